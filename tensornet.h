@@ -15009,13 +15009,6 @@ static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const
     }
     return found;
 }
-
-/* The string under a key; NULL: there is none. */
-static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
-{
-    const tni_value *v = tni_json_get(j, object, key);
-    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
-}
 #endif
 
 /* ---- paths -------------------------------------------------------------- >>io-paths */
@@ -15632,6 +15625,13 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
 
 /* ---- tokenizer.json, read ----------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
+
+/* The string under a key; NULL: there is none. */
+static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *v = tni_json_get(j, object, key);
+    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
+}
 
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
 {

@@ -1,56 +1,88 @@
-/* tensornet_cuda.cu - the layers of tensornet.h on NVIDIA GPUs                                       C++17, CUDA 12 or later
+/* tensornet_cuda.cu - the CUDA backend of tensornet.h                                                C++17, CUDA 12 or later
 
-   One file beside tensornet.h. Compile it, link it, name it:
+   One file beside tensornet.h. Compile it, link it and pass it to a context:
 
-       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (native: this machine's GPU; sm_80 is the least)
+       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (or -arch=native: this machine's GPU; sm_80 or later)
        cc -c program.c && nvcc program.o tensornet_cuda.o -o program
 
        tn_desc d = {0};
        d.backend = tn_cuda_backend();
        tn_ctx_create(&d, &ctx, why);
 
-   Where there is no GPU the context runs on the cpu backend and its log says why; desc.backend_required makes it an error.
-   A context has one stream of desc.device. Products are cuBLAS's, opened at run time; where it is absent a kernel of
-   this file makes them.
+   Without a usable GPU the context runs on the cpu backend, and its log says why; desc.backend_required turns that into an
+   error. Each context has one stream on the GPU desc.device. Matrix products are computed by cuBLAS, which is opened at run
+   time; where it is not installed, a kernel of this file computes them.
 
-   Environment, read when a context opens:
-       TN_SYNC=1       waits after every call, so that an error names the very op; nothing can be captured then
-       TN_CUBLAS=0     products by this file's own kernel
-       CUDA_HOME       where cuBLAS is looked for when the loader does not find it; else /usr/local/cuda
+   Environment variables, read when a context is created:
+       TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
+       TN_CUBLAS=0     computes matrix products with this file's own kernel
+       CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda
 
    What to know
-       Precision       F64 is F64. F32 is F32 but for __expf in cross_entropy; desc.gemm_precision lets products of F32 go to
-                       tensor cores by TF32 or BF16. desc.activations = TN_BF16: what ops make is BF16, sums, statistics and
-                       parameters are F32. Uniform numbers and masks are the CPU's to the bit, normal ones to 2 ulp.
-       Same bits       on every run on one kind of GPU with one version of cuBLAS: no sum is made by atomics, no choice by
-                       time. Another kind has other grids, and so other last bits.
-       Devices         each call makes desc.device the current one of its thread; a context has one stream, uploads too.
-       Errors          come late, as kernels run while the host goes on: at the next download or sync. A kernel's fault ends
-                       its context.
-       Optimisers      calls for parameters one after the other wait and run together, up to 48 in one launch; whatever
-                       touches the device's memory runs them first.
-       Graphs          tn_graph notes a step once and replays it with one call. Scratch may not grow meanwhile: take the step
-                       once uncaptured before. What a graph may use stays until the last graph goes.
-       Scratch         grows to what the hungriest call so far has asked for, and stays until the context closes.
-       Limits          rows of norms and classes below 2^31, chains to 16384 x 16384, 2^32 ids a call, linear attention of
-                       2^32 - 1 heads of 2^31 - 1 numbers; else TN_ERR_SHAPE. The states of linear attention and all scratch
-                       have to fit the device; else TN_ERR_MEMORY. Quadratic attention that sums more than 2^20 terms is
-                       not on tensor cores, and slow.
-                       A call of other types than these rows take is made in F32 by the dispatcher.
+       Precision       F64 is computed in F64. F32 is computed in F32, except that cross_entropy uses __expf;
+                       desc.gemm_precision allows products of F32 to run on tensor cores as TF32 or BF16. With
+                       desc.activations = TN_BF16 the results of ops are BF16; sums, statistics and parameters are F32.
+                       Uniform random numbers and masks are bit-identical to the CPU's, normal ones agree to 2 ulp.
+       Reproducibility Results are bit-identical in every run on one model of GPU with one version of cuBLAS: no sum uses
+                       floating-point atomics, and nothing is chosen by timing. Another model has other grid sizes, and so
+                       its results may differ in the last bits.
+       Devices         Each call makes desc.device the current device of the calling thread. All work of a context, uploads
+                       included, goes to its one stream.
+       Errors          Kernels run asynchronously, so an error is reported late: by the next download or sync. After a fault
+                       of a kernel the context cannot be used any more.
+       Optimisers      Consecutive calls for different parameters are collected and run together, up to 48 in one launch.
+                       Every call that touches device memory runs them first.
+       Graphs          tn_graph captures a step once and replays it with one call. Scratch cannot grow during the capture,
+                       so run the step once before it. Memory that a graph may use is kept until the last graph is released.
+       Scratch         grows to the largest size that any call has needed, and is kept until the context is destroyed.
+       Limits          Rows of norms and numbers of classes below 2^31; chains of matrices up to 16384 x 16384; 2^32 ids per
+                       call; linear attention with up to 2^32 - 1 heads of 2^31 - 1 numbers; else TN_ERR_SHAPE. States of
+                       linear attention and all scratch must fit into device memory; else TN_ERR_MEMORY. Quadratic attention
+                       with sums of more than 2^20 terms does not use tensor cores and is slow.
+                       Calls with dtypes that no entry takes are computed in F32 by the dispatcher.
 
-   SECTIONS (a row's tag is that of its section in tensornet.h, which has the math)
-       >>port      how CUDA is spelled, for nvcc and for the engine of tests/cuda_host that runs kernels on the CPU
-       >>state     a context's stream, its cuBLAS, its first error          >>memory   alloc, copies, scratch, graphs
-       >>device    what rows share: types, numbers, grids, sums, packs, walks, passes over elements, random numbers, faults
-       >>rows      the kernel table, in its order
-           >>op-copy copy, fill             >>op-random uniform, normal      >>op-add add, mul, div      >>op-sum sum
-           >>op-where where                 >>op-softmax softmax and backward
-           >>op-act act, >>op-glu glu and their backward                     >>op-prod prod and backward
-           >>op-gemm gemm                   >>op-embed embed and backward    >>op-rmsnorm, >>op-layernorm and backward
-           >>op-dropout dropout             >>op-cross_entropy               >>op-chain, >>op-rope and backward
-           >>op-attention, >>op-attention_linear and backward                >>op-argmax argmax, accuracy
-           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin; and tick, for >>op-random
-       >>table     the backend                                                                                            */
+   Words. A kernel is a CUDA kernel (__global__). An entry is the host function that serves one kernel of tensornet.h's table
+   (TN_KERNELS): it checks the call and launches CUDA kernels. "Floor" is the least traffic or arithmetic that the operation
+   needs. A pack or piece is 16 bytes that are loaded at once. The section on quadratic attention begins with a glossary.
+
+   CONTENTS (search for a tag; the mathematics of an op is at its tag in tensornet.h, such as >>op-rmsnorm)
+       >>cuda-port         CUDA's extensions of C++ under other names, for nvcc and for the host engine of tests/cuda_host
+       >>cuda-state        the state of a context and its first error
+           >>cuda-blas         loading cuBLAS
+           >>cuda-open         choosing a device, creating and destroying the state
+       >>cuda-memory       allocation, copies, scratch
+           >>cuda-graph        capture and replay
+       >>cuda-device       what the kernels share
+           >>cuda-types        dtypes and C++ types                  >>cuda-numbers      conversion and elementary functions
+           >>cuda-shared       limits of shared memory               >>cuda-grid         grid sizes, threads per row
+           >>cuda-reduce       sums of a warp, a block, a row        >>cuda-packs        vectors of 16 bytes
+           >>cuda-swizzle      BF16 tiles in shared memory           >>cuda-walk         indices of strided views
+           >>cuda-map          elementwise kernels                   >>cuda-parts        views of column ranges
+           >>cuda-philox       random numbers                        >>cuda-fault        the fault word
+       >>cuda-kernels      the entries of the kernel table, each with its CUDA kernels
+           >>cuda-copy         copy, fill                            >>cuda-random       uniform, normal
+           >>cuda-add          add, mul, div                         >>cuda-where        where
+           >>cuda-sum          sum                                   >>cuda-act          act, glu and their backward passes
+           >>cuda-prod         prod and backward                     >>cuda-gemm         gemm
+           >>cuda-embed        embed                                 >>cuda-embed-back   embed_backward
+           >>cuda-norm         rmsnorm, layernorm                    >>cuda-norm-back    their backward passes
+           >>cuda-dropout      dropout                               >>cuda-entropy      cross_entropy
+           >>cuda-softmax      softmax and backward                  >>cuda-chain        chain and backward
+           >>cuda-rope         rope and backward
+           >>cuda-attention    quadratic attention: glossary, masks, row scales
+               >>cuda-attention-delta    what the backward pass needs of each query
+               >>cuda-attention-plain    any dtype and head size     >>cuda-attention-split    split-K for decoding
+               >>cuda-attention-mma      tensor cores                >>cuda-attention-choose   which kernels a call takes
+               >>cuda-attention-entry    the entries
+           >>cuda-linear       linear attention: the formula, chunks and states
+               >>cuda-linear-plain       any extents, F32 and F64    >>cuda-linear-mma         tensor cores
+               >>cuda-linear-decode      a few tokens with a state   >>cuda-linear-entry       the entries
+           >>cuda-argmax       argmax, accuracy
+           >>cuda-optim        collecting the calls of optimisers
+               >>cuda-sumsq              sumsq                       >>cuda-step               step_begin
+               >>cuda-adamw              adamw, sgd, muon_end        >>cuda-muon               muon_begin
+           >>cuda-tick         the clock of the random numbers
+       >>cuda-table        the backend                                                                                     */
 
 #include "tensornet.h"
 
@@ -60,8 +92,10 @@
 #include <string.h>
 
 /* ======================================================================
-   >>port     how CUDA is spelled
-   Launches, shared memory and assembly stand behind these names and nowhere else.
+   >>cuda-port        CUDA under other names
+   Launches, shared memory and assembly are written with the names of this section and nowhere else, because nvcc and the
+   host engine spell them differently. nvcc compiles the second half; the host engine of tests/cuda_host, which runs the
+   kernels on the CPU, compiles the first and defines the remaining names in cuda_host.h.
    ====================================================================== */
 
 #ifdef TN_CUDA_HOST
@@ -69,10 +103,10 @@
 #define TNC_UNROLL
 #define TNC_UNROLL_BY(n)
 #define TNC_ROLLED
-#define TNC_WHOLE(T, p) (*tnch_aligned<T>(p))
-static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
-static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
-#define tnc_forget tnch_forget                   /* what is in memory counts as written by nobody */
+#define TNC_VECTOR(T, p) (*tnch_aligned<T>(p))
+static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
+static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
+#define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -82,7 +116,7 @@ static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
          | (unsigned)__bfloat16_as_ushort(__float2bfloat16(high)) << 16;
 }
 
-/* sin and cos of pi x; x mod 2 is exact */
+/* sin and cos of pi x. fmod(x, 2) is exact. */
 static inline void tnc_sincospi(double x, double *sine, double *cosine)
 {
     const double angle = 3.141592653589793 * fmod(x, 2.0);
@@ -99,7 +133,7 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #error tensornet_cuda.cu needs CUDA 12 or later
 #endif
 
-/* What is compiled for older ones beside (-arch=all-major) never runs: see tnc_choose. */
+/* Code for older architectures that nvcc compiles as well (-arch=all-major) never runs: tnc_choose rejects such GPUs. */
 #ifdef __CUDA_ARCH_LIST__
 template <class... N> static constexpr int tnc_last_of(N... arch) { int last = 0; ((last = arch), ...); return last; }
 static_assert(tnc_last_of(__CUDA_ARCH_LIST__) >= 800, "tensornet_cuda.cu needs sm_80 or later: nvcc -arch=sm_90, or native");
@@ -118,21 +152,22 @@ static_assert(tnc_last_of(__CUDA_ARCH_LIST__) >= 800, "tensornet_cuda.cu needs s
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_PRAGMA(x) _Pragma(#x)
-#define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
-#define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
-#define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
-#define TNC_WHOLE(T, p) (*reinterpret_cast<T *>(p))     /* the T at p, moved by one instruction: p is aligned for it */
+#define TNC_UNROLL _Pragma("unroll")            /* before a loop whose array must stay in registers            */
+#define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before a loop whose loads should overlap                    */
+#define TNC_ROLLED _Pragma("unroll 1")          /* before a loop that needs too many registers unrolled        */
+#define TNC_VECTOR(T, p) (*reinterpret_cast<T *>(p))    /* one vector access to an aligned T */
 
 static inline void tnc_forget(void *, size_t, cudaStream_t) {}
 
-/* threadIdx.x and blockIdx.x, asked for each time: what is made of them takes no registers from a loop's sums. */
-static __device__ __forceinline__ int tnc_thread_anew(void)
+/* threadIdx.x and blockIdx.x, read from the special register every time: values derived from them are recomputed where they
+   are needed and do not occupy registers during a loop. */
+static __device__ __forceinline__ int tnc_reread_thread(void)
 {
     int x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
-static __device__ __forceinline__ int tnc_block_anew(void)
+static __device__ __forceinline__ int tnc_reread_block(void)
 {
     int x;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
@@ -140,7 +175,7 @@ static __device__ __forceinline__ int tnc_block_anew(void)
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
-/* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
+/* Copies 16 bytes from global to shared memory asynchronously, without registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
@@ -149,14 +184,14 @@ static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *
 
 static __device__ __forceinline__ void tnc_cp_async_commit(void) { TNC_ASM("cp.async.commit_group;" : : : "memory"); }
 
-/* Until at most N of this thread's groups are under way. */
+/* Waits until at most N cp.async groups of this thread are pending. */
 template <int N> static __device__ __forceinline__ void tnc_cp_async_wait(void)
 {
     TNC_ASM("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
-/* Four 8 x 8 matrices of 16-bit numbers: lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in
-   r[i], the two numbers at row l / 4, columns 2 (l % 4) and the next; _trans: of its transpose. */
+/* Loads four 8 x 8 matrices of 16-bit numbers. Lane l passes the address of row l % 8 of matrix l / 8; in r[i] it receives,
+   from row l / 4 of matrix i, the numbers in columns 2 (l % 4) and 2 (l % 4) + 1. _trans: of the transposed matrix. */
 static __device__ __forceinline__ void tnc_ldmatrix_x4(unsigned r[4], const void *shared)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
@@ -171,8 +206,9 @@ static __device__ __forceinline__ void tnc_ldmatrix_x4_trans(unsigned r[4], cons
             : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
 }
 
-/* d[16,8] += a[16,16] b[16,8], sums in F32. Of lane l, with g = l / 4 and t = 2 (l % 4): d is (g, t), (g, t+1), (g+8, t),
-   (g+8, t+1); a holds the pairs at (g, t), (g+8, t), (g, t+8), (g+8, t+8); b those down the column at (t, g), (t+8, g). */
+/* d[16,8] += a[16,16] b[16,8] with F32 accumulators. With g = l / 4 and t = 2 (l % 4), lane l holds of d the elements (g,
+   t), (g, t+1), (g+8, t), (g+8, t+1); of a the pairs that begin at (g, t), (g+8, t), (g, t+8), (g+8, t+8); of b the pairs
+   down a column that begin at (t, g), (t+8, g). */
 static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 {
     TNC_ASM("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -180,7 +216,7 @@ static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Two products of BF16 numbers at once, each rounded. */
+/* Two products of BF16 numbers at once, each rounded to BF16. */
 static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
     __nv_bfloat162 x, y;
@@ -195,10 +231,13 @@ static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b
 typedef __nv_bfloat16 tnc_bf16;
 
 /* ======================================================================
-   >>state    a context's stream, its cuBLAS, its first error
+   >>cuda-state       the state of a context and its first error
+   A context owns one stream, one cuBLAS handle, pinned staging buffers, scratch and a list of collected optimiser calls.
+   The first error is kept with its message until the caller asks for it. Every entry runs through tnc_run, which selects
+   the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
-/* What of cuBLAS is used. The library is opened when a context is, so that a program runs where it is not installed. */
+/* The functions of cuBLAS that are used. */
 typedef struct tnc_blas {
     void           *library;
     cublasHandle_t  handle;
@@ -216,65 +255,66 @@ typedef struct tnc_blas {
                             const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 } tnc_blas;
 
-/* Calls of one kind, each on a parameter of its own, that run together: see tnc_flush. It travels as a kernel's parameter,
-   of which there are 4 KiB. */
+/* Collected calls of one kind, each for another parameter, that run together: see >>cuda-optim. The struct is passed by
+   value as a parameter of a kernel, which may take 4 KiB. */
 enum { TNC_PENDING = 48 };
 
 typedef struct tnc_part {
     void   *x[4];                       /* adamw, sgd: value, gradient, moments; muon_end: value, move; sumsq: gradient */
-    int64_t n, first;                   /* elements, its first block */
+    int64_t n, first;                   /* number of elements; index of its first block */
     double  scale, decay, rate;
-    int32_t index;                      /* of the parameter */
-    bool    wide;                       /* all of x at multiples of 16 bytes */
+    int32_t index;                      /* which parameter */
+    bool    wide;                       /* all of x are 16-byte aligned */
 } tnc_part;
 
 typedef struct tnc_pending {
-    tn_kernel   kernel;                 /* what they have in common ... */
+    tn_kernel   kernel;                 /* what the calls have in common */
     tn_dtype    dtype;
     const char *name;
     const void *scalars, *fault;
     double      f[4];                   /* adamw: beta1, beta2, eps, born; sgd: momentum, Nesterov */
-    int         count;                  /* ... and how many there are */
+    int         count;                  /* number of calls */
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
-enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_ROOM = 32 << 20 };
+enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20 };
 
-/* Device memory that is still in use: by a graph, or by the work before a capture, within which nothing can be freed. */
+/* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
+   be freed. */
 typedef struct tnc_kept { struct tnc_kept *next; void *p; bool of_graph; } tnc_kept;
 
 typedef struct tnc {
     tn_allocator      allocator;
-    int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90     */
-    size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for        */
-    size_t            memory;                       /* of the device, free or not                             */
+    int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90 */
+    size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for    */
+    size_t            memory;                       /* total device memory in bytes                       */
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
-    void             *blas_room;
-    char             *stage[TNC_STAGES];            /* pinned memory that uploads travel through, in turn ... */
-    cudaEvent_t       staged[TNC_STAGES];           /* ... and when each has left it                          */
+    void             *blas_workspace;
+    char             *stage[TNC_STAGES];            /* pinned staging buffers of uploads, used in turn    */
+    cudaEvent_t       staged[TNC_STAGES];           /* when the copy from each buffer is done             */
     int               next_stage;
     char             *scratch;
     size_t            scratch_bytes;
     tnc_pending       pending;
-    tnc_kept         *kept;                         /* what is freed later                                    */
-    int               graphs;                       /* that are alive                                         */
+    tnc_kept         *kept;                         /* memory to be freed later                           */
+    int               graphs;                       /* number of graphs that exist                        */
     bool              capturing;
-    bool              wait;                         /* TN_SYNC=1                                              */
-    bool              lost;                         /* after a kernel's fault nothing on the device works     */
-    tn_status         late;                         /* of a flush whose caller had no status to return        */
-    tn_status         failed;                       /* the first error, until it is told ...                  */
-    char              why[256];                     /* ... and its words                                      */
+    bool              wait;                         /* TN_SYNC=1                                          */
+    bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
+    tn_status         late;                         /* of a flush whose caller could not return a status  */
+    tn_status         failed;                       /* the first error that was not yet reported          */
+    char              why[256];                     /* and its message                                    */
 } tnc;
 
-typedef tn_status tnc_row(tnc *s, const tn_call *call);
+typedef tn_status tnc_entry_fn(tnc *s, const tn_call *call);
 
-/* Runs what is pending. Whatever touches device memory, or the stream, from outside calls it first. */
+/* Runs the collected optimiser calls. Every function that touches device memory or the stream calls it first. */
 static tn_status tnc_flush(tnc *s);
 
-/* Keeps the first error, which may be what a row answers with numbers, until tnc_tell hands it out. */
-static tn_status tnc_refuse(tnc *s, tn_status status, const char *format, ...)
+/* Records an error with its message, unless an earlier one is recorded. tnc_take_error reports it. Returns the status. */
+static tn_status tnc_error(tnc *s, tn_status status, const char *format, ...)
 {
     va_list list;
     if (s->failed != TN_OK) return status;
@@ -284,7 +324,8 @@ static tn_status tnc_refuse(tnc *s, tn_status status, const char *format, ...)
     return s->failed = status;
 }
 
-/* An error of CUDA. One that outlives the call - a kernel's fault - ends the context, which says nothing else from then. */
+/* Records an error of CUDA. A sticky error, such as a fault of a kernel, makes the context lost: from then on it reports
+   only that error. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return TN_OK;
@@ -293,13 +334,14 @@ static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
         s->lost = true;
         s->failed = TN_OK;
     }
-    (void)cudaGetLastError();                                           /* the query's */
-    return tnc_refuse(s, e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND, "%s: %s", what,
-                      cudaGetErrorString(e));
+    (void)cudaGetLastError();                                           /* clears the error of the query */
+    return tnc_error(s, e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND, "%s: %s", what,
+                     cudaGetErrorString(e));
 }
 
-/* Hands out the first error, but where none is kept `status`, and forgets it. A lost context tells the same again. */
-static tn_status tnc_tell(tnc *s, tn_status status, char why[TN_WHY])
+/* Returns the recorded error with its message and clears it; without one it returns `status`. A lost context keeps
+   its error. */
+static tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
 {
     if (s->failed != TN_OK) status = s->failed;
     if (status != TN_OK) snprintf(why, 256, "%s", s->failed != TN_OK ? s->why : tn_status_name(status));
@@ -307,7 +349,8 @@ static tn_status tnc_tell(tnc *s, tn_status status, char why[TN_WHY])
     return status;
 }
 
-/* How all begins but sync: on the context's device; what was told is forgotten, and so is an error that the program left. */
+/* The begin of every call except sync: selects the device, and clears the error that was recorded before and any error that
+   the program left in CUDA. Returns the error of a flush that could not report it. */
 static tn_status tnc_enter(tnc *s)
 {
     const tn_status late = s->late;
@@ -325,7 +368,7 @@ static tn_status tnc_enter(tnc *s)
 static void tnc_describe(char *text, size_t size, const tn_call *c)
 {
 #define TNC_X(ENUM, name) #name,
-    static const char *const names[] = { TN_KERNELS(TNC_X) };       /* a static implementation would not lend its own */
+    static const char *const names[] = { TN_KERNELS(TNC_X) };       /* tn_kernel_name may be static in another unit */
 #undef TNC_X
     int i, k, n = snprintf(text, size, "%s", names[c->kernel]);
     for (i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
@@ -337,8 +380,8 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
     }
 }
 
-/* What every row of the table goes through. After a launch CUDA may tell of a fault of any kernel before it. */
-template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *call)
+/* Runs one entry of the kernel table. After a launch CUDA may report a fault of any earlier kernel: hence "at or before". */
+template <tnc_entry_fn *entry> static tn_status tnc_run(void *state, const tn_call *call)
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -347,7 +390,7 @@ template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *cal
     const int   from = s->wait ? 0 : 13;
     if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
     if (status != TN_OK) return status;
-    status = row(s, call);
+    status = entry(s, call);
     if (s->wait && status == TN_OK) status = tnc_flush(s);
     e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
@@ -356,13 +399,16 @@ template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *cal
     return tnc_fail(s, e, what);
 }
 
-template <tnc_row *row> static constexpr tn_kernel_fn tnc_entry(void)
+template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 {
-    if constexpr (row == nullptr) return nullptr;
-    else return tnc_run<row>;
+    if constexpr (entry == nullptr) return nullptr;
+    else return tnc_run<entry>;
 }
 
-/* ---- cuBLAS ---------------------------------------------------------------------------------------------------------- */
+/* ---- cuBLAS -------------------------------------------------------------------------------------------------- >>cuda-blas
+   The library is opened at run time, so that a program also runs where it is not installed; only its header is needed to
+   compile this file. A context owns one handle with a workspace of its own, and its results are then the same in every run,
+   also within a graph. */
 
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
@@ -382,7 +428,7 @@ static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
 #include <dlfcn.h>
 #define TNC_FIND(function) dlsym(b->library, TNC_TEXT(function))      /* cublasCreate is a macro for cublasCreate_v2 */
 #define TNC_BLAS "libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR)
-/* By the loader's paths, or where CUDA was installed, which not all tell the loader. */
+/* Searches the paths of the loader, then the folder where CUDA is installed, which is often not one of them. */
 static void *tnc_library_open(void)
 {
     const char *home = getenv("CUDA_HOME");
@@ -392,7 +438,7 @@ static void *tnc_library_open(void)
     snprintf(path, sizeof path, "%s/lib64/" TNC_BLAS, home && home[0] ? home : "/usr/local/cuda");
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
-static void tnc_library_close(void *) {}        /* it stays for the next context: it is large, and ends with the program */
+static void tnc_library_close(void *) {}        /* the library stays loaded: it is large, and the next context needs it */
 #endif
 
 static void tnc_blas_close(tnc_blas *b)
@@ -402,12 +448,13 @@ static void tnc_blas_close(tnc_blas *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Without it the context computes with the kernel of this file: slow, so the log is told. Sums of products stay in F32. */
+/* Without cuBLAS the context computes products with the slow kernel of this file, and logs a warning. Products of BF16 are
+   accumulated in F32: reductions in reduced precision are disabled. */
 static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    const char *why = "cuBLAS is not found: products are slow";
+    const char *why = "cuBLAS: not found; matrix products run on a kernel of this backend, which is much slower";
     if (wanted && strcmp(wanted, "0") == 0) return;
     if ((b->library = tnc_library_open()) != NULL) {
         *(void **)&b->create = TNC_FIND(cublasCreate);
@@ -421,16 +468,18 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
         if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm && b->gemms
             && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
             && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
-            && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
-            && b->set_workspace(b->handle, s->blas_room, TNC_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS) return;
-        why = "cuBLAS does not open: products are slow";
+            && cudaMalloc(&s->blas_workspace, TNC_BLAS_WORKSPACE) == cudaSuccess
+            && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS) return;
+        why = "cuBLAS: cannot be initialised; matrix products run on a kernel of this backend, which is much slower";
     }
     (void)cudaGetLastError();
     tnc_blas_close(b);
     if (desc->log) desc->log(desc->log_user, TN_LOG_WARN, why);
 }
 
-/* ---- open and close -------------------------------------------------------------------------------------------------- */
+/* ---- creating and destroying the state ----------------------------------------------------------------------- >>cuda-open
+   tnc_open selects the device, creates the stream and the staging buffers, and loads cuBLAS. If a step fails, tnc_close
+   frees what exists by then. */
 
 static bool tnc_keep(tnc *s, void *p, bool of_graph)
 {
@@ -443,14 +492,14 @@ static bool tnc_keep(tnc *s, void *p, bool of_graph)
     return true;
 }
 
-/* Gives back what kernels may still use. cudaFree may wait for them, but is not bound to. */
+/* Frees memory that kernels may still use. cudaFree usually waits for them, but does not guarantee it. */
 static void tnc_free(tnc *s, void *p)
 {
     if (p) cudaStreamSynchronize(s->stream);
     cudaFree(p);
 }
 
-/* Frees what nobody needs any more. */
+/* Frees the memory that no graph uses any more. */
 static void tnc_kept_free(tnc *s)
 {
     tnc_kept **link = &s->kept;
@@ -468,10 +517,10 @@ static void tnc_close(void *state)
     tnc *s = (tnc *)state;
     int  i;
     if (s->device >= 0) {
-        (void)cudaSetDevice(s->device);                 /* a lost one says no to all, but handles hold the host's memory */
+        (void)cudaSetDevice(s->device);                 /* a lost context fails, but its handles hold host memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
         tnc_blas_close(&s->blas);
-        cudaFree(s->blas_room);
+        cudaFree(s->blas_workspace);
         cudaFree(s->scratch);
         s->graphs = 0;
         s->capturing = false;
@@ -488,7 +537,7 @@ static void tnc_close(void *state)
 
 static __global__ void tnc_nothing(void) {}
 
-/* The device that desc names, if this file's kernels run on it. */
+/* Selects the device with this number, if it can run the kernels of this file. */
 static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
 {
     int                   devices = 0, driver = 0, runtime = 0, major = 0, minor = 0;
@@ -497,17 +546,17 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
     if (e == cudaErrorInsufficientDriver) {
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        if (driver == 0) snprintf(why, 256, "no GPU: there is no NVIDIA driver");
-        else snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
-                      runtime / 1000, runtime % 1000 / 10);
+        if (driver == 0) snprintf(why, 256, "no GPU: no NVIDIA driver is installed");
+        else snprintf(why, 256, "the NVIDIA driver supports CUDA %d.%d, expected %d.%d or later", driver / 1000,
+                      driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
         return e;
     }
     if (e != cudaSuccess || devices == 0) {
-        snprintf(why, 256, "no GPU: %s", e != cudaSuccess ? cudaGetErrorString(e) : "CUDA sees none");
+        snprintf(why, 256, "no GPU: %s", e != cudaSuccess ? cudaGetErrorString(e) : "CUDA reports no device");
         return e != cudaSuccess ? e : cudaErrorNoDevice;
     }
     if (device < 0 || device >= devices) {
-        snprintf(why, 256, "desc.device is %d, but there are %d GPUs", device, devices);
+        snprintf(why, 256, "desc.device is %d, expected a number from 0 to %d", device, devices - 1);
         return cudaErrorInvalidDevice;
     }
     if ((e = cudaSetDevice(device)) != cudaSuccess) {
@@ -520,9 +569,9 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
     s->capability = 10 * major + minor;
     e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
     if (e == cudaSuccess && attributes.ptxVersion < 80) e = cudaErrorNoKernelImageForDevice;
-    if (s->capability < 80) snprintf(why, 256, "GPU %d is sm_%d, the least is sm_80", device, s->capability);
+    if (s->capability < 80) snprintf(why, 256, "GPU %d is sm_%d, expected sm_80 or later", device, s->capability);
     else if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
-        snprintf(why, 256, "GPU %d is sm_%d: %s; nvcc -arch=sm_%d compiles tensornet_cuda.cu for it", device, s->capability,
+        snprintf(why, 256, "GPU %d is sm_%d: %s; compile tensornet_cuda.cu with nvcc -arch=sm_%d", device, s->capability,
                  cudaGetErrorString(e), s->capability);
     else if (e != cudaSuccess) snprintf(why, 256, "GPU %d is sm_%d: %s", device, s->capability, cudaGetErrorString(e));
     return e;
@@ -536,7 +585,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     size_t      left;
     int         i, shared = 0;
     if (!s) {
-        snprintf(why, 256, "no memory for %zu bytes of state", sizeof *s);
+        snprintf(why, 256, "out of memory: %zu bytes for the state of the backend", sizeof *s);
         return TN_ERR_MEMORY;
     }
     memset(s, 0, sizeof *s);
@@ -576,7 +625,10 @@ static void tnc_device(void *state, char name[128])
 }
 
 /* ======================================================================
-   >>memory   alloc, copies, scratch
+   >>cuda-memory      allocation, copies, scratch
+   Uploads go through pinned staging buffers and are asynchronous; downloads wait for the stream. Scratch is one block of
+   memory that every call may overwrite: since all kernels of a context run in order on one stream, calls cannot disturb
+   each other.
    ====================================================================== */
 
 static void *tnc_alloc(void *state, size_t bytes)
@@ -585,7 +637,7 @@ static void *tnc_alloc(void *state, size_t bytes)
     void *p = NULL;
     if (s->lost || cudaSetDevice(s->device) != cudaSuccess) return NULL;
     if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
-    (void)cudaGetLastError();                                   /* a full device is the caller's to tell */
+    (void)cudaGetLastError();                                   /* the caller reports that the memory is full */
     return NULL;
 }
 
@@ -599,7 +651,8 @@ static void tnc_release(void *state, void *p, size_t bytes)
     (void)cudaGetLastError();
 }
 
-/* Through pinned memory, between the kernels of the one stream: the host goes on as soon as its bytes are there. */
+/* Copies through pinned buffers, in the order of the stream: the function returns as soon as the bytes are in
+   the buffers. */
 static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
@@ -634,7 +687,8 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
     return tnc_fail(s, e, "download");
 }
 
-/* Tells the first error since the last sync, be the stream well by now or not. While it is captured it is left alone. */
+/* Reports the first error since the last sync. The stream is not synchronised during a capture, when that is
+   not possible. */
 static tn_status tnc_sync(void *state, char why[TN_WHY])
 {
     tnc      *s = (tnc *)state;
@@ -645,26 +699,27 @@ static tn_status tnc_sync(void *state, char why[TN_WHY])
         cudaError_t     e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
         if (status == TN_OK) status = flushed;
         if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
-        (void)tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
+        (void)tnc_fail(s, e, "a kernel since the last sync failed (set TN_SYNC=1 to see which)");
     }
-    return tnc_tell(s, status, why);
+    return tnc_take_error(s, status, why);
 }
 
-/* Device memory that is the calling row's until it returns: what it launches comes before the next row's. NULL: none left,
-   or it would have to grow while a graph is captured; the numbers are kept for sync. What is in it, nobody wrote. */
+/* Device memory for the calling entry until it returns: the kernels of the next entry run after its own. Its contents are
+   undefined. Returns NULL if there is not enough memory, or if scratch would have to grow during a capture; the error with
+   the numbers of bytes is recorded for sync. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
     void       *p = NULL;
     size_t      more;
     cudaError_t e;
-    if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
+    if (bytes == 0) bytes = 1;                                  /* since NULL means an error */
     if (bytes <= s->scratch_bytes) {
         tnc_forget(s->scratch, bytes, s->stream);
         return s->scratch;
     }
     if (s->capturing) {
-        tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: there are %zu, which cannot grow while a graph is captured",
-                   bytes, s->scratch_bytes);
+        tnc_error(s, TN_ERR_MEMORY, "%zu bytes of scratch are needed: it has %zu and cannot grow during a capture; "
+                  "run the step once before it", bytes, s->scratch_bytes);
         return NULL;
     }
     if (s->graphs > 0 && s->scratch) {
@@ -672,7 +727,7 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     } else tnc_free(s, s->scratch);
     s->scratch = NULL;
     s->scratch_bytes = 0;
-    more = bytes + bytes / 4;                                   /* not each time by a little */
+    more = bytes + bytes / 4;                                   /* avoids many small steps of growth */
     e = cudaMalloc(&p, more);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -680,20 +735,24 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     }
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: of the device's %zu so many are not left", bytes, s->memory);
-    } else (void)tnc_fail(s, e, "at or before a call for scratch");
+        tnc_error(s, TN_ERR_MEMORY, "%zu bytes of scratch are needed: the device of %zu bytes has too few free",
+                  bytes, s->memory);
+    } else (void)tnc_fail(s, e, "at or before an allocation of scratch");
     if (e != cudaSuccess) return NULL;
     s->scratch = (char *)p;
     s->scratch_bytes = more;
     return p;
 }
 
-/* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------- >>cuda-graph
+   A capture records the kernel launches of a step into a CUDA graph, which is instantiated once and replayed by one
+   call. The memory that its kernels use must not move: scratch cannot grow during the capture and is not freed while a
+   graph exists. */
 
 static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
 {
     char words[256];
-    status = tnc_tell(s, status, words);
+    status = tnc_take_error(s, status, words);
     snprintf(why, 256, "capture: %.240s", words);
     return status;
 }
@@ -704,19 +763,19 @@ static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
     tn_status   status = tnc_enter(s);
     cudaError_t e;
     if (s->wait) {
-        snprintf(why, 256, "TN_SYNC=1 waits after every kernel, which no capture can");
+        snprintf(why, 256, "TN_SYNC is 1, expected 0: a capture cannot wait for kernels");
         return TN_ERR_BACKEND;
     }
     if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return tnc_capture_fails(s, status, why);
-    e = cudaStreamSynchronize(s->stream);           /* a graph that goes while another is captured has run */
+    e = cudaStreamSynchronize(s->stream);           /* no graph that is released meanwhile is running */
     if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
     s->capturing = true;
     return TN_OK;
 }
 
-/* Whatever happens, the stream is no longer captured after it. */
+/* Ends the capture of the stream in every case, also after an error. */
 static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
 {
     tnc            *s = (tnc *)state;
@@ -749,7 +808,7 @@ static void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
     if (cudaSetDevice(s->device) == cudaSuccess) {
-        if (!s->capturing) cudaStreamSynchronize(s->stream);        /* for its last replay */
+        if (!s->capturing) cudaStreamSynchronize(s->stream);        /* its last replay may still be running */
         cudaGraphExecDestroy((cudaGraphExec_t)graph);
     }
     s->graphs--;
@@ -758,12 +817,16 @@ static void tnc_graph_release(void *state, void *graph)
 }
 
 /* ======================================================================
-   >>device   what kernels share
+   >>cuda-device      what the kernels share
+   Types, conversions, grid sizes, reductions, vector loads, index computations, elementwise kernels, random numbers and the
+   fault word.
    ====================================================================== */
 
-/* ---- types ----------------------------------------------------------------------------------------------------------- */
+/* ---- types -------------------------------------------------------------------------------------------------- >>cuda-types
+   Kernels are templates on the type of the activations. Macros choose the instance for the dtype of a call, or return
+   TN_ERR_DTYPE; the dispatcher then converts the operands to F32. */
 
-/* What parameters, statistics and sums are where activations are T. */
+/* The type of parameters, statistics and sums for activations of type T: float for BF16, else T itself. */
 template <typename T> struct tnc_real { typedef T type; };
 template <> struct tnc_real<tnc_bf16> { typedef float type; };
 
@@ -772,7 +835,8 @@ template <> struct tnc_code<float> { enum { dtype = TN_F32 }; };
 template <> struct tnc_code<double> { enum { dtype = TN_F64 }; };
 template <> struct tnc_code<tnc_bf16> { enum { dtype = TN_BF16 }; };
 
-/* `statement` with T = the type of dtype; a row that has no such kernel says so before anything is done. */
+/* Runs `statement` with T = the C++ type of a dtype. The entry returns TN_ERR_DTYPE for others, before it has
+   done anything. */
 #define TNC_TYPES(code, T, ...) \
     switch (code) { \
     case TN_F32:  { typedef float T; __VA_ARGS__; break; } \
@@ -781,7 +845,7 @@ template <> struct tnc_code<tnc_bf16> { enum { dtype = TN_BF16 }; };
     default: return TN_ERR_DTYPE; \
     }
 
-/* The same where BF16 would lose too much: of it the dispatcher makes F32. */
+/* The same for F32 and F64 only, where BF16 would lose too much; the dispatcher then converts BF16 operands to F32. */
 #define TNC_REALS(code, R, ...) \
     switch (code) { \
     case TN_F32: { typedef float R; __VA_ARGS__; break; } \
@@ -789,16 +853,16 @@ template <> struct tnc_code<tnc_bf16> { enum { dtype = TN_BF16 }; };
     default: return TN_ERR_DTYPE; \
     }
 
-/* A case of a switch over two or three dtypes */
+/* A case of a switch on two or three dtypes */
 #define TNC_MIX(y, a, b) ((int)(y) << 8 | (int)(a) << 4 | (int)(b))
 
 static inline int64_t tnc_size_of(int dtype) { return dtype == TN_F64 ? 8 : dtype == TN_BF16 ? 2 : 4; }
 
-/* An operand that is absent fits every type. */
+/* Whether an operand has this dtype; an absent one counts as having it. */
 static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
 
-/* Have all operands that there are the same type? */
-static bool tnc_alike(const tn_call *c)
+/* Whether all operands that are present have the dtype of the first output. */
+static bool tnc_same_dtype(const tn_call *c)
 {
     int i;
     for (i = 0; i < c->n_in; i++)
@@ -808,18 +872,19 @@ static bool tnc_alike(const tn_call *c)
     return true;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------------------------------------------- >>cuda-numbers
+   Conversions between BF16, F32, F64 and bit patterns, and elementary functions with one name for float and double. */
 
 static __device__ __forceinline__ float    tnc_to(float x) { return x; }
 static __device__ __forceinline__ double   tnc_to(double x) { return x; }
 static __device__ __forceinline__ float    tnc_to(tnc_bf16 x) { return __bfloat162float(x); }
-static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }         /* bits of what is only moved */
+static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }         /* bit patterns that are only copied */
 static __device__ __forceinline__ uint32_t tnc_to(uint32_t x) { return x; }
 static __device__ __forceinline__ uint64_t tnc_to(uint64_t x) { return x; }
 template <typename T> static __device__ __forceinline__ T tnc_from(typename tnc_real<T>::type x) { return T(x); }
 template <> __device__ __forceinline__ tnc_bf16 tnc_from<tnc_bf16>(float x) { return __float2bfloat16(x); }
 
-/* Functions by one name for both types. FAST: to 2e-6, which is nothing beside BF16's 4e-3. */
+/* Functions with one name for both types. FAST: relative error up to 2e-6, far below the 4e-3 of BF16. */
 static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
 static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
 static __device__ __forceinline__ float  tnc_sqrt(float x) { return sqrtf(x); }
@@ -838,17 +903,19 @@ template <bool FAST>
 static __device__ __forceinline__ float tnc_quotient(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
 template <bool FAST> static __device__ __forceinline__ double tnc_quotient(double a, double b) { return a / b; }
 
-/* The larger; a NaN is passed over. */
+/* The larger of two numbers; a NaN is ignored unless both are NaN. */
 template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
 
 static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
 
-/* ---- shared memory ---------------------------------------------------------------------------------------------------- */
+/* ---- shared memory ----------------------------------------------------------------------------------------- >>cuda-shared
+   A kernel may use 48 KiB of shared memory unless its limit is raised, which CUDA does per kernel and not per launch. */
 
-/* Before a launch with more shared memory than the 48 KiB that all kernels may have. What is static counts as well: at most
-   16 KiB beside dynamic memory in this file, so that below 32 nothing is asked. The limit is the kernel's, for all threads
-   and graphs: so it becomes what the device has, and never less again. */
+/* Raises the limit of dynamic shared memory of a kernel, which is 48 KiB by default, before a launch that needs more. Static
+   shared memory counts as well; in this file it is at most 16 KiB beside dynamic memory, so that below 32 KiB there is
+   nothing to do. The limit belongs to the kernel and holds for all threads and graphs: it is set to the most that the device
+   allows and never lowered. */
 template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
@@ -858,31 +925,37 @@ template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P.
                              (int)(s->shared_max - a.sharedSizeBytes));
 }
 
-/* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
+/* ---- grids: how work is divided between blocks and threads --------------------------------------------------- >>cuda-grid
+   Kernels that only stream memory get one block per task; kernels whose blocks keep something between tasks, or leave
+   partial sums, get as many blocks as the device can hold. A row belongs to a power of two of lanes, or to a whole block.
+   All of this depends on the shapes and the number of multiprocessors, never on timing. Three numbers of blocks are
+   constants tuned for about 132 multiprocessors: 1024 of sum, 2048 of rope, 264 of linear attention. */
 
 enum { TNC_THREADS = 256 };              /* of most blocks */
 
-/* A block for each part of the work: a kernel that only streams is fastest so. Beyond 2^30 blocks they loop. */
+/* One block per `each` elements, which is fastest for kernels that only stream memory. Above 2^30 blocks the
+   kernels loop. */
 static inline unsigned tnc_blocks(int64_t n, int64_t each)
 {
     const int64_t blocks = tnc_ceil(n, each);
     return (unsigned)(blocks < 1 ? 1 : blocks < (1 << 30) ? blocks : 1 << 30);
 }
 
-/* As many as the device has room for: where a block keeps something from part to part, or leaves a sum of its own. */
+/* At most 16 blocks per multiprocessor: for kernels whose blocks keep something between tasks or write a partial
+   sum each. */
 static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
 {
     return (unsigned)tnc_bound(tnc_ceil(n, each), 1, s->sms * 16);
 }
 
-/* A kernel of such blocks, on the stream of s */
+/* Launches a kernel with blocks of TNC_THREADS threads on the stream of s */
 #define TNC_START(kernel, blocks, ...) TNC_LAUNCH(kernel, blocks, TNC_THREADS, 0, s->stream, __VA_ARGS__)
 
-/* What a thread has of n elements, among all blocks */
-#define TNC_MINE(i, n) \
+/* The header of a grid-stride loop over n elements */
+#define TNC_GRID_STRIDE(i, n) \
     int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < (n); i += (int64_t)gridDim.x * TNC_THREADS
 
-/* Of a row of so many pieces: the power of two of threads that it keeps busy. */
+/* The power of two of threads that a row of `pieces` vectors can keep busy, at most `most`. */
 static inline int tnc_lanes(int64_t pieces, int most)
 {
     int lanes = 1;
@@ -890,8 +963,9 @@ static inline int tnc_lanes(int64_t pieces, int most)
     return lanes;
 }
 
-/* A row belongs to `lanes` threads: to a power of two up to a warp - then a block has several rows - or to the whole block.
-   Which, is a rule of the shape alone. held: how many pieces a thread can keep; most: threads of the largest block. */
+/* How rows are assigned to threads. `lanes` threads share a row: a power of two up to 32, when a block has several rows, or
+   the whole block. This depends on the shape alone. held: number of vectors that a thread keeps in registers; most: threads
+   of the largest block. */
 typedef struct tnc_rows { int lanes, threads; } tnc_rows;
 
 static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
@@ -903,9 +977,11 @@ static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
 
 static __device__ __forceinline__ int tnc_lane(int lanes) { return (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1); }
 
-/* ---- sums: the same tree each time, the result in every thread of it; every thread of the block comes here ----------- */
+/* ---- reductions -------------------------------------------------------------------------------------------- >>cuda-reduce
+   Sums over a warp, a block, or the threads of a row. The order of the additions is always the same, and every thread
+   receives the result. All threads of the block must call these functions. */
 
-/* Over neighbours in a warp, a power of two of them */
+/* Over groups of `lanes` neighbouring threads of a warp, a power of two */
 template <typename R> static __device__ __forceinline__ R tnc_lanes_sum(R x, int lanes)
 {
     for (int k = lanes >> 1; k; k >>= 1) x += __shfl_xor_sync(0xffffffffu, x, k);
@@ -923,7 +999,7 @@ template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
     if (lane == 0) part[warp] = x;
     __syncthreads();
     x = tnc_warp_sum(lane < warps ? part[lane] : R(0));
-    __syncthreads();                                            /* part may be used again at once */
+    __syncthreads();                                            /* part may be overwritten by the next call */
     return x;
 }
 
@@ -947,7 +1023,7 @@ template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, i
     return x;
 }
 
-/* to[C] += the sum over `parts` rows of part[parts,C]: eight threads a column, in a fixed order. */
+/* to[C] += the sum of the `parts` rows of part[parts,C], with eight threads per column and a fixed order. */
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
 {
@@ -982,15 +1058,16 @@ tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
     if (threadIdx.x == 0) *to = (R)((double)sum / count);
 }
 
-/* ---- packs: V numbers that travel together ------------------------------------------------------------------------------
-   16 bytes where rows begin at multiples of 16, else one number. A pack is a struct of the numbers themselves, so that it
-   may alias them; nvcc moves it by one instruction. */
+/* ---- packs: V numbers in one vector access ------------------------------------------------------------------ >>cuda-packs
+   Where rows begin at multiples of 16 bytes, numbers are loaded and stored in vectors of 16 bytes, called packs or
+   pieces; else V = 1. A pack is a struct of the numbers themselves, so that it may alias them; nvcc moves it with
+   one instruction. */
 
 template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) tnc_pack { T x[V]; };
 
-template <typename T> struct tnc_wide { enum { count = 16 / sizeof(T) }; };          /* numbers of a pack */
+template <typename T> struct tnc_wide { enum { count = 16 / sizeof(T) }; };          /* numbers of a 16-byte pack */
 
-/* A loop over a pack's numbers */
+/* The header of a loop over the numbers of a pack */
 #define TNC_EACH TNC_UNROLL for (int k = 0; k < V; k++)
 
 static inline bool tnc_aligned(const void *p, size_t bytes = 16) { return (uintptr_t)p % bytes == 0; }
@@ -998,7 +1075,7 @@ static inline bool tnc_aligned(const void *p, size_t bytes = 16) { return (uintp
 template <int V, typename T> static __device__ __forceinline__ tnc_pack<T, V> tnc_fetch(const T *from)
 {
     typedef const tnc_pack<T, V> P;
-    return TNC_WHOLE(P, from);
+    return TNC_VECTOR(P, from);
 }
 
 template <int V, typename T>
@@ -1019,7 +1096,7 @@ static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<
     typedef tnc_pack<T, V> P;
     P p;
     TNC_EACH p.x[k] = tnc_from<T>(from[k]);
-    TNC_WHOLE(P, to) = p;
+    TNC_VECTOR(P, to) = p;
 }
 
 template <int V, typename T>
@@ -1031,15 +1108,18 @@ static __device__ __forceinline__ void tnc_add_to(T *to, const typename tnc_real
     tnc_store(to, sum);
 }
 
-/* ---- tiles of BF16 numbers in shared memory, pairs in registers ------------------------------------------------------ */
+/* ---- BF16 tiles in shared memory -------------------------------------------------------------------------- >>cuda-swizzle
+   The tensor-core kernels keep tiles in shared memory in rows of BF16 numbers, whose 16-byte pieces are permuted so that
+   ldmatrix has no bank conflicts. Results leave the registers in pairs of neighbouring numbers, as mma delivers them. */
 
-/* Where piece first + more of a row stands, in numbers: a row is `pieces` (a power of 2) pieces of 8 numbers, 16 bytes, what
-   ldmatrix reads at once of each of 8 rows, which should lie in different banks. So piece p of row r is found at p xor r % 8
-   where a row fills lines of 128 bytes; where a line has several rows, at p xor the line, as far as a row has pieces.
-   `first` is even and known to the compiler, so that what more and row make of it is found once; PIECES: what it knows of
-   pieces, else 0. */
+/* The XOR swizzle of tiles in shared memory: the offset, in numbers, of 16-byte piece first + more of a row. A row has
+   `pieces` pieces (a power of 2) of 8 numbers. ldmatrix reads one piece of each of 8 rows at once, and these must lie in
+   different banks. Where a row fills lines of 128 bytes, piece p of row r is at position p xor (r % 8); where a line holds
+   several rows, at p xor the number of the line, modulo the pieces of a row. `first` is even and known at compile time, so
+   that the part that depends on `more` and `row` is computed once. PIECES: the number of pieces if it is known at compile
+   time, else 0. */
 template <int PIECES = 0>
-static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces = PIECES)
+static __device__ __forceinline__ int tnc_swizzle(int row, int first, int more, int pieces = PIECES)
 {
     const int n = PIECES ? PIECES : pieces, lines = n < 8 ? 8 / n : 1, mask = (n < 8 ? n : 8) - 1;
     const int key = PIECES ? row / lines & mask : (n >= 8 ? row : n == 4 ? row >> 1 : row >> 2) & mask;
@@ -1054,10 +1134,10 @@ static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
     return bits;
 }
 
-/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width
-   even. */
-static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
-                                                   float y)
+/* Stores, or adds, two neighbouring numbers of a row at `column`, which may lie beyond its width. pairs: the row is aligned
+   for pairs and its width is even. */
+static __device__ __forceinline__ void tnc_store_pair(char *row, int column, int width, bool f32, bool pairs, bool add,
+                                                      float x, float y)
 {
     if (column >= width) return;
     if (f32 && pairs) {
@@ -1078,12 +1158,12 @@ static __device__ __forceinline__ void tnc_put_two(char *row, int column, int wi
     }
 }
 
-/* ---- views that are walked in step --------------------------------------------------------------------------------------
-   What a kernel gets instead of views: the axes that are left once those that follow each other in every view have become
-   one, those with the smallest steps of view 0 first. A thread finds its element's place in each view by division, which
-   multiplies where numbers are below 2^31: q = (high(n m) + n) >> shift with m = 2^32 (2^shift - d) / d + 1 (Granlund &
-   Montgomery 1994). A walk in pieces of V elements has them along the first axis, which each view steps along by 1, or by 0
-   where it is one number for all. */
+/* ---- indices of strided views -------------------------------------------------------------------------------- >>cuda-walk
+   A walk is what a kernel receives in place of up to three views of one shape. Axes that are contiguous with each other in
+   every view are merged, and axes are sorted so that those with the smallest strides of view 0 come first. A thread finds
+   the offset of its element in each view by divisions, which are multiplications where numbers are below 2^31: q = (high(n *
+   m) + n) >> shift with m = 2^32 (2^shift - d) / d + 1 (Granlund & Montgomery 1994). A widened walk has pieces of V elements
+   along its first axis, where each view has stride 1, or 0 if it is broadcast. */
 
 enum { TNC_VIEWS = 3 };
 
@@ -1093,8 +1173,8 @@ typedef struct tnc_axis { tnc_divisor extent; int64_t step[TNC_VIEWS]; } tnc_axi
 
 typedef struct tnc_walk {
     int64_t  count;                      /* elements, or pieces */
-    int      rank;                       /* 1 at least          */
-    bool     wide;                       /* beyond 2^31         */
+    int      rank;                       /* at least 1          */
+    bool     wide;                       /* 2^31 or more        */
     tnc_axis axis[TN_MAX_RANK];
 } tnc_walk;
 
@@ -1125,7 +1205,7 @@ template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_wal
     for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
 }
 
-/* Views of one shape, that of the first; fewer than three end with NULL. */
+/* The walk of up to three views of the shape of the first; absent views are NULL. */
 static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *view[TNC_VIEWS] = { a, b, c };
@@ -1157,7 +1237,8 @@ static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c
     return w;
 }
 
-/* In pieces of V elements, if they lie so in every view that has a size, and all begin at multiples of 16 bytes. */
+/* Widens a walk to pieces of V elements. Returns false and does nothing if in some view with a nonzero size the pieces are
+   not contiguous and 16-byte aligned. */
 static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
     int k, v;
@@ -1175,10 +1256,11 @@ static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_
     return true;
 }
 
-/* ---- passes over elements -----------------------------------------------------------------------------------------------
-   y = op(a, b), or y += it, in one pass: each byte is read once and written once, 16 at a time; a thread has two pieces
-   under way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it
-   is taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
+/* ---- elementwise kernels -------------------------------------------------------------------------------------- >>cuda-map
+   y = op(a, b), or y += op(a, b), in one pass: each byte is read once and written once, in vectors of 16 bytes. A thread
+   loads two vectors before it computes, which keeps at least 32 KiB of loads per multiprocessor in flight. An op is a
+   functor on arrays, so that a switch inside it is evaluated once per vector. It declares the number of its inputs, and
+   whether it can be added to y. */
 
 template <int V, typename T>
 static __device__ __forceinline__ void tnc_load_or_spread(typename tnc_real<T>::type (&to)[V], const T *from, bool one)
@@ -1233,7 +1315,8 @@ static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const 
     TNC_START((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), w, op, y, a, b, add);
 }
 
-/* w: of y, a, b. Pieces of 16 bytes of the smallest type; a flat walk that does not end with one has its last few apart. */
+/* w is the walk of y, a, b. Vectors are 16 bytes of the smallest type. If a contiguous array is no multiple of a vector
+   long, a second launch computes the last few elements. */
 template <class Op, typename Y, typename A, typename B>
 static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B *b, bool add)
 {
@@ -1262,9 +1345,10 @@ static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B 
     }
 }
 
-/* ---- views of [rows, parts h] ---------------------------------------------------------------------------------------- */
+/* ---- views of column ranges --------------------------------------------------------------------------------- >>cuda-parts
+   glu and prod read rows of parts * h columns as several views of h columns each, which share one walk. */
 
-/* Columns [part h, (part + 1) h) of rows of `parts` times h. */
+/* Columns [part h, (part + 1) h) of a view whose rows have parts * h columns. */
 static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
 {
     x.shape[1] /= parts;
@@ -1272,7 +1356,7 @@ static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
     return x;
 }
 
-/* Of parts of x, of dx, of dy: in pieces, if the other parts lie as well as the first. */
+/* Widens the walk of one part of x, dx and dy, if the other parts are aligned like the first. */
 static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
 {
     const void  *p[TNC_VIEWS] = { x, dy, NULL };
@@ -1280,10 +1364,10 @@ static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const vo
     return h % V == 0 && tnc_aligned(dx) && tnc_walk_widen(w, V, p, sizes);
 }
 
-/* ---- random numbers, see >>rng ------------------------------------------------------------------------------------------
-   A thread has the four numbers of a Philox block, and with them elements 4 i .. 4 i + 3. */
+/* ---- random numbers, see >>rng of tensornet.h -------------------------------------------------------------- >>cuda-philox
+   Philox4x32-10. A thread computes one block of four numbers and uses them for elements 4 i .. 4 i + 3. */
 
-typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* mean, deviation; p */
+typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* or mean, deviation */
 
 static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
 {
@@ -1302,10 +1386,10 @@ static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32
     }
 }
 
-/* 23 bits in the middle of their interval, exact in float. */
+/* A float strictly between 0 and 1: the middle of one of 2^23 equal intervals. Exact. */
 static __device__ __forceinline__ float tnc_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
 
-/* Elements 4 block .. 4 block + 3 of n. */
+/* Stores elements 4 block .. 4 block + 3 of n, as far as they exist. */
 template <typename T>
 static __device__ __forceinline__ void tnc_store_four(T *y, int64_t block, int64_t n, bool aligned,
                                                       const typename tnc_real<T>::type (&v)[4])
@@ -1337,10 +1421,12 @@ static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
     return g;
 }
 
-/* ---- the fault word: the first of a step is kept --------------------------------------------------------------------- */
+/* ---- the fault word ----------------------------------------------------------------------------------------- >>cuda-fault
+   Kernels cannot return an error. They write the first one of a step to four numbers in device memory, which the host reads
+   later: the kind of error, the row or parameter, the id, the step. */
 
-/* A bad id or label at `row`: the first of a call is kept, so who has it looks whether there is one before. */
-static __device__ void tnc_blame(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+/* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
+static __device__ void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
 {
     int64_t i;
     for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
@@ -1361,11 +1447,14 @@ static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t ste
 }
 
 /* ======================================================================
-   >>rows     the kernel table, row by row
+   >>cuda-kernels     the entries of the kernel table
+   In the order of the table, each with its CUDA kernels. The formulas and contracts are in tensornet.h, at >>op- and the
+   name.
    ====================================================================== */
 
-/* ---- copy, fill ----------------------------------------------------------------------------------------------- >>op-copy
-   Numbers of one type are moved as bits. Floor: the bytes read and written. */
+/* ---- copy, fill ---------------------------------------------------------------------------------------------- >>cuda-copy
+   Copies between views of one type move bit patterns; others convert. A transposing copy goes through shared memory. Floor:
+   the bytes read and written. */
 
 template <typename T> struct tnc_same {
     enum { inputs = 1, adds = 0 };
@@ -1386,7 +1475,9 @@ template <typename T> struct tnc_value {
     }
 };
 
-/* Between any two types, by way of double, rounded once: to BF16, what only as a float looks like a tie is nudged off it. */
+/* Conversion between any two types through double, rounded once. Double to BF16 goes through float: where the float lies
+   exactly between two BF16 numbers but the double does not, the float is moved by one bit towards the double before it
+   is rounded. */
 static __device__ __forceinline__ double tnc_read(const void *p, int dtype, int64_t i)
 {
     switch (dtype) {
@@ -1426,18 +1517,19 @@ static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_cast_kernel(const tnc_walk w, void *y, int y_dtype, const void *x, int x_dtype)
 {
     int64_t at[TNC_VIEWS];
-    for (TNC_MINE(i, w.count)) {
+    for (TNC_GRID_STRIDE(i, w.count)) {
         tnc_at<2>(w, i, at);
         tnc_write(y, y_dtype, at[0], tnc_read(x, x_dtype, at[1]));
     }
 }
 
-/* Where x lies along axis 1 of the walk and y along axis 0: squares go through shared memory, read along the one and
-   written along the other. The odd width keeps a column's numbers in different banks. */
+/* A transposing copy: x is contiguous along axis 1 of the walk and y along axis 0. Square tiles go through shared memory and
+   are read along one axis and written along the other, so that both accesses are coalesced. The odd width of the tile keeps
+   the numbers of a column in different banks. */
 enum { TNC_SQUARE = 64 };
 
 template <typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_turn_kernel(const tnc_walk w, Y *y, const X *x)
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_transpose_kernel(const tnc_walk w, Y *y, const X *x)
 {
     TNC_SHARED(X, square, [TNC_SQUARE][TNC_SQUARE + (sizeof(X) == 2 ? 2 : 1)]);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
@@ -1475,7 +1567,7 @@ template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view 
         const tnc_axis along = w.axis[k];
         for (; k > 1; k--) w.axis[k] = w.axis[k - 1];
         w.axis[1] = along;
-        TNC_START((tnc_turn_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), w, (Y *)to->data,
+        TNC_START((tnc_transpose_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), w, (Y *)to->data,
                   (const X *)from->data);
     } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
 }
@@ -1517,9 +1609,9 @@ static tn_status tnc_fill(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- uniform, normal ---------------------------------------------------------------------------------------- >>op-random
-   A thread has the four numbers of a Philox block. Uniform numbers and masks are the CPU's to the bit; normal ones in F32
-   come from its polynomials. Floor: the bytes written, 20 instructions of Philox a number. */
+/* ---- uniform, normal --------------------------------------------------------------------------------------- >>cuda-random
+   Each thread makes one Philox block of four numbers. Uniform numbers and masks are bit-identical to the CPU's; normal ones
+   in F32 use the same polynomials. Floor: the bytes written, and 20 instructions of Philox per number. */
 
 template <typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
@@ -1527,18 +1619,18 @@ tnc_uniform_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n,
 {
     typedef typename tnc_real<T>::type R;
     const int64_t blocks = (n + 3) / 4;
-    for (TNC_MINE(i, blocks)) {
+    for (TNC_GRID_STRIDE(i, blocks)) {
         uint32_t word[4];
         R        v[4];
         tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
         TNC_UNROLL
-        for (int k = 0; k < 4; k++)              /* rounded after the product and after the sum: as everywhere */
+        for (int k = 0; k < 4; k++)              /* rounded after the product and after the sum, as on the CPU */
             v[k] = (R)__dadd_rn(g.low, __dmul_rn(g.width, (double)tnc_unit(word[k])));
         tnc_store_four(y, i, n, aligned, v);
     }
 }
 
-/* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
+/* ln x of a normal float x > 0, with x = 2^n (1+f) and sqrt(1/2) <= 1+f < sqrt(2) */
 static __device__ __forceinline__ double tnc_exact_log(float x)
 {
     const uint32_t u = __float_as_uint(x) - 0x3f3504f3u;
@@ -1554,10 +1646,11 @@ static __device__ __forceinline__ double tnc_exact_log(float x)
     return (double)((int32_t)u >> 23) * 0.6931471805599453 + ((double)f + (double)p);
 }
 
-/* sin and cos of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact. A sine is 2 pi r + tail, a cosine 1 + tail. */
+/* sin and cos of 2 pi u for 0 <= u <= 1. u = q/4 + r with |r| <= 1/8, exactly. Then sine = 2 pi r + a small term, and cosine
+   = 1 + a small term. */
 static __device__ __forceinline__ void tnc_circle(float u, double *cosine, double *sine)
 {
-    const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 2^23: rounds */
+    const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 * 2^23: rounds to an integer */
     const float    r = fmaf((float)(int32_t)(q - 0x4b400000u), -0.25f, u), z = r * r;
     float  s = fmaf(-75.434494f, z, 81.5935135f), c = fmaf(58.7673836f, z, -85.4282761f);
     double across, along;
@@ -1573,7 +1666,7 @@ static __device__ __forceinline__ void tnc_circle(float u, double *cosine, doubl
     if ((q + 1) & 2) *cosine = -*cosine;
 }
 
-/* Box & Muller */
+/* Box & Muller 1958 */
 static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, float)
 {
     const double radius = sqrt(-2 * tnc_exact_log(u));
@@ -1596,7 +1689,7 @@ tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, 
 {
     typedef typename tnc_real<T>::type R;
     const int64_t blocks = (n + 3) / 4;
-    for (TNC_MINE(i, blocks)) {
+    for (TNC_GRID_STRIDE(i, blocks)) {
         uint32_t word[4];
         R        v[4];
         tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
@@ -1634,8 +1727,9 @@ static tn_status tnc_normal(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- add, mul, div --------------------------------------------------------------------------------------------- >>op-add
-   F32 and BF16 may meet, as where a parameter is added to activations. Floor: the bytes read and written. */
+/* ---- add, mul, div -------------------------------------------------------------------------------------------- >>cuda-add
+   The operands may have different types, F32 and BF16, as when a parameter is added to activations. Floor: the bytes read
+   and written. */
 
 template <typename R> struct tnc_scaled {               /* f0 a */
     enum { inputs = 1, adds = 1 };
@@ -1647,7 +1741,7 @@ template <typename R> struct tnc_scaled {               /* f0 a */
     }
 };
 
-template <typename R> struct tnc_pairs {                /* f0 a + f1 b, or f0 a b */
+template <typename R> struct tnc_pairs {                /* f0 a + f1 b, or f0 a * b */
     enum { inputs = 2, adds = 1 };
     R    f0, f1;
     bool product;
@@ -1694,7 +1788,7 @@ static tn_status tnc_add(tnc *s, const tn_call *c)
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     double         f0 = c->f[0], f1 = c->f[1];
     if (c->n_in < 2) return tnc_add_one(s, y, a, f0, c->accumulate);
-    if (a->dtype == TN_F32 && b->dtype == TN_BF16) {    /* the sum's order is its reader's */
+    if (a->dtype == TN_F32 && b->dtype == TN_BF16) {    /* both sums are commutative: fewer template instances */
         const tn_view *t = a;
         a = b;
         b = t;
@@ -1729,23 +1823,24 @@ template <typename R> struct tnc_ratio {                /* f0 a / b, correctly r
 static tn_status tnc_div(tnc *s, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(y->dtype, T,
         const tnc_ratio<typename tnc_real<T>::type> op = { (typename tnc_real<T>::type)c->f[0] };
         tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
     return TN_OK;
 }
 
-/* ---- where --------------------------------------------------------------------------------------------------- >>op-where
-   A launch writes what was chosen, a second one the rest: a walk has three views. An operand that is absent is zeros.
-   Floor: the bytes of y, of both operands where they are chosen, and twice the condition's */
+/* ---- where -------------------------------------------------------------------------------------------------- >>cuda-where
+   A walk has three views, but the op has four operands: so one launch writes the elements of the first operand, and a second
+   one those of the other. An absent operand counts as zeros. Floor: the bytes of y, of the chosen elements of both operands,
+   and the condition twice. */
 
 template <typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_where_kernel(const tnc_walk w, T *y, const int32_t *condition, const T *x, const bool chosen, const bool add)
 {
     typedef typename tnc_real<T>::type R;
-    for (TNC_MINE(i, w.count)) {
+    for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       v;
         tnc_at<3>(w, i, at);
@@ -1772,20 +1867,20 @@ static tn_status tnc_where(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- sum ------------------------------------------------------------------------------------------------------- >>op-sum
-   For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what
-   is summed lies in memory, a warp or a block has one element, and its lanes take turns along the part. Where elements lie
-   side by side, a thread has one or a piece of them, and the block's eight warps take turns down the part. Parts are cut
-   where there are few elements: pieces' sums go to scratch and are summed in the same way. Cuts and order follow from the
-   shape.
-   Floor: the bytes of x. */
+/* ---- sum ------------------------------------------------------------------------------------------------------ >>cuda-sum
+   Each element of y is the sum of a part of x. The walk `kept` goes over the elements of y, the walk `summed` over the axes
+   that are summed. Where the summed axis is contiguous, a warp or a block sums one element and its lanes stride along the
+   part ("along"). Where the kept axis is contiguous, a thread sums one element or vector of elements and the eight warps of
+   the block stride down the part ("down"). If there are few elements, their parts are split, as in split-K: partial sums go
+   to scratch and are summed by a second pass. Split and order depend on the shape alone. Floor: the bytes of x. */
 
-/* Pieces of a part: how long, how many, how far apart their sums are in y; how far apart elements are there. */
+/* How parts are split. length, pieces: elements per split, number of splits; step: distance of their partial sums in y;
+   along: distance of neighbouring elements in y; block: a block and not a warp sums an element. */
 typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
 
 template <int V, typename Y, typename X>
 static __global__ void __launch_bounds__(TNC_THREADS, 2)
-tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk summed, const tnc_cut cut, Y *y, const X *x,
                      const typename tnc_real<Y>::type factor, const bool add)
 {
     typedef typename tnc_real<X>::type R;
@@ -1794,7 +1889,8 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
     const int64_t tasks = kept.count * cut.pieces, teams = TNC_THREADS / team;
     for (int64_t base = (int64_t)blockIdx.x * teams; base < tasks; base += (int64_t)gridDim.x * teams) {
         const int64_t task = base + (int)threadIdx.x / team, piece = task % cut.pieces;
-        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        const int64_t begin = piece * cut.length;
+        const int64_t end = begin + cut.length < summed.count ? begin + cut.length : summed.count;
         int64_t place[TNC_VIEWS] = {0};
         R       sums[STEPS][V], sum = 0;
         TNC_UNROLL
@@ -1808,7 +1904,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
                 for (int u = 0; u < STEPS; u++) {
                     int64_t at[TNC_VIEWS];
                     if (i + u * team >= end) break;
-                    tnc_at<1>(gone, i + u * team, at);
+                    tnc_at<1>(summed, i + u * team, at);
                     tnc_load(v[u], x + place[0] + at[0]);
                 }
                 TNC_UNROLL
@@ -1829,7 +1925,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
 
 template <int V, typename Y, typename X>
 static __global__ void __launch_bounds__(TNC_THREADS, 2)
-tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk summed, const tnc_cut cut, Y *y, const X *x,
                     const typename tnc_real<Y>::type factor, const bool add)
 {
     typedef typename tnc_real<X>::type R;
@@ -1839,7 +1935,8 @@ tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut,
     const int64_t across = (kept.count + 31) / 32, tasks = across * cut.pieces;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
         const int64_t piece = task / across, element = task % across * 32 + lane;
-        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        const int64_t begin = piece * cut.length;
+        const int64_t end = begin + cut.length < summed.count ? begin + cut.length : summed.count;
         int64_t place[TNC_VIEWS] = {};
         R       sums[STEPS][V];
         TNC_UNROLL
@@ -1853,7 +1950,7 @@ tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut,
                 for (int u = 0; u < STEPS; u++) {
                     int64_t at[TNC_VIEWS];
                     if (i + u * WARPS >= end) break;
-                    tnc_at<1>(gone, i + u * WARPS, at);
+                    tnc_at<1>(summed, i + u * WARPS, at);
                     tnc_load(v[u], x + place[0] + at[0]);
                 }
                 TNC_UNROLL
@@ -1878,18 +1975,18 @@ tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut,
     }
 }
 
-/* What is summed into what: x and y of the elements that stay, x of what goes. */
-typedef struct tnc_sums { tn_view kept_x, kept_y, gone; bool down; } tnc_sums;
+/* The operands of one pass: x and y over the kept axes, x over the summed axes. */
+typedef struct tnc_sums { tn_view kept_x, kept_y, summed; bool down; } tnc_sums;
 
-/* A thousand blocks, if there is that much. */
-static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t gone)
+/* Splits the parts until there are about a thousand blocks. */
+static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t summed)
 {
-    tnc_cut cut = { gone, 1, 0, 0, !j->down && gone >= 1024 };
+    tnc_cut cut = { summed, 1, 0, 0, !j->down && summed >= 1024 };
     int64_t pieces = 1024 / (j->down ? tnc_ceil(kept, 32) : kept);
-    if (pieces > gone / (j->down ? 64 : 2048)) pieces = gone / (j->down ? 64 : 2048);
+    if (pieces > summed / (j->down ? 64 : 2048)) pieces = summed / (j->down ? 64 : 2048);
     if (pieces < 2) return cut;
-    cut.length = tnc_ceil(tnc_ceil(gone, pieces), 64) * 64;                     /* whole pieces of 16 bytes */
-    cut.pieces = tnc_ceil(gone, cut.length);
+    cut.length = tnc_ceil(tnc_ceil(summed, pieces), 64) * 64;                   /* whole vectors of 16 bytes */
+    cut.pieces = tnc_ceil(summed, cut.length);
     return cut;
 }
 
@@ -1902,48 +1999,48 @@ static bool tnc_steps_divide(const tnc_walk *w, int V)
 }
 
 template <int V, typename Y, typename X>
-static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &gone, const tnc_sums *j, const tnc_cut &cut,
+static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &summed, const tnc_sums *j, const tnc_cut &cut,
                            double factor, bool add)
 {
     typedef typename tnc_real<Y>::type R;
     const int64_t tasks = j->down ? tnc_ceil(kept.count, 32) : tnc_ceil(kept.count, cut.block ? 1 : TNC_THREADS / 32);
     const unsigned blocks = tnc_blocks(tasks * cut.pieces, 1);
     if (j->down)
-        TNC_START((tnc_sum_down_kernel<V, Y, X>), blocks, kept, gone, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
+        TNC_START((tnc_sum_down_kernel<V, Y, X>), blocks, kept, summed, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
                   (R)factor, add);
     else
-        TNC_START((tnc_sum_along_kernel<V, Y, X>), blocks, kept, gone, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
+        TNC_START((tnc_sum_along_kernel<V, Y, X>), blocks, kept, summed, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
                   (R)factor, add);
 }
 
-/* In pieces of 16 bytes where they lie so: of elements side by side, or of a part. */
+/* Vectors of 16 bytes are used where elements, or the numbers of a part, are contiguous and aligned. */
 template <typename Y, typename X>
 static void tnc_sum_pass(tnc *s, const tnc_sums *j, tnc_cut cut, double factor, bool add)
 {
     enum { V = (int)(16 / sizeof(X)) };
     const void  *p[TNC_VIEWS] = { j->kept_x.data, NULL, NULL };
     const size_t size[TNC_VIEWS] = { sizeof(X), 0, 0 };
-    tnc_walk     kept = tnc_walk_of(&j->kept_x, &j->kept_y, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    tnc_walk     kept = tnc_walk_of(&j->kept_x, &j->kept_y, NULL), summed = tnc_walk_of(&j->summed, NULL, NULL);
     cut.along = kept.axis[0].step[1];
-    if (j->down ? tnc_steps_divide(&gone, V) && tnc_walk_widen(&kept, V, p, size)
-                : tnc_steps_divide(&kept, V) && tnc_walk_widen(&gone, V, p, size)) {
+    if (j->down ? tnc_steps_divide(&summed, V) && tnc_walk_widen(&kept, V, p, size)
+                : tnc_steps_divide(&kept, V) && tnc_walk_widen(&summed, V, p, size)) {
         if (!j->down) cut.length = tnc_ceil(cut.length, V);
-        tnc_sum_launch<V, Y, X>(s, kept, gone, j, cut, factor, add);
-    } else tnc_sum_launch<1, Y, X>(s, kept, gone, j, cut, factor, add);
+        tnc_sum_launch<V, Y, X>(s, kept, summed, j, cut, factor, add);
+    } else tnc_sum_launch<1, Y, X>(s, kept, summed, j, cut, factor, add);
 }
 
 template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums *j, double factor, bool add)
 {
     typedef typename tnc_real<X>::type R;
-    const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), summed = tnc_walk_of(&j->summed, NULL, NULL);
     tnc_sums       first = *j, second = *j;
     tnc_cut        cut;
     int            i;
     int64_t        step;
     if (kept.count == 0) return TN_OK;
     first.down = second.down = kept.count > 1
-        && (llabs(kept.axis[0].step[0]) < llabs(gone.axis[0].step[0]) || gone.count < 16);
-    cut = tnc_sum_cut(&first, kept.count, gone.count);
+        && (llabs(kept.axis[0].step[0]) < llabs(summed.axis[0].step[0]) || summed.count < 16);
+    cut = tnc_sum_cut(&first, kept.count, summed.count);
     if (cut.pieces == 1) {
         tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
         return TN_OK;
@@ -1954,9 +2051,9 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     for (i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
     cut.step = first.down ? kept.count : 1;
     second.kept_x = first.kept_y;
-    second.gone.rank = 1;
-    second.gone.shape[0] = cut.pieces;
-    second.gone.strides[0] = cut.step;
+    second.summed.rank = 1;
+    second.summed.shape[0] = cut.pieces;
+    second.summed.strides[0] = cut.step;
     tnc_sum_pass<R, X>(s, &first, cut, 1, false);
     cut.length = cut.pieces;
     cut.pieces = 1;
@@ -1972,7 +2069,7 @@ static tn_status tnc_sum(tnc *s, const tn_call *c)
     int            k;
     for (k = 0; k < x->rank; k++)
         if (y->shape[k] == 1 && x->shape[k] != 1) j.kept_x.shape[k] = 1;
-        else j.gone.shape[k] = 1;
+        else j.summed.shape[k] = 1;
     switch (TNC_MIX(0, y->dtype, x->dtype)) {
     case TNC_MIX(0, TN_F32, TN_F32):   return tnc_sum_run<float, float>(s, &j, c->f[0], c->accumulate);
     case TNC_MIX(0, TN_F64, TN_F64):   return tnc_sum_run<double, double>(s, &j, c->f[0], c->accumulate);
@@ -1983,17 +2080,18 @@ static tn_status tnc_sum(tnc *s, const tn_call *c)
     }
 }
 
-/* ---- act, act_backward, glu, glu_backward ------------------------------------------------------------- >>op-act >>op-glu
-   One pass each. glu's halves are two views of x: its kernel is that of a pair of operands. F32 takes the CPU's polynomials
-   for Phi and what CUDA has for the others; BF16, which keeps 8 bits, the fast exponential and quotient. Floor: bytes. */
+/* ---- act, glu and their backward passes ----------------------------------------------------------------------- >>cuda-act
+   One pass each. The two halves of the input of glu are two views of x, so that its forward pass is an elementwise kernel of
+   two operands. F32 uses the CPU's polynomials for Phi and CUDA's functions for the others; BF16, which has 8 significant
+   bits, the fast exponential and quotient. Floor: the bytes read and written. */
 
-/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
+/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth factor g, a polynomial in 1/(1 + 0.3 t). */
 template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(float x, float *density)
 {
     const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square);
     const float z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
     float e = tnc_exp<FAST>(-0.5f * square), g;
-    e = fmaf(e, -0.5f * lost, e);                                       /* what rounding took from the square */
+    e = fmaf(e, -0.5f * lost, e);                                       /* corrects the rounding error of the square */
     g = fmaf(-0.0206242893f, z, 0.112440139f);
     g = fmaf(g, z, -0.228224412f);
     g = fmaf(g, z, 0.191799164f);
@@ -2013,7 +2111,7 @@ template <bool FAST> static __device__ __forceinline__ double tnc_normal_cdf(dou
     return 0.5 * erfc(-0.7071067811865476 * x);
 }
 
-/* act(x) and act'(x) of V numbers: the switch is taken once. What is not used of them is not computed. */
+/* act(x) and act'(x) of V numbers, with one switch for all. The compiler removes the result that a caller does not use. */
 template <bool FAST, int V, typename R>
 static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R (&value)[V], R (&slope)[V])
 {
@@ -2103,7 +2201,7 @@ template <typename T> struct tnc_act_of {               /* act(a) */
     }
 };
 
-template <typename T> struct tnc_gate_of {              /* act(a) b, or its slope times b */
+template <typename T> struct tnc_gate_of {              /* act(a) * b, or act'(a) * b */
     enum { inputs = 2, adds = 1 };
     int  kind;
     bool slope;
@@ -2119,7 +2217,7 @@ template <typename T> struct tnc_gate_of {              /* act(a) b, or its slop
 static tn_status tnc_act(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(y->dtype, T,
         const tnc_act_of<T> op = { (int)c->i[0] };
         tnc_map(s, tnc_walk_of(y, x, NULL), op, (T *)y->data, (const T *)x->data, (const T *)NULL, false))
@@ -2129,7 +2227,7 @@ static tn_status tnc_act(tnc *s, const tn_call *c)
 static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, bool slope)
 {
     const tn_view *y = &c->out[0];
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(y->dtype, T,
         const tnc_gate_of<T> op = { (int)c->i[0], slope };
         tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
@@ -2144,13 +2242,13 @@ static tn_status tnc_glu(tnc *s, const tn_call *c)
     return tnc_gate(s, c, &a, &b, false);
 }
 
-/* w: of x and dx, and of dy; the other half of x is `half` further on. */
+/* w is the walk of the first half of x, which dx shares, and of dy. The second half of x is `half` columns further. */
 template <int V, typename T>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
 {
     typedef typename tnc_real<T>::type R;
-    for (TNC_MINE(i, w.count)) {
+    for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       a[V], b[V], d[V], old_a[V], old_b[V], value[V], slope[V];
         tnc_at<2>(w, i, at);
@@ -2193,21 +2291,22 @@ template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
 
 static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
 {
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
     return TN_OK;
 }
 
-/* ---- prod, prod_backward -------------------------------------------------------------------------------------- >>op-prod
-   A thread has a piece of the product; going back, it meets each factor once for every other, the first time in memory.
-   Floor: the bytes of x and y, back those of x, dy and dx */
+/* ---- prod, prod_backward ------------------------------------------------------------------------------------- >>cuda-prod
+   Forward, a thread multiplies all factors of its vector of elements. Backward, it computes the product without each factor
+   in turn and so reads every factor once for each of the others; only the first read goes to device memory. Floor: the bytes
+   of x and y; backward those of x, dy and dx. */
 
 template <int V, typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_prod_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *y, const T *x)
 {
     typedef typename tnc_real<T>::type R;
-    for (TNC_MINE(i, w.count)) {
+    for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       v[V], f[V];
         tnc_at<2>(w, i, at);
@@ -2226,7 +2325,7 @@ tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t fac
                          const bool add)
 {
     typedef typename tnc_real<T>::type R;
-    for (TNC_MINE(i, w.count)) {
+    for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       d[V], v[V], f[V];
         tnc_at<2>(w, i, at);
@@ -2247,7 +2346,7 @@ tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t fac
     }
 }
 
-/* y is NULL on the way back. */
+/* In the backward pass y is NULL. */
 template <int V, typename T>
 static void tnc_prod_launch(tnc *s, const tn_call *c, const tnc_walk &w, int64_t h, T *y, T *dx, const T *x, const T *dy)
 {
@@ -2276,30 +2375,31 @@ template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool ba
 
 static tn_status tnc_prod(tnc *s, const tn_call *c)
 {
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
     return TN_OK;
 }
 
 static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 {
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))
     return TN_OK;
 }
 
-/* ---- gemm ----------------------------------------------------------------------------------------------------- >>op-gemm
-   By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a
-   transposed operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them
-   is rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened
-   instead. Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernel
-   below, whose sums run along k in its order; what cuBLAS does on one kind of device is the same every time.
-   Floor: 2 m n k flops */
+/* ---- gemm ---------------------------------------------------------------------------------------------------- >>cuda-gemm
+   cuBLAS computes the product where the strides allow it: of the last two axes of each of A, B and C, one must have stride
+   1. Both orders will do, since a transposed operand is only a flag for cuBLAS, and C^T = B^T A^T. Where A or B is BF16, or
+   with TN_GEMM_BF16, an F32 operand is rounded to BF16 in scratch, and packed, so that any strides will do; if the product
+   is thin, the BF16 operand is widened instead. Sums are F32. Products of two F32 operands use F32, or TF32 if
+   desc.gemm_precision says so. The bias is added by a second kernel. Everything else is computed by the kernel of this
+   file, whose sums run in the order of k. The results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n
+   k flops. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
     int     a_dtype, b_dtype, c_dtype, bias_dtype;
-    const void *a, *b, *bias;            /* bias: NULL for none */
+    const void *a, *b, *bias;            /* bias: NULL if there is none */
     void   *c;
     double  alpha, beta;
 } tnc_matrices;
@@ -2317,9 +2417,10 @@ static __device__ __forceinline__ void tnc_number_put(void *p, int dtype, int64_
     else ((float *)p)[i] = v;
 }
 
-/* A block of 256 threads makes BM x BN of C, a thread TM x TN of it: in squares of four, BN / (TN / 4) columns apart, so
-   that a warp reads shared memory without two lanes in one bank. Slices of A and B, BK deep, are loaded while the ones
-   before are multiplied: along k or across it, whichever lies in memory. */
+/* A block of 256 threads computes a BM x BN tile of C, and a thread TM x TN elements of it, in 4 x 4 squares that are FAR_M
+   rows and FAR_N columns apart, so that the reads of a warp from shared memory have no bank conflicts. Slices of A and B
+   that are BK deep are double buffered: the next ones are loaded into registers while the present ones are multiplied. They
+   are read along k or across it, whichever is contiguous. */
 template <typename R, int BM, int BN, int BK, int TM, int TN>
 static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_gemm_kernel(const tnc_matrices g, const bool a_along, const bool b_along)
@@ -2407,7 +2508,7 @@ template <typename R, int BM, int BN, int BK, int TM, int TN> static void tnc_ge
               llabs(g.b_step[1]) < llabs(g.b_step[2]));
 }
 
-/* Large tiles where they fill the device. */
+/* Uses large tiles if there are enough of them to fill the device. */
 static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
 {
     if (g.c_dtype == TN_F64) tnc_gemm_launch<double, 64, 64, 8, 4, 4>(s, g);
@@ -2415,10 +2516,10 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
     else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
 }
 
-/* Thin products gain little by tensor cores: there nothing is rounded for them. */
+/* Thin products gain little from tensor cores, so their operands are not rounded. */
 static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
 
-/* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
+/* A matrix for cuBLAS, which is column-major: a view [rows,columns] as it is (OP_N), or as the transpose of one (OP_T). */
 typedef struct tnc_operand {
     const void       *data;
     cublasOperation_t op;
@@ -2443,22 +2544,23 @@ static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t 
     return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
 }
 
-/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. TN_ERR_SHAPE: cuBLAS does not take it. */
+/* C is computed directly if its columns are contiguous; if its rows are, C^T = B^T A^T is. TN_ERR_SHAPE: cuBLAS cannot
+   compute this product. */
 static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
     cublasStatus_t status;
     tnc_operand  x, y, z;
     const float  alpha = (float)g.alpha, beta = (float)g.beta;
     const bool   wide = g.c_dtype == TN_F64;
-    const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
+    const bool   transposed = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
                        && z.op == CUBLAS_OP_N;
-    const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
+    const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
     const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
     if (!s->blas.handle || g.k == 0) return TN_ERR_SHAPE;
     if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return TN_ERR_SHAPE;
-    if (turned) {
+    if (transposed) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
             || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return TN_ERR_SHAPE;
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
@@ -2473,11 +2575,11 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
                                z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
-    return tnc_refuse(s, TN_ERR_BACKEND, "gemm: %s", s->blas.text(status));
+    return tnc_error(s, TN_ERR_BACKEND, "gemm: %s", s->blas.text(status));
 }
 
-/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix
-   of a batch that is one. Returns its bytes. */
+/* The layout of a copy of an operand in another type: contiguous along the same axis, with lines at multiples of 16 bytes. A
+   matrix that is broadcast over the batch is copied once. Returns the number of bytes. */
 static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
 {
     const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
@@ -2535,7 +2637,7 @@ static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
     return tnc_add_one(s, y, &bias, 1, true);
 }
 
-/* A product of F32 that is kept as BF16 is made in scratch, with its bias, and rounded once. */
+/* Stores an F32 product whose output is BF16. It was computed in scratch, with its bias, so that it is rounded once. */
 static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
     tn_call add;
@@ -2546,7 +2648,7 @@ static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
     return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
 }
 
-/* The type that A and B are multiplied as. */
+/* The type in which A and B are multiplied. */
 static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
 {
     if (g.a_dtype == g.b_dtype && (g.a_dtype != TN_F32 || s->precision != TN_GEMM_BF16)) return (tn_dtype)g.a_dtype;
@@ -2571,7 +2673,7 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
     }
     if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
     if (!s->blas.handle || g.k == 0 || (g.a_dtype != g.b_dtype && type == TN_F32 && g.k <= 256)) {
-        tnc_gemm_own(s, g);                             /* which converts what it reads, and has no other launches */
+        tnc_gemm_own(s, g);                             /* converts operands as it reads them, in one launch */
         return TN_OK;
     }
     for (i = 0; i < 2; i++)
@@ -2604,8 +2706,9 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
-/* ---- embed --------------------------------------------------------------------------------------------------- >>op-embed
-   y[r] = table[ids[r]], one row of the table after the other in pieces. Floor: reads and writes R d numbers */
+/* ---- embed -------------------------------------------------------------------------------------------------- >>cuda-embed
+   y[r] = table[ids[r]]. A group of threads copies one row of the table at a time, in vectors. Floor: reads and writes R
+   d numbers. */
 
 template <typename T, int V> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault, int64_t rows, int64_t d,
@@ -2626,7 +2729,7 @@ tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T 
             if (good) tnc_load(v, from + i * V);
             tnc_store(to + i * V, v);
         }
-        if (!good && lane == 0) tnc_blame(fault, ids, row, words);
+        if (!good && lane == 0) tnc_bad_id(fault, ids, row, words);
     }
 }
 
@@ -2657,25 +2760,24 @@ static tn_status tnc_embed(tnc *s, const tn_call *c)
     TNC_TYPES(c->out[0].dtype, T, return tnc_embed_of<T>(s, c))
 }
 
-/* ---- embed_backward ------------------------------------------------------------------------------------------ >>op-embed
-   dtable[id] += the sum of dy[r] over ids[r] = id, in an order that is the same on every run: positions are sorted by id,
-   equal ids by position (a stable radix sort of 8 bits a pass, whose counters are integers), then cut into tiles of as many
-   each. A tile sums its runs of equal ids; a run that crosses tiles leaves a share in each, and they are added from the
-   left.
-   Floor: reads R d numbers, reads and writes the rows of dtable that occur */
+/* ---- embed_backward ------------------------------------------------------------------------------------ >>cuda-embed-back
+   dtable[id] += the sum of dy[r] over all r with ids[r] = id, in an order that is the same in every run. Positions are
+   sorted by id, equal ids by position (a stable radix sort with 8 bits per pass and integer counters), and divided into
+   tiles of equal length. A tile sums its runs of equal ids. A run that crosses tiles leaves a partial sum in each, and a
+   second kernel adds these from left to right. Floor: reads R d numbers, reads and writes the rows of dtable that occur. */
 
 enum { TNC_SORT_THREADS = 512, TNC_SORT_BLOCKS = 128, TNC_SORT_COUNTERS = 256 * TNC_SORT_BLOCKS };
 
 typedef struct tnc_sort {
-    const int32_t  *ids;                    /* of the first pass                                     */
-    const uint32_t *key, *row;              /* of later ones                                         */
+    const int32_t  *ids;                    /* of the first pass                                       */
+    const uint32_t *key, *row;              /* of later passes                                         */
     uint32_t       *to_key, *to_row;
-    uint32_t       *count, *next_count;     /* [blocks,256]: how often each digit is in each chunk   */
+    uint32_t       *count, *next_count;     /* [blocks,256]: how often each digit occurs in each chunk */
     int64_t         n, chunk, words;
     int             shift, blocks;
 } tnc_sort;
 
-/* Ids outside the table come last, where nobody looks. */
+/* Ids outside the table are sorted to the end, where they are ignored. */
 static __device__ __forceinline__ uint32_t tnc_sort_key(const tnc_sort &s, int64_t i)
 {
     if (!s.ids) return s.key[i];
@@ -2698,7 +2800,7 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel
     }
 }
 
-/* Where each digit of this block's chunk begins in the sorted order, into start[256]. */
+/* Computes where each digit of this block's chunk begins in the sorted order, into start[256]. */
 static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32_t *sums)
 {
     const int me = (int)threadIdx.x;
@@ -2724,8 +2826,8 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
     __syncthreads();
 }
 
-/* A warp ranks its 32 digits among each other by ballots, the block ranks its warps. Counts the digits of the next pass on
-   the way, for the chunks that will hold them. */
+/* One pass of the sort. A warp ranks its 32 digits by ballots, and the block ranks its warps. It also counts the digits of
+   the next pass, for the chunks that will hold them. */
 static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
 {
     enum { WARPS = TNC_SORT_THREADS / 32 };
@@ -2772,18 +2874,18 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_s
 }
 
 typedef struct tnc_runs {
-    const uint32_t *key, *row;              /* sorted                                                */
+    const uint32_t *key, *row;              /* sorted           */
     int64_t         n, d, words, tile, tiles;
-    int             lanes;                  /* threads of a tile                                     */
+    int             lanes;                  /* threads per tile */
 } tnc_runs;
 
-/* Does the run at position i go on at i + 1? */
+/* Whether the run at position i continues at i + 1. */
 static __device__ __forceinline__ bool tnc_run_on(const tnc_runs &r, int64_t i)
 {
     return i + 1 < r.n && r.key[i] == r.key[i + 1];
 }
 
-/* What a thread of both kernels stands for: a tile, and a piece of the columns. */
+/* The tile of a thread and the first of its V columns, for both kernels. False if there is none. */
 template <int V> static __device__ __forceinline__ bool tnc_runs_place(const tnc_runs &r, int64_t *tile, int64_t *column)
 {
     *tile = (int64_t)blockIdx.x * ((int)blockDim.x / r.lanes) + (int)threadIdx.x / r.lanes;
@@ -2791,7 +2893,8 @@ template <int V> static __device__ __forceinline__ bool tnc_runs_place(const tnc
     return *tile < r.tiles && *column < r.d;
 }
 
-/* share[tiles,2,d]: what a tile has of the run that comes in from the left; of the one that goes out and began here. */
+/* share[tiles,2,d]: the partial sums of a tile, of the run that comes in from the left, and of the run that begins here and
+   goes on to the right. */
 template <typename T, int V> static __global__ void __launch_bounds__(128)
 tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, typename tnc_real<T>::type *share)
 {
@@ -2828,9 +2931,9 @@ tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, type
     }
 }
 
-/* A tile from which a run goes out that began in it adds up the shares. */
+/* For each run that crosses tiles: the tile in which it begins adds its partial sums. */
 template <typename R, int V> static __global__ void __launch_bounds__(128)
-tnc_runs_join_kernel(tnc_runs r, R *table, const R *share)
+tnc_runs_combine_kernel(tnc_runs r, R *table, const R *share)
 {
     int64_t  tile, column, last, step, i;
     uint32_t key;
@@ -2839,7 +2942,7 @@ tnc_runs_join_kernel(tnc_runs r, R *table, const R *share)
     last = (tile + 1) * r.tile - 1;
     key = r.key[last];
     if (key >= r.words || !tnc_run_on(r, last)) return;
-    if (tile > 0 && r.key[tile * r.tile - 1] == key) return;                    /* began further left */
+    if (tile > 0 && r.key[tile * r.tile - 1] == key) return;                    /* it begins further left */
     for (last = tile + 1, step = 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
     for (; step; step /= 2) if (last + step < r.tiles && r.key[(last + step) * r.tile] == key) last += step;
     tnc_load(sum, share + (2 * tile + 1) * r.d + column);
@@ -2863,11 +2966,11 @@ template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *
     TNC_LAUNCH((tnc_runs_kernel<T, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (const T *)c->in[1].data,
                (R *)c->out[0].data, (R *)share);
     if (r.tiles > 1)
-        TNC_LAUNCH((tnc_runs_join_kernel<R, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (R *)c->out[0].data,
+        TNC_LAUNCH((tnc_runs_combine_kernel<R, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (R *)c->out[0].data,
                    (const R *)share);
 }
 
-/* The sorted positions, in the scratch memory after which `rest` bytes stay free. */
+/* Sorts the positions in scratch. `rest`: number of bytes that the caller needs after them, at *after. */
 static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t words, size_t rest, tnc_runs *r, void **after)
 {
     const size_t each = ((size_t)n * 4 + 15) / 16 * 16;
@@ -2936,11 +3039,11 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[1].dtype, T, return tnc_embed_backward_of<T>(s, c))
 }
 
-/* ---- rmsnorm, layernorm --------------------------------------------------------------------- >>op-rmsnorm >>op-layernorm
-   A row is read once and waits in registers (what does not fit there is read again): its mean, and the mean that rounding
-   left, if it is centred; its mean square; then y. The largest and the smallest numbers have squares that no float has:
-   such a row takes its sum in double.
-   Floor: reads and writes R C numbers */
+/* ---- rmsnorm, layernorm -------------------------------------------------------------------------------------- >>cuda-norm
+   A row is read once and kept in registers; what does not fit is read again. If it is centred, its mean is computed, and
+   then the mean of what remains, which corrects the rounding of the first; then its mean square, then y. The squares of
+   very large or very small numbers overflow or vanish in a float: such rows are summed in double. Floor: reads and writes R
+   C numbers. */
 
 template <typename T, int V, bool CENTRED>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
@@ -3048,19 +3151,19 @@ static tn_status tnc_layernorm(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true>(s, c))
 }
 
-/* ---- rmsnorm_backward, layernorm_backward --------------------------------------------------- >>op-rmsnorm >>op-layernorm
-   dx row by row, with x and dy in registers. SUMS: a thread always has the same columns, so it adds up what its rows give
-   dw and db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks.
-   Where a thread would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy
-   again.
-   Floor: reads 2 R C numbers (3 when dx is added to), writes R C */
+/* ---- rmsnorm_backward, layernorm_backward --------------------------------------------------------------- >>cuda-norm-back
+   dx is computed row by row, with x and dy in registers. SUMS: a thread has the same columns in every row, so that it
+   accumulates what its rows contribute to dw and db. A block adds these sums in the order of its threads and writes
+   part[2,blocks,C], and a second kernel adds the blocks. If a thread would need too many columns, the first kernel saves the
+   means of the rows instead, and a third kernel reads x and dy again. Floor: reads 2 R C numbers (3 R C if dx is
+   accumulated), writes R C. */
 
 template <int V, bool CENTRED>
-struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
+struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* vectors that a thread keeps in registers */
 
 template <typename R> struct tnc_norm_more {
-    R      *part;                       /* [2,blocks,C], or NULL          */
-    R      *means;                      /* [2,rows]: mean, rest; or NULL  */
+    R      *part;                       /* [2,blocks,C], or NULL         */
+    R      *means;                      /* [2,rows]: mean, rest; or NULL */
     int64_t rows;
     int     C, lanes;
     bool    accumulate;
@@ -3089,7 +3192,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
         bool far = false;
         int  k;
-        auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
+        auto pieces = [&](auto use) {               /* use(x, dy, index of the vector, its number among this thread's) */
             R   v[V], d[V];
             int i, j;
             TNC_UNROLL
@@ -3137,8 +3240,8 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         });
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
-        dot = tnc_row_sum(dot, lanes);          /* x is taken times this: in double, for it nearly cancels dy */
-        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 and dot may leave float's range: then z */
+        dot = tnc_row_sum(dot, lanes);         /* the factor of x is computed in double, since that term nearly cancels dy */
+        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 * dot may be out of range: then use z */
             const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
             far = !(scale > 1e-6f && scale < 1e6f) || size > 3.4e38 || (size != 0 && size < 1.2e-38);
             if (__any_sync(0xffffffffu, far)) {
@@ -3200,7 +3303,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
     }
 }
 
-/* part[2,chunks,C] of what chunks of rows give dw and db: 32 columns a block, 8 rows at a time. */
+/* The contributions of chunks of rows to dw and db, part[2,chunks,C]. A block has 32 columns and reads 8 rows at a time. */
 template <typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T *dy, int64_t chunk,
@@ -3286,10 +3389,10 @@ static tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, true>(s, c))
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------------------- >>op-dropout
-   Masks are the CPU's to the bit: p as a float lies between two neighbours of the 2^23 numbers that it is compared with just
-   as p in double does. Kept numbers are multiplied by 1/(1-p), in F64 divided by 1-p as the reference does.
-   Floor: the bytes of x and y, 20 instructions of Philox a number */
+/* ---- dropout ---------------------------------------------------------------------------------------------- >>cuda-dropout
+   Masks are bit-identical to the CPU's: p is rounded to a float that lies between the same two of the 2^23 possible random
+   numbers as p itself. Kept numbers are multiplied by 1/(1-p); in F64 they are divided by 1-p, as the reference does. Floor:
+   the bytes of x and y, and 20 instructions of Philox per number. */
 
 template <typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
@@ -3298,7 +3401,7 @@ tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x
     typedef typename tnc_real<T>::type R;
     const int64_t blocks = (n + 3) / 4;
     const R       scale = (R)(1 / g.width);
-    for (TNC_MINE(i, blocks)) {
+    for (TNC_GRID_STRIDE(i, blocks)) {
         uint32_t word[4];
         R        v[4], old[4];
         tnc_load_four(v, x, i, n, aligned);
@@ -3328,11 +3431,11 @@ static tn_status tnc_dropout(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- cross_entropy ----------------------------------------------------------------------------------- >>op-cross_entropy
-   A row's largest logit m and sum of e^(z - m) grow together, thread by thread, the sum scaled when m does; pieces that fit
-   stay in shared memory for the second pass, which writes the gradient. Rows need not begin at multiples of 16: V > 1 takes
-   single elements at both ends. Each block adds the losses of its rows, a second kernel the blocks.
-   Floor: reads R C numbers, and writes as many if the gradient is wanted */
+/* ---- cross_entropy ---------------------------------------------------------------------------------------- >>cuda-entropy
+   Each thread keeps a running maximum m of the logits and a running sum of e^(z - m), which is rescaled when m grows (online
+   softmax). Vectors that fit into shared memory are kept there for the second pass, which writes the gradient. Rows need not
+   be 16-byte aligned: V > 1 takes single elements at both ends. Each block adds the losses of its rows, and a second kernel
+   adds the blocks. Floor: reads R C numbers, and writes R C if there is a gradient. */
 
 template <typename T> struct tnc_entropy {
     typedef typename tnc_real<T>::type R;
@@ -3343,10 +3446,10 @@ template <typename T> struct tnc_entropy {
     double        *part;
     int32_t       *fault;
     int64_t        rows;
-    int            C, lanes, room;          /* room: pieces of a row that shared memory holds */
+    int            C, lanes, room;          /* room: vectors of a row kept in shared memory */
 };
 
-/* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
+/* Adds V numbers to a running maximum and sum. While the maximum is -inf they add 0. */
 template <bool FAST, typename R, int V>
 static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
 {
@@ -3401,12 +3504,12 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         }
         top = tnc_row_largest(most, lanes);
         sum = tnc_row_sum(sum * tnc_exp<true>(most - (top > -R(INFINITY) ? top : R(0))), lanes);
-        if (top == -R(INFINITY)) sum = R(NAN);                  /* all of them: nothing to compare with */
+        if (top == -R(INFINITY)) sum = R(NAN);                  /* every logit is -inf: the loss is undefined */
         if (mine >= a.rows) continue;
         if (lane == 0) {
             a.lse[row] = top + tnc_log(sum);
             if (good) loss += (double)(top - tnc_to(from[label]) + tnc_log(sum));
-            else tnc_blame(a.fault, a.label, row, a.C);
+            else tnc_bad_id(a.fault, a.label, row, a.C);
         }
         if (!a.dz) continue;
         {
@@ -3481,9 +3584,10 @@ static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[0].dtype, T, return tnc_cross_entropy_of<T>(s, c))
 }
 
-/* ---- softmax, softmax_backward ------------------------------------------------------------------------------ >>op-softmax
-   A row's largest number and its sum grow together, as in cross_entropy; then it is read again. Back: the sum, then dx.
-   Floor: reads R C numbers, back 2 R C (3 when dx is added to), and writes R C; what is read again is in the cache. */
+/* ---- softmax, softmax_backward ---------------------------------------------------------------------------- >>cuda-softmax
+   The running maximum and sum of a row are computed as in cross_entropy; then the row is read again. Backward: the sum of dy
+   * y, then dx. Floor: reads R C numbers, backward 2 R C (3 R C if dx is accumulated), and writes R C; the second read comes
+   from the cache. */
 
 template <typename T, int V>
 static __global__ void __launch_bounds__(TNC_THREADS)
@@ -3502,7 +3606,7 @@ tnc_softmax_kernel(const T *x, T *y, const int64_t rows, const int C, const int 
             tnc_entropy_add<FAST>(v, &most, &sum);
         }
         top = tnc_row_largest(most, lanes);
-        if (top == -R(INFINITY)) top = 0;                       /* all of them: the sum is 0 */
+        if (top == -R(INFINITY)) top = 0;                       /* every number is -inf: the sum is 0 */
         sum = tnc_row_sum(sum * tnc_exp<FAST>(most - top), lanes);
         scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
         if (mine >= rows) continue;
@@ -3566,7 +3670,7 @@ template <typename T, int V> static void tnc_softmax_launch(tnc *s, const tn_cal
 template <typename T> static tn_status tnc_softmax_of(tnc *s, const tn_call *c)
 {
     enum { V = tnc_wide<T>::count };
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
     if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data)
@@ -3579,11 +3683,11 @@ static tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dty
 
 static tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }
 
-/* ---- chain, chain_backward ----------------------------------------------------------------------------------- >>op-chain
-   A block per chain, whose products follow each other: the running product in shared memory, the next matrix on its way in
-   registers while the present one is multiplied. A product is left as it is while its norm is within 2^+-16, the last is
-   divided by it. Matrices too large for shared memory stay in the workspace. TILE: a thread computes TILE x TILE elements.
-   Floor: 2 n d^3 flops a chain, forward; twice that backward; the chains side by side */
+/* ---- chain, chain_backward ---------------------------------------------------------------------------------- >>cuda-chain
+   One block per chain, whose products depend on each other. The running product is in shared memory, and the next matrix is
+   loaded into registers while the present one is multiplied. The product is normalised when its norm leaves 2^+-16, and at
+   the end. Matrices that are too large for shared memory stay in the workspace. TILE: a thread computes TILE x TILE
+   elements. Floor: 2 n d^3 flops per chain, twice that backward; different chains run in parallel. */
 
 template <typename R> struct tnc_chains {
     R *m, *p, *v;                           /* [b,n,d,d], [b,n,d,d] or NULL, [b,n] or NULL */
@@ -3596,7 +3700,8 @@ template <typename R> struct tnc_chains {
 
 enum { TNC_CHAIN_AHEAD = 4 };
 
-/* The next matrix: asked for by fetch, there after put. What is too large to wait in registers is read by put. */
+/* Prefetches the next matrix: fetch starts the loads into registers, put stores them to shared memory. put itself reads the
+   elements that do not fit into registers. */
 template <typename R>
 static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
@@ -3620,14 +3725,14 @@ static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_
     for (i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
 }
 
-/* a b, or a^T b, or a b^T, element by element into keep(index, value). */
+/* a b, a^T b or a b^T; keep(index, value) receives each element. */
 template <int TILE, bool TA, bool TB, typename R, typename K>
 static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b, int d, K keep)
 {
     const int side = (d + TILE - 1) / TILE;
     int       t, i, j, k;
     for (t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
-        const int row = t / side, column = t % side;            /* and every side-th after them */
+        const int row = t / side, column = t % side;            /* and every side-th row and column after them */
         R         sum[TILE][TILE] = {};
         int       at_row[TILE], at_column[TILE];
         TNC_UNROLL
@@ -3655,8 +3760,9 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
     }
 }
 
-/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By a power of two first where squares
-   overflow or vanish; zeros stay zeros, an infinity makes NaN. */
+/* Divides x by its norm if that is required or the norm has left its range, and returns the divisor. squares: this thread's
+   share of |x|^2. If the sum of squares overflows or vanishes, x is first divided by a power of two. A zero matrix stays
+   zero; an infinity makes NaN. */
 template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
@@ -3739,7 +3845,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
         double   scale = -log((double)last_v);
-        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* twice: its square may have no float */
+        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* applied twice: its square may overflow */
         for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
         dot = dy[dd] - tnc_block_sum(dot);
         for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
@@ -3805,12 +3911,12 @@ template <typename R> static tn_status tnc_chain_of(tnc *s, const tn_call *c, bo
 {
     tnc_chains<R> a;
     memset(&a, 0, sizeof a);
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     a.batch = c->in[0].shape[0];
     a.n = c->in[0].shape[1];
     a.accumulate = c->accumulate;
     if (a.batch == 0 || a.n == 0) return TN_OK;
-    if (c->in[0].shape[2] > 16384) return TN_ERR_SHAPE;         /* d^2 is an int */
+    if (c->in[0].shape[2] > 16384) return TN_ERR_SHAPE;         /* d * d is an int */
     a.d = (int)c->in[0].shape[2];
     a.m = (R *)c->in[0].data;
     a.p = (R *)(backward ? c->in[1].data : c->out[1].data);
@@ -3821,7 +3927,7 @@ template <typename R> static tn_status tnc_chain_of(tnc *s, const tn_call *c, bo
     return tnc_chain_launch(s, a, backward);
 }
 
-/* Its results are divided by each other's norms: BF16 would lose them, the dispatcher makes F32 of it. */
+/* Results are divided by norms, for which BF16 is too coarse: the dispatcher converts BF16 operands to F32. */
 static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
 {
     TNC_REALS(c->in[0].dtype, R, return tnc_chain_of<R>(s, c, backward))
@@ -3830,37 +3936,39 @@ static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
 static tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
 static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
 
-/* ---- rope, rope_backward -------------------------------------------------------------------------------------- >>op-rope
-   A block has a position t and some of the rows [b,t,n] there: the cosines and sines of t are made once, in double, since t
-   runs to a hundred thousand, and kept in shared memory; a team of lanes has a row, a lane a piece of its first half and of
-   its second. A row is read once, also for its norm. What lies otherwise, or is longer than a warp's pieces, goes through a
-   plain kernel: a warp a row. Floor: the bytes of x and y, back those of x, dy and dx. */
+/* ---- rope, rope_backward ------------------------------------------------------------------------------------- >>cuda-rope
+   A block has one position t and some of the rows [b,t,n] of that position. The cosines and sines of t are computed once, in
+   double since t may exceed a hundred thousand, and kept in shared memory. A group of lanes (`team`) has one row, and a lane
+   one vector of its first half and one of its second. A row is read once, also for its norm. Rows that are not aligned, or
+   longer than the vectors of a warp, are computed by a plain kernel with a warp per row. Floor: the bytes of x and y;
+   backward those of x, dy and dx. */
 
-typedef struct tnc_turns {
-    const void *x, *dy;                  /* dy: NULL on the way there */
-    void   *y;                           /* or dx                     */
+typedef struct tnc_rope_args {
+    const void *x, *dy;                  /* dy: NULL in the forward pass          */
+    void   *y;                           /* or dx                                 */
     int64_t x_step[3], dy_step[3], y_step[3];
     int64_t batch, length, heads, d, first;
-    int64_t pieces, rows;                /* of a position, and how many rows each has */
-    double  octaves;                     /* pair k turns by t 2^(-k octaves) */
-    double  eps;                         /* below zero: no norm              */
+    int64_t pieces, rows;                /* blocks per position, rows of each     */
+    double  octaves;                     /* pair k is rotated by t 2^(-k octaves) */
+    double  eps;                         /* negative: no norm                     */
     int     team;
     bool    still, add;
-} tnc_turns;
+} tnc_rope_args;
 
-static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_t t, int64_t k, double *cosine, double *sine)
+static __device__ __forceinline__ void tnc_rope_angle(const tnc_rope_args &g, int64_t t, int64_t k, double *cosine,
+                                                      double *sine)
 {
     *cosine = 1;
     *sine = 0;
     if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
+/* The last step of the backward pass; pull contains the sums over the row of x * x and of x * g. It is 0 without a norm. */
 template <typename R>
 static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
 template <typename T, bool BACK>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_turns g)
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_rope_args g)
 {
     typedef typename tnc_real<T>::type R;
     enum { V = (int)(16 / sizeof(T)) };
@@ -3936,9 +4044,9 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
     }
 }
 
-/* R_t^T dy of pair k, or of the last of an odd row. */
+/* Pair k of a row, rotated; backward R_t^T dy. k = h is the last number of a row of odd length, which is not rotated. */
 template <typename R, typename T>
-static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T *x, int64_t t, int64_t k, R *first,
+static __device__ __forceinline__ void tnc_rope_pair(const tnc_rope_args &g, const T *x, int64_t t, int64_t k, R *first,
                                                      R *second)
 {
     const int64_t h = g.d / 2;
@@ -3956,7 +4064,7 @@ static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_turns g)
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_rope_args g)
 {
     typedef typename tnc_real<T>::type R;
     const int     lane = (int)threadIdx.x & 31;
@@ -4002,7 +4110,7 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     typedef typename tnc_real<T>::type R;
     const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
     const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
-    tnc_turns      g;
+    tnc_rope_args      g;
     int            i;
     memset(&g, 0, sizeof g);
     g.x = x->data;
@@ -4027,7 +4135,7 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
         && (!dy || tnc_heads_aligned(dy, sizeof(T)))) {
         const size_t shared = (size_t)d * sizeof(R);
         g.team = tnc_lanes(lanes, 32);
-        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, and no fewer than four rows for a team */
+        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, but at least four rows per team */
         if (g.pieces > rows * g.team / (4 * TNC_THREADS)) g.pieces = rows * g.team / (4 * TNC_THREADS);
         if (g.pieces < 1) g.pieces = 1;
         g.rows = tnc_ceil(rows, g.pieces);
@@ -4040,49 +4148,74 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
 
 static tn_status tnc_rope(tnc *s, const tn_call *c)
 {
-    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
     return TN_OK;
 }
 
 static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
 
-/* ---- attention, quadratic -----------------------------------------------------------------------------------------------
-   What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
+/* ---- quadratic attention ------------------------------------------------------------------------------ >>cuda-attention
+   The formulas are at >>op-attention of tensornet.h:
+       S = scale * Q K^T over the visible pairs       P = exp(S - lse), or S1 * S2 (bilinear), or S * S (squared)
+       O = c * (P V)         dP = u V^T + w           dV = P^T u       dQ = scale * (dS K)       dK = scale * (dS^T Q)
+   with u = c dO and dS = P * dP (softmax), dS1 = S2 * dP, dS2 = S1 * dP (bilinear), 2 S * dP (squared). `*` is elementwise.
 
-   By fixed rules of dtype and shape (see "which kernels"):
-   tnc_attend_part, _join          up to 4 queries (decoding), any dtype, forward: the keys are split
-   tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 lets be rounded; 128 keys or more; head sizes
-                                   up to 128: tensor cores, sums in F32
-   tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision; and what was not
-                                   finite on tensor cores
+   GLOSSARY. T: Tq queries or Tk keys; d, dv: head dimensions of q and k, of v; D, DV: the same, padded to a size for which a
+   kernel exists; `sets`: 2 for bilinear (heads h and h + H are the two sets of queries and keys), else 1. Block sizes are
+   those of the tensor-core kernels; the plain kernels have blocks of 64 queries and 64 keys, in F64 32.
 
-   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one
-   whose blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's
-   statistic and one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each
-   time.
+     in this file          FlashAttention      shape               where it lives
+     q, k, v, o, dout      Q, K, V, O, dO      [B,T,heads,d|dv]    device memory, last axis with stride 1; tiles of them in
+                                                                   shared memory, swizzled (>>cuda-swizzle)
+     query block           Q tile, BLOCK_M     128 x D             shared memory during the whole forward kernel
+     key block, stage      K, V tiles, BLOCK_N 64 or 32 x D, DV    shared memory, two stages: double buffering by cp.async
+     s[set]                S                   rows x columns      registers, as C fragments of mma
+     s[0], then p_frag     P                   rows x columns      registers: C fragments, rounded to BF16 A fragments
+     dp                    u V^T               rows x columns      registers
+     row_max, row_sum      m, l                per query           registers: the running maximum and sum of online softmax
+     o, dx, dv (sums)      O, dQ or dK, dV     rows x D or DV      registers, until the epilogue stores or adds them
+     stat, l               lse                 [B,H,Tq]            device memory: the log-sum-exp, or eps + sum_j P_ij
+     row scale c           -                   per query           1, 1/n, sqrt(length/n) or 1/(eps + sum_j P_ij)
+     w                     -delta, scaled      per query           -dO.O for softmax, -c dO.O with a row sum, else 0
+     row_stats             lse, delta          [B,H,Tq] x float4   device memory: c, w, l, 0 of each query, for backward
+     redo                  -                   [B*H,blocks of 64]  device memory: 1 if a result of tensor cores is not finite
+     resident, streamed    -                   tiles               backward: the rows that a block owns and whose gradients
+                                                                   it sums, and the rows of the other side that it walks over
 
-   Flops of a pair (query, key) with s sets of q and k, 2 for bilinear: forward 2 s d + 2 dv; backward, where both kernels
-   make scores and u.v: keys 4 s d + 4 dv, queries 4 s d + 2 dv, together 8 s d + 6 dv. Bytes: each operand once is the
-   floor, far below the flops for more than some 100 keys. */
+   Kernels, by fixed rules of dtype and shape (>>cuda-attention-choose):
+   tnc_attend_split, _combine      up to 4 queries (decoding), any dtype, forward: split-K, the keys are split between blocks
+   tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 allows to be rounded; at least 128 keys, head
+                                   dimensions up to 128: tensor cores with F32 sums
+   tnc_attend_plain, _plain_back   everything else, in the precision of the dtype: any head dimension and length; and blocks
+                                   with a result of tensor cores that is not finite
+
+   The backward pass is two launches of one template: in one, blocks own key blocks and walk over the queries that see them
+   (dk, dv); in the other, blocks own query blocks and walk over their keys (dq). Both recompute the scores from the inputs,
+   the log-sum-exp and row_stats. Every sum is computed by one block in one order: there are no atomics, and results are
+   bit-identical in every run.
+
+   Flops per pair (query, key): forward 2 sets d + 2 dv; backward, where both launches compute scores and u V^T, 4 sets d +
+   4 dv for the keys and 4 sets d + 2 dv for the queries, together 8 sets d + 6 dv. Floor in bytes: each operand once, which
+   is negligible beside the flops for more than about 100 keys. */
 
 #define TNC_LOG2E 1.4426950408889634
 
-/* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
+/* An operand [B,T,heads,d] whose last axis has stride 1: its first element and the strides of the other axes. */
 typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
 
 typedef struct tnc_attend {
     tnc_heads q, k, v, o, dout, dq, dk, dv;
-    void     *stat;                      /* [B,H,Tq]: l_i, or the row's eps + sum; NULL: nobody wants it */
-    void     *rows;                      /* backwards [B,H,Tq,4]: c_i, w_i, l_i, 0 */
-    int      *odd;                       /* [heads,tiles of 64 own rows]: 1 where tensor cores made what is not finite */
-    int64_t   B, H, Tq, Tk, n_qk, n_v;   /* n_qk, n_v: numbers of a head */
+    void     *stat;                      /* [B,H,Tq]: l_i, or eps + the sum of the row; NULL if it is not needed */
+    void     *row_stats;                 /* backward [B,H,Tq,4]: c_i, w_i, l_i, 0; split-K: partial results      */
+    int      *redo;                      /* [heads,blocks of 64 rows]: 1 where the plain kernels must recompute  */
+    int64_t   B, H, Tq, Tk, n_qk, n_v;   /* head dimensions of q and k, of v                                     */
     int64_t   window, past;
     int       kind, row;
     bool      causal, sums;
-    bool      wide;                      /* tensor cores: outputs are F32, not BF16 */
-    double    scale, length, eps, unit;  /* unit: rows have l_i times this          */
-    float     score, power, square;      /* scale; for exponentials of 2; squared   */
+    bool      wide;                      /* tensor cores: outputs are F32, not BF16                              */
+    double    scale, length, eps, unit;  /* unit: factor of l_i in row_stats                                     */
+    float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
 } tnc_attend;
 
 template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
@@ -4090,25 +4223,27 @@ template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_he
     return (T *)x.data + b * x.b + t * x.t + h * x.h;
 }
 
-/* The keys [low,high) that query i sees. Both ends never fall as i grows. I: int where registers are dear. */
-template <typename I> struct tnc_seen { I low, high; };
+/* A range of keys or queries; tnc_attend_keys_of: the keys that are visible to query i. Neither bound decreases as i grows.
+   I: int in kernels that are short of registers. */
+template <typename I> struct tnc_span { I low, high; };
 
-template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seen(const tnc_attend &p, I i)
+template <typename I> static __device__ __forceinline__ tnc_span<I> tnc_attend_keys_of(const tnc_attend &p, I i)
 {
-    const I     Tk = (I)p.Tk, own = Tk - (I)p.Tq + i, window = (I)p.window;
-    tnc_seen<I> s = { 0, Tk };
-    if (window > 0 && own - window + 1 > 0) s.low = own - window + 1;
-    if (p.causal) s.high = own + 1;
-    else if (window > 0 && own + window < Tk) s.high = own + window;
+    const I     Tk = (I)p.Tk, diagonal = Tk - (I)p.Tq + i, window = (I)p.window;
+    tnc_span<I> s = { 0, Tk };
+    if (window > 0 && diagonal - window + 1 > 0) s.low = diagonal - window + 1;
+    if (p.causal) s.high = diagonal + 1;
+    else if (window > 0 && diagonal + window < Tk) s.high = diagonal + window;
     if (s.high < s.low) s.high = s.low;
     return s;
 }
 
-/* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
-template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seeing(const tnc_attend &p, I first, I last)
+/* The queries [low,high) to which some key of [first,last] may be visible: the function above, solved for i. */
+template <typename I>
+static __device__ __forceinline__ tnc_span<I> tnc_attend_queries_of(const tnc_attend &p, I first, I last)
 {
     const I     Tq = (I)p.Tq, ahead = (I)p.Tk - Tq, window = (I)p.window;
-    tnc_seen<I> s = { 0, Tq };
+    tnc_span<I> s = { 0, Tq };
     if (p.causal) s.low = first - ahead;
     else if (window > 0) s.low = first - ahead - window + 1;
     if (window > 0 && last - ahead + window < Tq) s.high = last - ahead + window;
@@ -4116,8 +4251,8 @@ template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_s
     return s;
 }
 
-/* c_i, where it depends on the number of keys alone */
-template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen<I> s)
+/* The row scale c_i, if it depends on the number of visible keys alone */
+template <typename R, typename I> static __device__ R tnc_attend_row_scale(const tnc_attend &p, tnc_span<I> s)
 {
     const R n = R((int64_t)(s.high - s.low) + p.past);
     if (p.row == TN_ROW_SCALE_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
@@ -4125,33 +4260,35 @@ template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc
     return R(1);
 }
 
-/* Is o_i 0, whatever the values are? `most` is the largest score, of softmax alone. */
+/* Whether o_i is 0 for any values: no key is visible, or (softmax) every score is -inf. `most`: the largest score. */
 template <typename R>
-static __device__ __forceinline__ bool tnc_attend_none(const tnc_attend &p, tnc_seen<int64_t> seen, R most)
+static __device__ __forceinline__ bool tnc_attend_is_zero(const tnc_attend &p, tnc_span<int64_t> visible, R most)
 {
-    return seen.high == seen.low || (p.kind == TN_ATTEND_SOFTMAX && most == -R(INFINITY));
+    return visible.high == visible.low || (p.kind == TN_ATTEND_SOFTMAX && most == -R(INFINITY));
 }
 
-/* Else it is factor sum_j P_ij v_j: this factor, and the sum of P as it is kept. */
-template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R *sum)
+/* The epilogue of a query: o_i = factor * sum_j P_ij v_j. Returns the factor, and adds eps to the row sum, which
+   is saved. */
+template <typename R> static __device__ R tnc_attend_epilogue(const tnc_attend &p, tnc_span<int64_t> visible, R *sum)
 {
-    R factor = tnc_attend_scale<R>(p, seen);
+    R factor = tnc_attend_row_scale<R>(p, visible);
     if (p.sums) *sum += R(p.eps);
     return p.kind == TN_ATTEND_SOFTMAX || p.sums ? factor / *sum : factor;
 }
 
-/* e^(from - to) of largest scores: what turns sums of the one into sums of the other. */
-template <typename R> static __device__ __forceinline__ R tnc_attend_shift(R from, R to)
+/* The factor e^(from - to) that rescales sums when the running maximum changes. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_rescale(R from, R to)
 {
     return from == -R(INFINITY) ? R(0) : exp(from - to);
 }
 
-/* The larger; a NaN stays. */
+/* The larger of two numbers, or NaN if one of them is NaN. */
 template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
 
-/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ----------------------- */
+/* ---- what the backward pass needs of each query --------------------------------------------------- >>cuda-attention-delta
+   row_stats = c_i, w_i, l_i, 0; a warp per query. In FlashAttention this is the preprocessing kernel that computes delta. */
 
-template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
+template <typename T> static __global__ void tnc_attend_delta(tnc_attend p)
 {
     typedef typename tnc_real<T>::type R;
     const int     lane = (int)threadIdx.x & 31;
@@ -4161,8 +4298,8 @@ template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
         const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
         const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
         const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
-        R             c = p.sums ? R(1) / stat : tnc_attend_scale<R>(p, tnc_attend_seen(p, i)), dot = R(0);
-        R            *row = (R *)p.rows + 4 * n;
+        R             c = p.sums ? R(1) / stat : tnc_attend_row_scale<R>(p, tnc_attend_keys_of(p, i)), dot = R(0);
+        R            *row = (R *)p.row_stats + 4 * n;
         if (softmax || p.sums) {
             const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
             for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
@@ -4171,37 +4308,37 @@ template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
         if (lane > 0) continue;
         row[0] = c;
         row[1] = p.sums ? -dot * c : -dot;
-        /* e^(s - l) is 0 where nothing is seen */
+        /* without a visible key e^(s - l) must be 0 */
         row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);
         row[3] = R(0);
     }
 }
 
-/* ---- attention: the plain kernels ---------------------------------------------------------------------------------------
-   After the tensor cores they do again what did not become finite there (odd: those tiles alone).
-   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a
-   cell of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one
-   row are broadcasts, reads across rows of odd pitch fall into different banks. Outputs are made `side` columns at a time
-   (a slab), each slab by its own block, which makes the scores anew. */
+/* ---- any dtype and head size ---------------------------------------------------------------------- >>cuda-attention-plain
+   A block has `side` rows (queries, or resident rows in the backward pass) and walks over blocks of `side` others. A thread
+   has a cell of 4 x 4 (in double 2 x 2) elements of each tile: rows 4 y .. 4 y + 3 and columns x, x + lanes, ..., so that
+   reads along a row are broadcasts, and reads across rows, whose pitch is odd, have no bank conflicts. Outputs are computed
+   `side` columns at a time; each of these column tiles has its own block, which recomputes the scores. After the tensor-core
+   kernels, these kernels recompute the blocks marked in `redo` and no others. */
 
-template <typename R> struct tnc_attend_room {
+template <typename R> struct tnc_attend_smem {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
-    R       a[side][slice + 1], b[side][slice + 1];     /* of two operands of a product, `slice` numbers of each row */
-    R       p[side][side + 1];                          /* P or ds: own rows, others                                 */
-    R       x[side][side + 1];                          /* what it is multiplied by: others, columns of the slab     */
-    R       row[side][4];                               /* of the queries: c, w, l                                   */
+    R       a[side][slice + 1], b[side][slice + 1];     /* slices of the operands of A B^T, `slice` deep */
+    R       p[side][side + 1];                          /* P or dS: rows x columns of the scores         */
+    R       x[side][side + 1];                          /* the right factor of P X, one column tile      */
+    R       row[side][4];                               /* of the queries: c, w, l                       */
     int64_t low[side], high[side];
 };
 
-/* out = a b^T of two tiles of rows of n numbers */
+/* out = a b^T, for two tiles with rows of n numbers */
 template <typename T, typename R>
-static __device__ void tnc_attend_product(tnc_attend_room<R> &m,
-                                          R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a,
+static __device__ void tnc_attend_product(tnc_attend_smem<R> &m,
+                                          R (&out)[tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell], const T *a,
                                           int64_t a_pitch, int64_t a_rows,
                                           const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
 {
-    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice,
-        side = tnc_attend_room<R>::side };
+    enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes, slice = tnc_attend_smem<R>::slice,
+        side = tnc_attend_smem<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int64_t   k0;
     int       r, c, k, t;
@@ -4226,16 +4363,17 @@ static __device__ void tnc_attend_product(tnc_attend_room<R> &m,
     }
 }
 
-/* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
-   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. A tile is
-   summed up by itself: the error of n terms is that of n / 64 + 64. */
+/* out += p x, where x are the rows of `from` at columns [first, first + side) of n. Masked pairs are skipped, not
+   multiplied by 0, so that an infinity or a NaN does not spread. KEYS: the rows of out are keys, not queries; the first is
+   row0. The streamed rows begin at `at`. Each tile is summed separately, so that the rounding error of n terms grows as n /
+   64 + 64. */
 template <bool KEYS, typename T, typename R>
-static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
-                                         R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from,
-                                         int64_t pitch, int64_t rows,
-                                         int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
+static __device__ void tnc_attend_accumulate(tnc_attend_smem<R> &m,
+                                             R (&out)[tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell], const T *from,
+                                             int64_t pitch, int64_t rows,
+                                             int64_t first, int64_t n, int64_t row0, int64_t at, bool edge)
 {
-    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
+    enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes, side = tnc_attend_smem<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     R         sum[cell][cell] = {};
     int       r, c, k, t;
@@ -4243,12 +4381,12 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
         const int row = t / side, col = t % side;
         m.x[row][col] = row < rows && first + col < n ? R(tnc_to(from[row * pitch + first + col])) : R(0);
     }
-    __syncthreads();                                                            /* of p as well */
+    __syncthreads();                                                            /* m.p is complete as well */
     for (k = 0; k < rows; k++)
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
             const int     i = KEYS ? k : cell * y + r;
-            const int64_t j = KEYS ? own + cell * y + r : at + k;
+            const int64_t j = KEYS ? row0 + cell * y + r : at + k;
             if (edge && (j < m.low[i] || j >= m.high[i])) continue;
             TNC_UNROLL
             for (c = 0; c < cell; c++) sum[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], sum[r][c]);
@@ -4260,24 +4398,26 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
     __syncthreads();
 }
 
-/* What the tile's queries see, and of the backward pass their row of numbers. Queries that there are not see nothing. */
+/* Loads the visible range of each query of a tile and, in the backward pass, its row_stats. Queries beyond the last see
+   no key. */
 template <typename R>
-static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
+static __device__ void tnc_attend_load_queries(const tnc_attend &p, tnc_attend_smem<R> &m, int64_t head, int64_t i0)
 {
-    enum { side = tnc_attend_room<R>::side, threads = tnc_attend_room<R>::threads };
+    enum { side = tnc_attend_smem<R>::side, threads = tnc_attend_smem<R>::threads };
     int t, k;
     for (t = (int)threadIdx.x; t < side; t += threads) {
         const bool     there = i0 + t < p.Tq;
-        const tnc_seen<int64_t> s = tnc_attend_seen(p, i0 + t);
+        const tnc_span<int64_t> s = tnc_attend_keys_of(p, i0 + t);
         m.low[t] = there ? s.low : 0;
         m.high[t] = there ? s.high : 0;
-        for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
-        if (p.rows) m.row[t][2] /= R(p.unit);
+        for (k = 0; k < 4 && p.row_stats; k++)
+            m.row[t][k] = there ? ((const R *)p.row_stats)[4 * (head * p.Tq + i0 + t) + k] : R(0);
+        if (p.row_stats) m.row[t][2] /= R(p.unit);
     }
     __syncthreads();
 }
 
-/* The largest, of the lanes that have a row. */
+/* The maximum over the lanes that share a row. */
 template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 {
     int k;
@@ -4285,15 +4425,15 @@ template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
     return v;
 }
 
-/* Scores of both sets, the scale in them; with one set the second is the first. */
+/* The scores of both sets, multiplied by the scale. With one set, the second is a copy of the first. */
 template <typename T, typename R>
-static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m,
-                                         R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a,
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_smem<R> &m,
+                                         R (&s)[2][tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell], const tnc_heads &a,
                                          int64_t a0,
                                          int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch,
                                          int64_t h)
 {
-    enum { cell = tnc_attend_room<R>::cell };
+    enum { cell = tnc_attend_smem<R>::cell };
     const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
     int       set, r, c;
     TNC_UNROLL
@@ -4309,32 +4449,32 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R>
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t col_tiles, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
-    typedef tnc_attend_room<R> room;
-    enum { cell = room::cell, lanes = room::lanes, side = room::side };
-    TNC_SHARED(room, shared, [1]);
-    room         &m = shared[0];
+    typedef tnc_attend_smem<R> smem;
+    enum { cell = smem::cell, lanes = smem::lanes, side = smem::side };
+    TNC_SHARED(smem, shared, [1]);
+    smem         &m = shared[0];
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
     const int     x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
     int64_t       n;
     int           r, c;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side;
-        const int64_t i0 = (tiles - 1 - n / slabs / heads) * side;                   /* those with most keys come first */
+        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
+        const int64_t i0 = (tiles - 1 - n / col_tiles / heads) * side;           /* query blocks with most keys come first */
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
-        const int64_t from = tnc_attend_seen(p, i0).low, full = tnc_attend_seen(p, i0).high;
-        const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
-        R             out[cell][cell] = {}, most[cell], total[cell];
+        const int64_t from = tnc_attend_keys_of(p, i0).low, full = tnc_attend_keys_of(p, i0).high;
+        const int64_t to = tnc_attend_keys_of(p, i0 + rows - 1).high, all = tnc_attend_keys_of(p, i0 + rows - 1).low;
+        R             out[cell][cell] = {}, row_max[cell], row_sum[cell];
         int64_t       j0;
-        if (p.odd && !p.odd[head * tiles + i0 / side]) continue;
-        tnc_attend_tile(p, m, head, i0);
+        if (p.redo && !p.redo[head * tiles + i0 / side]) continue;
+        tnc_attend_load_queries(p, m, head, i0);
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
-            most[r] = -R(INFINITY);
-            total[r] = R(0);
+            row_max[r] = -R(INFINITY);
+            row_sum[r] = R(0);
         }
         for (j0 = from; j0 < to; j0 += side) {
             const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
@@ -4344,14 +4484,14 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
             TNC_UNROLL
             for (r = 0; r < cell; r++) {
                 const int64_t low = m.low[cell * y + r] - j0, high = m.high[cell * y + r] - j0;
-                R             largest = most[r], factor = R(1), sum = R(0);
+                R             largest = row_max[r], factor = R(1), sum = R(0);
                 if (softmax) {
                     TNC_UNROLL
                     for (c = 0; c < cell; c++)
                         if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
                     largest = tnc_attend_row_max<lanes>(largest);
-                    factor = tnc_attend_shift(most[r], largest);
-                    most[r] = largest;
+                    factor = tnc_attend_rescale(row_max[r], largest);
+                    row_max[r] = largest;
                 }
                 TNC_UNROLL
                 for (c = 0; c < cell; c++) {
@@ -4361,34 +4501,34 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
                     sum += pij;
                     out[r][c] *= factor;
                 }
-                total[r] = fma(total[r], factor, sum);
+                row_sum[r] = fma(row_sum[r], factor, sum);
             }
-            tnc_attend_gather<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
+            tnc_attend_accumulate<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
         }
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
             const int64_t           i = i0 + cell * y + r;
-            const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
-            const bool              none = tnc_attend_none(p, seen, most[r]);
-            R                       sum = tnc_lanes_sum(total[r], lanes), factor;
+            const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
+            const bool              none = tnc_attend_is_zero(p, visible, row_max[r]);
+            R                       sum = tnc_lanes_sum(row_sum[r], lanes), factor;
             if (i >= p.Tq) continue;
-            factor = tnc_attend_end(p, seen, &sum);
+            factor = tnc_attend_epilogue(p, visible, &sum);
             TNC_UNROLL
             for (c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
                     tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(none ? R(0) : factor * out[r][c]);
-            if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
+            if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? row_max[r] + log(sum) : sum;
         }
         __syncthreads();
     }
 }
 
-/* to += sum: the tile's rows at the slab's columns */
+/* to += sum, for the rows and columns of one tile */
 template <typename T, typename R>
-static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first,
-                                      int64_t n, const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
+static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t row0, int64_t rows, int64_t first,
+                                      int64_t n, const R (&sum)[tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell])
 {
-    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
+    enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int       r, c;
     if (!to.data) return;
@@ -4396,66 +4536,66 @@ static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h,
     for (r = 0; r < cell; r++)
         TNC_UNROLL
         for (c = 0; c < cell; c++) {
-            T *at = tnc_head<T>(to, b, own + cell * y + r, h) + first + x + lanes * c;
+            T *at = tnc_head<T>(to, b, row0 + cell * y + r, h) + first + x + lanes * c;
             if (cell * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
         }
 }
 
-/* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
+/* KEYS: the resident rows are keys, and the results dk and dv; else they are queries, and the result is dq. */
 template <typename T, bool KEYS>
-static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t col_tiles, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
-    typedef tnc_attend_room<R> room;
-    enum { cell = room::cell, lanes = room::lanes, side = room::side };
-    TNC_SHARED(room, shared, [1]);
-    room            &m = shared[0];
+    typedef tnc_attend_smem<R> smem;
+    enum { cell = smem::cell, lanes = smem::lanes, side = smem::side };
+    TNC_SHARED(smem, shared, [1]);
+    smem            &m = shared[0];
     const bool       softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
     const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
-    const tnc_heads &own_x = KEYS ? p.k : p.q, &own_y = KEYS ? p.v : p.dout, &other_x = KEYS ? p.q : p.k;
-    const tnc_heads &other_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
-    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk,
-        tiles = (T_own + side - 1) / side;
+    const tnc_heads &resident_x = KEYS ? p.k : p.q, &resident_y = KEYS ? p.v : p.dout, &streamed_x = KEYS ? p.q : p.k;
+    const tnc_heads &streamed_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
+    const int64_t    heads = p.B * p.H, T_resident = KEYS ? p.Tk : p.Tq, T_streamed = KEYS ? p.Tq : p.Tk,
+        tiles = (T_resident + side - 1) / side;
     int64_t          n;
     int              r, c, set;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side,
-            tile = n / slabs / heads;
-        const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
-        const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
+        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side,
+            tile = n / col_tiles / heads;
+        const int64_t row0 = (KEYS ? tile : tiles - 1 - tile) * side;              /* causal: the longest walks come first */
+        const int64_t rows = T_resident - row0 < side ? T_resident - row0 : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
-        tnc_seen<int64_t>      range;
+        tnc_span<int64_t>      range;
         int64_t       at;
-        if (p.odd && !p.odd[head * tiles + own / side]) continue;
-        if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
+        if (p.redo && !p.redo[head * tiles + row0 / side]) continue;
+        if (KEYS) range = tnc_attend_queries_of(p, row0, row0 + rows - 1);
         else {
-            range.low = tnc_attend_seen(p, own).low;
-            range.high = tnc_attend_seen(p, own + rows - 1).high;
-            tnc_attend_tile(p, m, head, own);
+            range.low = tnc_attend_keys_of(p, row0).low;
+            range.high = tnc_attend_keys_of(p, row0 + rows - 1).high;
+            tnc_attend_load_queries(p, m, head, row0);
         }
         for (at = range.low; at < range.high; at += side) {
-            const int64_t others = T_other - at < side ? T_other - at : (int64_t)side;
+            const int64_t streamed = T_streamed - at < side ? T_streamed - at : (int64_t)side;
             R             s[2][cell][cell], dp[cell][cell];
-            if (KEYS) tnc_attend_tile(p, m, head, at);
-            tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
-            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows,
-                               tnc_head<const T>(other_y, b, at, h),
-                               other_y.t, others, p.n_v);
+            if (KEYS) tnc_attend_load_queries(p, m, head, at);
+            tnc_attend_scores<T>(p, m, s, resident_x, row0, rows, streamed_x, at, streamed, b, h);
+            tnc_attend_product(m, dp, tnc_head<const T>(resident_y, b, row0, h), resident_y.t, rows,
+                               tnc_head<const T>(streamed_y, b, at, h),
+                               streamed_y.t, streamed, p.n_v);
             TNC_UNROLL
             for (r = 0; r < cell; r++)
                 TNC_UNROLL
                 for (c = 0; c < cell; c++) {
                     const int i = KEYS ? x + lanes * c : cell * y + r;
                     const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
-                    dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
-                    if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
+                    dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* scale (u.v + w) */
+                    if (softmax) s[1][r][c] = pij;                                                 /* dS = dp times this */
                     else if (!two) s[1][r][c] = R(2) * s[0][r][c];
-                    /* P_ij c_i, for do_i */
+                    /* P_ij c_i, which multiplies dO_i */
                     m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];
                 }
             if (KEYS)
-                tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at,
-                                        true);
+                tnc_attend_accumulate<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, streamed, first, p.n_v,
+                                            row0, at, true);
             TNC_UNROLL
             for (set = 0; set < 2; set++) {
                 if (set > two) break;
@@ -4463,42 +4603,42 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                 for (r = 0; r < cell; r++)
                     TNC_UNROLL
                     for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
-                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others,
-                                        first, p.n_qk, own, at, true);
+                tnc_attend_accumulate<KEYS>(m, dx[set], tnc_head<const T>(streamed_x, b, at, h + set * p.H), streamed_x.t,
+                                            streamed, first, p.n_qk, row0, at, true);
             }
         }
         TNC_UNROLL
         for (set = 0; set < 2; set++)
-            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, own, rows, first, p.n_qk, dx[set]);
-        if (KEYS) tnc_attend_add<T>(p.dv, b, h, own, rows, first, p.n_v, dv);
+            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, row0, rows, first, p.n_qk, dx[set]);
+        if (KEYS) tnc_attend_add<T>(p.dv, b, h, row0, rows, first, p.n_v, dv);
         __syncthreads();
     }
 }
 
-/* ---- attention: few queries of many keys --------------------------------------------------------------------------------
-   Decoding: a tile of queries would be nearly empty, and one block a head too few. So a head's keys are split into parts, a
-   block each; what they found (the largest score, the sum of P, P v) is joined in the order of the parts. Floor: k and v
-   once. */
+/* ---- split-K for decoding ------------------------------------------------------------------------- >>cuda-attention-split
+   With few queries a query block would be nearly empty, and one block per head would leave most of the GPU unused. So the
+   keys of a query are split between blocks. Each writes its running maximum, its sum of P and its P v, and a second kernel
+   combines these in order. Floor: k and v read once. */
 
-enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
+enum { TNC_ATTEND_DECODE = 4, TNC_ATTEND_SPLIT = 256 };     /* most queries; keys per split */
 
 template <typename T>
-static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
+static __global__ void __launch_bounds__(128) tnc_attend_split(tnc_attend p, int64_t splits, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
-    TNC_SHARED(R, pattern, [TNC_ATTEND_PART]);
+    TNC_SHARED(R, scores, [TNC_ATTEND_SPLIT]);                /* then P */
     TNC_SHARED(R, sums, [4][32]);
     const bool softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
     const int  lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     int64_t    n, e, a;
     int        k;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t row = n / parts, i = row % p.Tq, h = row / p.Tq % p.H, b = row / p.Tq / p.H;
-        const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
-        const int64_t first = seen.low + n % parts * TNC_ATTEND_PART, rest = seen.high - first;
-        const int     count = rest < 0 ? 0 : rest < TNC_ATTEND_PART ? (int)rest : (int)TNC_ATTEND_PART;
-        R            *to = (R *)p.rows + n * (2 + p.n_v), largest = -R(INFINITY), total = R(0);
-        for (k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {             /* scores: 8 lanes a key */
+        const int64_t row = n / splits, i = row % p.Tq, h = row / p.Tq % p.H, b = row / p.Tq / p.H;
+        const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
+        const int64_t first = visible.low + n % splits * TNC_ATTEND_SPLIT, rest = visible.high - first;
+        const int     count = rest < 0 ? 0 : rest < TNC_ATTEND_SPLIT ? (int)rest : (int)TNC_ATTEND_SPLIT;
+        R            *to = (R *)p.row_stats + n * (2 + p.n_v), largest = -R(INFINITY), total = R(0);
+        for (k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {             /* scores: 8 lanes per key */
             const int64_t j = first + (k < count ? k : 0);
             R             s[2] = { R(0), R(0) };
             int           set;
@@ -4509,22 +4649,22 @@ static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int6
                 for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
                 s[set] = R(p.scale) * tnc_lanes_sum(s[set], 8);
             }
-            if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
+            if (lane % 8 == 0 && k < count) scores[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
         }
         __syncthreads();
-        for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, pattern[k]);
+        for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, scores[k]);
         largest = tnc_attend_row_max<32>(largest);
         __syncthreads();
         for (k = (int)threadIdx.x; k < count && softmax; k += 128)
-            pattern[k] = largest == -R(INFINITY) ? R(0) : exp(pattern[k] - largest);
+            scores[k] = largest == -R(INFINITY) ? R(0) : exp(scores[k] - largest);
         __syncthreads();
-        for (k = lane; k < count; k += 32) total += pattern[k];
+        for (k = lane; k < count; k += 32) total += scores[k];
         total = tnc_warp_sum(total);
-        /* each warp has a quarter of the keys */
+        /* each warp sums a quarter of the keys */
         for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {
             R sum = R(0);
             for (k = warp; k < count && e < p.n_v; k += 4)
-                sum = fma(pattern[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
+                sum = fma(scores[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
             sums[warp][lane] = sum;
             __syncthreads();
             if (warp == 0 && e < p.n_v) to[2 + e] = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
@@ -4538,8 +4678,8 @@ static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int6
     }
 }
 
-/* A warp for each query. */
-template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
+/* Combines the splits of a query; one warp per query. */
+template <typename T> static __global__ void tnc_attend_combine(tnc_attend p, int64_t splits)
 {
     typedef typename tnc_real<T>::type R;
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
@@ -4548,51 +4688,52 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
     int64_t       n, e, k;
     for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
         const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
-        const R      *from = (const R *)p.rows + n * parts * width;
-        const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
+        const R      *from = (const R *)p.row_stats + n * splits * width;
+        const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
         R             largest = -R(INFINITY), total = R(0), factor;
-        for (k = 0; k < parts; k++) largest = tnc_attend_max(largest, from[k * width]);
-        for (k = 0; k < parts; k++)
-            total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
-        factor = tnc_attend_end(p, seen, &total);
+        for (k = 0; k < splits; k++) largest = tnc_attend_max(largest, from[k * width]);
+        for (k = 0; k < splits; k++)
+            total = fma(from[k * width + 1], softmax ? tnc_attend_rescale(from[k * width], largest) : R(1), total);
+        factor = tnc_attend_epilogue(p, visible, &total);
         for (e = lane; e < p.n_v; e += 32) {
             R sum = R(0);
-            for (k = 0; k < parts; k++)
-                sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), sum);
-            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(tnc_attend_none(p, seen, largest) ? R(0) : factor * sum);
+            for (k = 0; k < splits; k++)
+                sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_rescale(from[k * width], largest) : R(1), sum);
+            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(tnc_attend_is_zero(p, visible, largest) ? R(0) : factor * sum);
         }
         if (p.stat && lane == 0) ((R *)p.stat)[n] = softmax ? largest + log(total) : total;
     }
 }
 
-/* ---- attention: tensor cores --------------------------------------------------------------------------------------------
-   mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4, t = 2
-   (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t), (g+8,
-   t), (g, t+8), (g+8, t+8). So two neighbouring results, 16 x 16 together, rounded to BF16 pairs, are just what the lane
-   must hold of a left factor: scores become P or ds and go on as the left factor of the next product, and never leave the
+/* ---- tensor cores --------------------------------------------------------------------------------- >>cuda-attention-mma
+   mma m16n8k16 multiplies a 16 x 16 A fragment by a 16 x 8 B fragment. With g = lane / 4 and t = 2 (lane % 4), a lane holds
+   (g, t), (g, t+1), (g+8, t), (g+8, t+1) of the C fragment, and of the A fragment the pairs at (g, t), (g+8, t), (g, t+8),
+   (g+8, t+8). Two neighbouring C fragments, 16 x 16 together and rounded to BF16 pairs, are therefore exactly the A fragment
+   that the lane needs for the next product: scores become P or dS and are multiplied by V, dO, Q or K without leaving the
    registers.
 
-   A pair that does not see each other has P = 0 and ds = 0 here, and is multiplied all the same: an infinity or a NaN of
-   what is hidden would make a NaN. But then a result of the block is not finite, and so the block says (odd) whether one is;
-   what it says is done again by the plain kernels, which leave out what is hidden, and nothing is added to a gradient
-   before. That costs an addition a result and, where all is finite, a launch that ends at once, backwards two.
+   Masked pairs have P = 0 and dS = 0 here and are multiplied like the others, so that an infinity or a NaN in a masked row
+   would make a NaN. But then a result of the block is not finite. The block writes to `redo` whether that is so, and such a
+   block is recomputed by the plain kernels, which skip masked pairs; nothing is added to a gradient before. This costs one
+   addition per result and, if all results are finite, one launch that ends at once (two in the backward pass).
 
-   An mma adds 16 products to an F32 sum and cuts off what lies below its last bit, at most 2^-23 of it: sums of n terms
-   are within n / 16 2^-23 of the sum of magnitudes, 2^-7 for TNC_ATTEND_TERMS, and of growing sums half of that, beside
-   2^-9 for each P as BF16. What sums more goes to the plain kernels.
+   An mma adds 16 products to an F32 sum and truncates what lies below the last bit of the sum, at most 2^-23 of it. Sums of
+   n terms are thus within n / 16 * 2^-23 of the sum of magnitudes, which is 2^-7 for TNC_ATTEND_TERMS terms, and half of
+   that for sums that grow; beside it, each P as BF16 has an error of 2^-9. Longer sums are left to the plain kernels.
 
-   Tiles lie in shared memory row by row, D numbers in pieces of 8, see tnc_piece_at. */
+   Tiles are stored in shared memory row by row, D numbers each, swizzled by tnc_swizzle. */
 
-/* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A
-   thread's chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
+/* Starts the copy of ROWS rows of D numbers to shared memory. Rows from `there` on are filled with zeros. The data can
+   be read after a cp.async wait and a barrier. The rows of a thread are a multiple of 8 apart, where the swizzle is
+   the same. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
 {
     enum { chunks = D / 8, step = THREADS / chunks };
-    const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
+    const int thread = tnc_reread_thread(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
     int       row = thread / chunks;
     from += row * pitch + chunk * 8;
-    tile += tnc_piece_at<D / 8>(row, 0, chunk);
+    tile += tnc_swizzle<D / 8>(row, 0, chunk);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -4600,31 +4741,31 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     }
 }
 
-/* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that
-   mma wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second,
-   ... */
+/* The A fragment of rows row .. row + 15 and columns 16 k .. 16 k + 15. ldmatrix loads four 8 x 8 matrices in the order in
+   which mma needs them: upper, lower, upper right, lower right. Lanes 0-7 address the rows of the first, lanes 8-15 those of
+   the second, and so on. */
 template <int D>
-static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
+static __device__ __forceinline__ void tnc_frag_a(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * k, lane >> 4));
+    tnc_ldmatrix_x4(f, tile + tnc_swizzle<D / 8>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
-/* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2],
-   f[3]. A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
+/* Two B fragments, f[0], f[1] and f[2], f[3]: the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k
+   .. 16 k + 15. mma takes B by columns, which are the rows of this tile, so nothing is transposed. */
 template <int D>
-static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
+static __device__ __forceinline__ void tnc_frag_b(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
+    tnc_ldmatrix_x4(f, tile + tnc_swizzle<D / 8>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
-/* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
+/* Two B fragments of rows row .. row + 15, at columns 16 n .. 16 n + 7 and at the next 8; transposed by ldmatrix. */
 template <int D>
-static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
+static __device__ __forceinline__ void tnc_frag_b_trans(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * n, lane >> 4));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_swizzle<D / 8>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
-/* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
+/* s = a b^T for 16 M rows of a and N rows of b, of D numbers each. A B fragment is used for all M. */
 template <int M, int N, int D>
 static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
                                                     int b_row, int lane)
@@ -4638,23 +4779,23 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
             for (e = 0; e < 4; e++) s[m][n][e] = 0.0f;
     TNC_UNROLL
     for (k = 0; k < D / 16; k++) {
-        unsigned left[M][4];
+        unsigned a_frag[M][4];
         TNC_UNROLL
-        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k, lane);
+        for (m = 0; m < M; m++) tnc_frag_a<D>(a_frag[m], a, a_row + 16 * m, k, lane);
         TNC_UNROLL
         for (n = 0; n < N / 16; n++) {
-            unsigned right[4];
-            tnc_frag_right<D>(right, b, b_row + 16 * n, k, lane);
+            unsigned b_frag[4];
+            tnc_frag_b<D>(b_frag, b, b_row + 16 * n, k, lane);
             TNC_UNROLL
             for (m = 0; m < M; m++) {
-                tnc_mma_bf16(s[m][2 * n], left[m], right);
-                tnc_mma_bf16(s[m][2 * n + 1], left[m], right + 2);
+                tnc_mma_bf16(s[m][2 * n], a_frag[m], b_frag);
+                tnc_mma_bf16(s[m][2 * n + 1], a_frag[m], b_frag + 2);
             }
         }
     }
 }
 
-/* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
+/* out += p x, where p has 16 M rows and 16 columns in registers, and x is rows row .. row + 15 of a tile with C columns. */
 template <int M, int C>
 static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x,
                                                     int row, int lane)
@@ -4662,42 +4803,42 @@ static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], c
     int m, n;
     TNC_UNROLL
     for (n = 0; n < C / 16; n++) {
-        unsigned right[4];
-        tnc_frag_down<C>(right, x, row, n, lane);
+        unsigned b_frag[4];
+        tnc_frag_b_trans<C>(b_frag, x, row, n, lane);
         TNC_UNROLL
         for (m = 0; m < M; m++) {
-            tnc_mma_bf16(out[m][2 * n], p[m], right);
-            tnc_mma_bf16(out[m][2 * n + 1], p[m], right + 2);
+            tnc_mma_bf16(out[m][2 * n], p[m], b_frag);
+            tnc_mma_bf16(out[m][2 * n + 1], p[m], b_frag + 2);
         }
     }
 }
 
-/* The batch's item b and head h of a block: heads go before tiles. */
+/* The batch item b and head h of a block. Blocks with consecutive indices have different heads. */
 typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
 
 static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
 {
-    const int H = (int)p.H, head = tnc_block_anew() % ((int)p.B * H);
+    const int H = (int)p.H, head = tnc_reread_block() % ((int)p.B * H);
     return tnc_attend_place{ head / H, head % H, head };
 }
 
-/* The first of a block's own rows: keys, or queries, of which those that may see most come first. */
-template <bool KEYS> static __device__ __forceinline__ int tnc_attend_first(const tnc_attend &p, int rows)
+/* The first row of a block: a key, or a query; query blocks that may see most keys come first. */
+template <bool KEYS> static __device__ __forceinline__ int tnc_attend_first_row(const tnc_attend &p, int rows)
 {
-    const int tile = tnc_block_anew() / ((int)p.B * (int)p.H);
+    const int tile = tnc_reread_block() / ((int)p.B * (int)p.H);
     return (KEYS ? tile : ((int)p.Tq + rows - 1) / rows - 1 - tile) * rows;
 }
 
-/* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
-static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q0, int q1, int k0, int k1)
+/* The mask of queries [q0,q1] and keys [k0,k1]: 0 if all pairs are masked, 1 if some are, 2 if all are visible. */
+static __device__ __forceinline__ int tnc_attend_mask_of(const tnc_attend &p, int q0, int q1, int k0, int k1)
 {
-    const tnc_seen<int> first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
+    const tnc_span<int> first = tnc_attend_keys_of(p, q0), last = tnc_attend_keys_of(p, q1);
     if (q0 >= p.Tq || k1 < first.low || k0 >= last.high) return 0;
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Is any of these infinite or NaN? */
-template <int M, int C> static __device__ __forceinline__ bool tnc_attend_odd(const float (&x)[M][C / 8][4])
+/* Whether one of these numbers is infinite or NaN. */
+template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_finite(const float (&x)[M][C / 8][4])
 {
     float sum = 0.0f;
     int   m, n, e;
@@ -4707,26 +4848,27 @@ template <int M, int C> static __device__ __forceinline__ bool tnc_attend_odd(co
         for (n = 0; n < C / 8; n++)
             TNC_UNROLL
             for (e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
-    return sum != 0.0f;                                         /* NaN */
+    return sum != 0.0f;                                         /* true for NaN */
 }
 
-/* A block's word about its `own` rows from `first` on, for the plain kernels: tiles of 64. */
-static __device__ __forceinline__ bool tnc_attend_say_odd(const tnc_attend &p, int head, int first, int own, int64_t T,
-                                                          bool odd)
+/* Writes to `redo` whether some result of the block's `rows` rows is not finite, for each 64 rows. Returns the same for
+   the block. */
+static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p, int head, int first, int rows, int64_t T,
+                                                            bool redo)
 {
     const int64_t tiles = (T + 63) / 64;
     int           i;
-    odd = __syncthreads_or(odd) != 0;
-    for (i = (int)threadIdx.x; i < own / 64; i += (int)blockDim.x)
-        if (first / 64 + i < tiles) p.odd[head * tiles + first / 64 + i] = odd;
-    return odd;
+    redo = __syncthreads_or(redo) != 0;
+    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
+        if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
+    return redo;
 }
 
-/* A warp's 16 M rows from `row` on, each times its factor. */
+/* The epilogue: stores or adds the 16 M rows of a warp, from `row` on, each multiplied by its factor. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row,
-                                                           int rows, int n, const float (&x)[M][C / 8][4],
-                                                           const float (&factor)[M][2], bool add)
+static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row,
+                                                             int rows, int n, const float (&x)[M][C / 8][4],
+                                                             const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
     int       m, half, c;
@@ -4740,17 +4882,15 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
             const bool pairs = n % 2 == 0 && (size_t)line % (p.wide ? 8 : 4) == 0;
             TNC_UNROLL
             for (c = 0; c < C / 8; c++)
-                tnc_put_two(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
-                            factor[m][half] * x[m][c][2 * half + 1]);
+                tnc_store_pair(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
+                               factor[m][half] * x[m][c][2 * half + 1]);
         }
 }
 
-/* What registers and shared memory are used for. A thread may have 255 registers, and two blocks of 128 such threads then
-   fill a multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16
-   rows.
-
-   Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32
-   where scores of 64 and o would be too much. */
+/* How registers and shared memory are divided. A thread may have 255 registers, so that two blocks of 128 threads use the 64
+   K registers of a multiprocessor; two times 112 KiB is about its shared memory. A thread needs C / 2 registers for the sums
+   of 16 rows and C columns. Forward: a warp has 32 queries, so that each B fragment is used for two A fragments. A stage has
+   64 keys, or 32 where the scores of 64 and o would need too many registers. */
 template <int KIND, int D, int DV> struct tnc_attend_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
@@ -4760,25 +4900,26 @@ template <int KIND, int D, int DV> struct tnc_attend_plan {
     };
 };
 
-/* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if
-   then at least 16 columns remain. Values wider than keys take some more. */
+/* Backward: `sums` registers per thread hold the gradients of 16 rows during the whole walk; the scores use what is left of
+   200. A warp has 32 rows if at least 16 columns of scores then fit, else 16. Heads whose values are wider than their keys
+   need a few registers more. */
 template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
         sums = (sets * D + (KEYS ? DV : 0)) / 2,
-        M = (100 - sums) / (sets + 1) * 2 >= 16 ? 2 : 1,                /* tiles of 16 own rows, a warp    */
+        M = (100 - sums) / (sets + 1) * 2 >= 16 ? 2 : 1,                /* tiles of 16 resident rows per warp   */
         left = (200 / M - sums) / (sets + 1) * 2,
-        N = left >= (DV > D ? 72 : 64) ? 64 : left >= 32 ? 32 : 16,     /* columns of scores at a time     */
-        own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
-        wide = 2 * (own + 2 * 64) * (row + 8),
-        others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
-        stage = others * (row + (KEYS ? 8 : 0)),                        /* with a float4 of each query     */
-        bytes = 2 * (own * (row + (KEYS ? 0 : 8)) + 2 * stage)
+        N = left >= (DV > D ? 72 : 64) ? 64 : left >= 32 ? 32 : 16,     /* columns of scores computed at a time */
+        resident = 64 * M, row = sets * D + DV,                         /* resident rows of a block             */
+        wide = 2 * (resident + 2 * 64) * (row + 8),
+        streamed = N < 64 && wide > 112 * 1024 ? 32 : 64,               /* streamed rows of a stage             */
+        stage = streamed * (row + (KEYS ? 8 : 0)),                      /* with the row_stats of each query     */
+        bytes = 2 * (resident * (row + (KEYS ? 0 : 8)) + 2 * stage)
     };
 };
 
-/* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the
-   next arrives. Nothing but o (and the statistic) is written. */
+/* The forward kernel. Four warps with 32 queries each walk over the keys. Two stages of keys are in shared memory: one is
+   read while the next is loaded. Only o and the statistic are written. */
 template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
@@ -4786,13 +4927,13 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first<false>(p, queries);
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
     int           set, m, n, e, k;
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
-    const int to = tnc_attend_seen(p, last).high;
-    float         o[2][DV / 8][4], most[2][2], total[2][2];
-    int           j0 = tnc_attend_seen(p, i0).low / keys * keys;
+    const int to = tnc_attend_keys_of(p, last).high;
+    float         o[2][DV / 8][4], row_max[2][2], row_sum[2][2];
+    int           j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     auto load = [&](int which, int j) {
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
@@ -4813,42 +4954,42 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         for (n = 0; n < DV / 8; n++)
             TNC_UNROLL
             for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
-        most[m][0] = most[m][1] = -INFINITY;
-        total[m][0] = total[m][1] = 0.0f;
+        row_max[m][0] = row_max[m][1] = -INFINITY;
+        row_sum[m][0] = row_sum[m][1] = 0.0f;
     }
-    /* Whatever can be found anew is, so that nothing but sums stays in registers from stage to stage. */
+    /* Everything that can be recomputed is, so that only sums occupy registers between stages. */
     for (; j0 < to; j0 += keys) {
-        const int       thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32, turn = j0 / keys % 2;
+        const int       thread = tnc_reread_thread(), lane = thread & 31, warp_row = thread / 32 * 32, turn = j0 / keys % 2;
         const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
-        const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
+        const int       mask = tnc_attend_mask_of(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
         float           s[sets][2][keys / 8][4];
         tnc_cp_async_wait<0>();
-        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+        __syncthreads();                        /* this stage has arrived, and no thread reads the other any more */
         if (j0 + keys < to) load(turn ^ 1, j0 + keys);
         tnc_cp_async_commit();
-        if (meet == 0) continue;
+        if (mask == 0) continue;
         TNC_UNROLL
         for (set = 0; set < sets; set++)
             tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
-        /* P in place of the first scores */
+        /* P replaces the scores of the first set */
         TNC_UNROLL
         for (m = 0; m < 2; m++)
             TNC_UNROLL
             for (n = 0; n < keys / 8; n++)
                 TNC_UNROLL
                 for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[sets - 1][m][n][e];
-        if (meet == 1) {
+        if (mask == 1) {
             TNC_UNROLL
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
                 for (k = 0; k < 2; k++) {
-                    const tnc_seen<int> seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
+                    const tnc_span<int> visible = tnc_attend_keys_of(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
                     const int           at = j0 + 2 * (lane & 3);
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++)
                         TNC_UNROLL
                         for (e = 0; e < 2; e++)
-                            if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
+                            if (at + 8 * n + e < visible.low || at + 8 * n + e >= visible.high)
                                 s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
                 }
         }
@@ -4857,14 +4998,14 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             TNC_UNROLL
             for (k = 0; k < 2; k++) {
                 if (softmax) {
-                    float largest = most[m][k], factor;
+                    float largest = row_max[m][k], factor;
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                    factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
-                    most[m][k] = largest;
-                    if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
+                    factor = largest == -INFINITY ? 1.0f : exp2f(row_max[m][k] - largest);
+                    row_max[m][k] = largest;
+                    if (largest == -INFINITY) largest = 0.0f;                   /* every key is masked: e^-inf is 0 */
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++)
                         TNC_UNROLL
@@ -4874,13 +5015,13 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                         o[m][n][2 * k] *= factor;
                         o[m][n][2 * k + 1] *= factor;
                     }
-                    total[m][k] *= factor;
+                    row_sum[m][k] *= factor;
                 }
                 if (softmax || sums)
                     TNC_UNROLL
-                    for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+                    for (n = 0; n < keys / 8; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
             }
-        const int again = tnc_thread_anew() & 31;
+        const int again = tnc_reread_thread() & 31;
         TNC_UNROLL
         for (k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
@@ -4893,82 +5034,85 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
-    const int thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32;
+    const int thread = tnc_reread_thread(), lane = thread & 31, warp_row = thread / 32 * 32;
     TNC_UNROLL
     for (m = 0; m < 2; m++)
         TNC_UNROLL
         for (k = 0; k < 2; k++) {
             const int           i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
-            const tnc_seen<int> seen = tnc_attend_seen(p, i);
-            float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
+            const tnc_span<int> visible = tnc_attend_keys_of(p, i);
+            float          sum = row_sum[m][k], factor = tnc_attend_row_scale<float>(p, visible);
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             if (sums) sum = fmaf(sum, p.square, (float)p.eps);
             if (softmax || sums) factor /= sum;
             if (!softmax) factor *= p.square;
-            if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;   /* NaN stays: odd */
+            if (visible.high == visible.low || (softmax && row_max[m][k] == -INFINITY)) factor = 0.0f; /* NaN stays: redo */
             if (p.stat && (lane & 3) == 0 && i < Tq)
-                ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
-            total[m][k] = factor;
+                ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? row_max[m][k] * 0.6931471805599453f + logf(sum)
+                                                                        : sum;
+            row_sum[m][k] = factor;
         }
-    tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
-    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first<false>(p, queries), queries, p.Tq,
-                       tnc_attend_odd<2, DV>(o));
+    tnc_attend_store_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, row_sum, false);
+    tnc_attend_mark_redo(p, tnc_attend_place_of(p).head, tnc_attend_first_row<false>(p, queries), queries, p.Tq,
+                         tnc_attend_not_finite<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
 
-/* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores
-   have own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition
-   anywhere. */
+/* The backward kernel, as in the plain one: resident rows are keys (dk, dv) or queries (dq), and the streamed rows come in
+   two stages. Scores are computed as resident x streamed, so that P and dS are A fragments and the streamed rows B fragments
+   of the next products: nothing is transposed. */
 template <int KIND, int D, int DV, bool KEYS>
 static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
     typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
-    enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
-           threads = plan::threads };
+    enum { sets = plan::sets, M = plan::M, N = plan::N, resident_rows = plan::resident, streamed = plan::streamed,
+           stage = plan::stage, threads = plan::threads };
     TNC_DYN_SHARED(tnc_bf16, shared);
-    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D,
-        *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
+    tnc_bf16 *const  resident_x = shared, *const resident_y = shared + resident_rows * sets * D,
+        *const stages = resident_y + resident_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
-    const int        own = tnc_attend_first<KEYS>(p, own_rows);
+    const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
+    const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
     int              set, m, n, e, k;
     const tnc_attend_place begin = tnc_attend_place_of(p);
-    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
-    /* a float4 for each query: 16 bytes, too */
-    const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };
+    const int last = row0 + resident_rows < T_resident ? row0 + resident_rows - 1 : T_resident - 1;
+    /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
+    const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
     float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
     int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
         for (int y = 0; y < sets; y++)
-            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H),
-                                              hx.t, T_other - t);
-        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
-                                           T_other - t);
+            tnc_tile_load<D, streamed, threads>(x + y * streamed * D,
+                                                tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t,
+                                                T_streamed - t);
+        tnc_tile_load<DV, streamed, threads>(x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
+                                             T_streamed - t);
         if (KEYS)
-            tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head),
-                                              8, T_other - t);
+            tnc_tile_load<8, streamed, threads>(x + streamed * (sets * D + DV),
+                                                tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
     };
     if (KEYS) {
-        at = tnc_attend_seeing(p, own, last).low;
-        to = tnc_attend_seeing(p, own, last).high;
+        at = tnc_attend_queries_of(p, row0, last).low;
+        to = tnc_attend_queries_of(p, row0, last).high;
     } else {
-        at = tnc_attend_seen(p, own).low;
-        to = tnc_attend_seen(p, last).high;
+        at = tnc_attend_keys_of(p, row0).low;
+        to = tnc_attend_keys_of(p, last).high;
     }
     for (set = 0; set < sets; set++)
-        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D,
-                                            tnc_head<const tnc_bf16>(gx, begin.b, own, begin.h + set * H),
-                                            gx.t, T_own - own);
-    tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
+        tnc_tile_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
+                                                 tnc_head<const tnc_bf16>(gx, begin.b, row0, begin.h + set * H),
+                                                 gx.t, T_resident - row0);
+    tnc_tile_load<DV, resident_rows, threads>(resident_y, tnc_head<const tnc_bf16>(gy, begin.b, row0, begin.h), gy.t,
+                                              T_resident - row0);
     if (!KEYS)
-        tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8,
-                                            T_own - own);
-    at = at / others * others;
-    if (at < to) load(at / others % 2, at);
+        tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * DV,
+                                                 tnc_head<const tnc_bf16>(rows, 0, row0, begin.head), 8, T_resident - row0);
+    at = at / streamed * streamed;
+    if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
     TNC_UNROLL
     for (m = 0; m < M; m++)
@@ -4981,27 +5125,29 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
                 TNC_UNROLL
                 for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
         }
-    /* N others at a time. Whatever can be found anew is, so that nothing but sums stays in registers from turn to turn. */
+    /* N streamed rows at a time. Everything that can be recomputed is, so that only sums occupy registers between turns. */
     for (; at < to; at += N) {
-        const int       sub = at % others, turn = at / others % 2;
-        const int       thread = tnc_thread_anew(), lane = thread & 31;
-        const int       warp_row = thread / 32 * 16 * M, mine = own + warp_row;
-        const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
-        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + others * DV : own_y + own_rows * DV);
+        const int       sub = at % streamed, turn = at / streamed % 2;
+        const int       thread = tnc_reread_thread(), lane = thread & 31;
+        const int       warp_row = thread / 32 * 16 * M, mine = row0 + warp_row;
+        const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * DV
+                                                                        : resident_y + resident_rows * DV);
         if (sub == 0) {
             tnc_cp_async_wait<0>();
-            __syncthreads();                    /* this stage is there, and nobody reads the other any more */
-            if (at + others < to) load(turn ^ 1, at + others);
+            __syncthreads();                    /* this stage has arrived, and no thread reads the other any more */
+            if (at + streamed < to) load(turn ^ 1, at + streamed);
             tnc_cp_async_commit();
         }
-        const int meet = KEYS ? tnc_attend_meet(p, at, at + N - 1, mine, mine + 16 * M - 1)
-                              : tnc_attend_meet(p, mine, mine + 16 * M - 1, at, at + N - 1);
+        const int mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 16 * M - 1)
+                              : tnc_attend_mask_of(p, mine, mine + 16 * M - 1, at, at + N - 1);
         float     s[sets][M][N / 8][4], dp[M][N / 8][4];
-        if (meet == 0) continue;
+        if (mask == 0) continue;
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub, lane);
-        if (meet == 1) {
+            tnc_mma_rows<M, N, D>(s[set], resident_x + set * resident_rows * D, warp_row, xt + set * streamed * D, sub,
+                                  lane);
+        if (mask == 1) {
             TNC_UNROLL
             for (m = 0; m < M; m++)
                 TNC_UNROLL
@@ -5010,18 +5156,18 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
                     for (e = 0; e < 4; e++) {
                         const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4;
                         const int           col = at + 8 * n + 2 * (lane & 3) + e % 2;
-                        const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
-                        if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                        const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
+                        if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
                         s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
                         if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
                     }
         }
-        tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub, lane);
+        tnc_mma_rows<M, N, DV>(dp, resident_y, warp_row, yt, sub, lane);
         TNC_UNROLL
-        for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
-            unsigned left_p[M][4], left_s[sets][M][4];
+        for (k = 0; k < N / 16; k++) {                  /* 16 streamed rows: their A fragments, then the products */
+            unsigned p_frag[M][4], ds_frag[sets][M][4];
             TNC_UNROLL
-            for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+            for (e = 0; e < 4; e++) {                   /* e / 2: which 8 columns, e % 2: which 8 rows */
                 float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
                 if (KEYS) {
                     q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
@@ -5038,40 +5184,40 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
                     slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
                     p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
                     p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
-                    left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                    left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                    if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                    p_frag[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                    ds_frag[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                    if (sets == 2) ds_frag[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
                 }
             }
-            if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k, lane);
+            if (KEYS) tnc_mma_step<M, DV>(dv, p_frag, yt, sub + 16 * k, lane);
             TNC_UNROLL
             for (set = 0; set < sets; set++)
-                tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k, lane);
+                tnc_mma_step<M, D>(dx[set], ds_frag[set], xt + set * streamed * D, sub + 16 * k, lane);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
-    const int first = tnc_attend_first<KEYS>(p, own_rows), mine = first + tnc_thread_anew() / 32 * 16 * M;
-    bool      odd = false;
+    const int first = tnc_attend_first_row<KEYS>(p, resident_rows), mine = first + tnc_reread_thread() / 32 * 16 * M;
+    bool      redo = false;
     TNC_UNROLL
-    for (set = 0; set < sets; set++) odd = tnc_attend_odd<M, D>(dx[set]) || odd;
-    if (KEYS) odd = tnc_attend_odd<M, DV>(dv) || odd;
-    odd = tnc_attend_say_odd(p, end.head, first, own_rows, KEYS ? p.Tk : p.Tq, odd);
+    for (set = 0; set < sets; set++) redo = tnc_attend_not_finite<M, D>(dx[set]) || redo;
+    if (KEYS) redo = tnc_attend_not_finite<M, DV>(dv) || redo;
+    redo = tnc_attend_mark_redo(p, end.head, first, resident_rows, KEYS ? p.Tk : p.Tq, redo);
     TNC_UNROLL
     for (m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
     for (set = 0; set < sets; set++)
-        if ((KEYS ? p.dk : p.dq).data && !odd)
-            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set],
-                                      factor, true);
+        if ((KEYS ? p.dk : p.dq).data && !redo)
+            tnc_attend_store_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_resident, (int)p.n_qk,
+                                        dx[set], factor, true);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
-    if (KEYS && p.dv.data && !odd)
-        tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
+    if (KEYS && p.dv.data && !redo)
+        tnc_attend_store_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_resident, (int)p.n_v, dv, factor, true);
     tnc_cp_async_wait<0>();
 }
 
-/* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
+/* Copies an operand for the tensor-core kernels: BF16 [B,T,heads,D], padded with zeros. A thread converts 8 numbers. */
 template <typename T>
 static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
 {
@@ -5088,30 +5234,32 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
     }
 }
 
-/* ---- attention: which kernels ---------------------------------------------------------------------------------------- */
+/* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
+   Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
+   tensor-core kernels cannot read in place are copied to scratch first. */
 
-/* Most terms of a sum on tensor cores */
+/* The longest sum that is computed on tensor cores */
 static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
 
-/* Keys that a query sees, at most; and never more queries see a key than there are, or than that. */
-static int64_t tnc_attend_most(const tnc_attend &p, int64_t T)
+/* The most keys that are visible to a query, which also bounds the number of queries to which a key is visible. */
+static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 {
     const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : T;
     return most < T ? most : T;
 }
 
-/* Tiles of 64 rows of all heads */
+/* Number of 64-row blocks of all heads */
 static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
-/* The forward kernel of a kind and a pair of sizes, or the two of the backward pass. */
+/* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
     typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
     const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads,
-        queries = tnc_ceil(p.Tq, by_query::own) * heads;
-    const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
+        queries = tnc_ceil(p.Tq, by_query::resident) * heads;
+    const int64_t keys = tnc_ceil(p.Tk, by_key::resident) * heads;
     if (!back) {
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
@@ -5124,13 +5272,14 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     }
     if (p.dk.data || p.dv.data) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
-        tnc_attend own = p;
-        own.odd += tnc_attend_tiles(p, p.Tq);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, own);
+        tnc_attend at_keys = p;
+        at_keys.redo += tnc_attend_tiles(p, p.Tq);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream,
+                   at_keys);
     }
 }
 
-/* The shared memory of the one that needs most. */
+/* The most shared memory that one of these kernels needs. */
 template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
 {
     constexpr int a = tnc_attend_plan<KIND, D, DV>::bytes, b = tnc_attend_back_plan<KIND, D, DV, false>::bytes;
@@ -5140,19 +5289,19 @@ template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
 
 typedef struct tnc_attend_size {
     int  d, dv;
-    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* by tn_attend_kind */
+    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* indexed by tn_attend_kind */
 } tnc_attend_size;
 
-/* The tensor-core kernels for this call, or NULL: BF16 operands, or F32 ones that may be rounded to it. */
+/* The tensor-core kernels for a call, or NULL if it does not use them. */
 static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
 {
 #define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
 #define TNC_ALL(D, DV) \
     { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } }
 #define TNC_SOFTMAX(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), { 0, NULL }, { 0, NULL } } }
-    /* q's and k's size, and v's: a call takes the first pair that holds its own, zeros behind. An instance costs whoever
-       compiles a second: so few pairs. Those of differential attention, whose q and k are half as wide, are of softmax
-       alone. */
+    /* Head dimensions of q and k, and of v. A call uses the first pair that is large enough, padded with zeros. Each pair
+       takes about a second to compile, so there are few. The pairs with dv = 2 d are for differential attention, which uses
+       softmax only. */
     static const tnc_attend_size sizes[] = {
         TNC_ALL(16, 16), TNC_ALL(32, 32), TNC_SOFTMAX(32, 64), TNC_ALL(64, 64), TNC_SOFTMAX(64, 128), TNC_ALL(128, 128)
     };
@@ -5161,7 +5310,7 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
-    if (tnc_attend_most(p, p.Tq > p.Tk ? p.Tq : p.Tk) > TNC_ATTEND_TERMS) return NULL;
+    if (tnc_attend_max_visible(p, p.Tq > p.Tk ? p.Tq : p.Tk) > TNC_ATTEND_TERMS) return NULL;
     if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv && sizes[i].kind[p.kind].run)
@@ -5169,7 +5318,7 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
     return NULL;
 }
 
-/* An operand [B,time,n,d] for those kernels: as it is, if it is BF16, of whole chunks, and aligned; else a copy. */
+/* An operand [B,time,n,d] of these kernels: in place if it is BF16, unpadded and aligned; else a copy of `bytes` bytes. */
 typedef struct tnc_attend_operand { tnc_heads *x; int64_t time, n, d, D; size_t bytes; } tnc_attend_operand;
 
 static tnc_attend_operand tnc_attend_operand_of(const tnc_attend &p, tnc_heads *x, tn_dtype dtype, bool key, bool value,
@@ -5196,13 +5345,14 @@ static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char 
     return to + o.bytes;
 }
 
-/* Bytes for `odd`: of queries; backwards of keys behind. */
-static size_t tnc_attend_marks(const tnc_attend &p, bool back)
+/* Bytes of `redo`: one int per 64 queries; in the backward pass, those of the keys follow. */
+static size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back)
 {
     return (size_t)tnc_ceil(tnc_attend_tiles(p, p.Tq) + (back ? tnc_attend_tiles(p, p.Tk) : 0), 4) * 16;
 }
 
-/* Operands as the tensor-core kernels want them, behind `taken` bytes of scratch that are the caller's. */
+/* Allocates scratch and copies operands to it as the tensor-core kernels need them. The first `taken` bytes are
+   the caller's. */
 static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
                                      bool back, void **scratch)
 {
@@ -5220,7 +5370,8 @@ static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_siz
     return TN_OK;
 }
 
-/* ---- attention: the rows --------------------------------------------------------------------------------------------- */
+/* ---- the entries ---------------------------------------------------------------------------------- >>cuda-attention-entry
+   Each fills a tnc_attend from its call, allocates scratch, and launches the kernels chosen above. */
 
 static tnc_heads tnc_heads_of(const tn_view *v)
 {
@@ -5260,7 +5411,7 @@ static tnc_attend tnc_attend_of(const tn_call *c)
     return p;
 }
 
-/* Do the operands that are there share one dtype, and has the statistic that of its real? */
+/* Whether all operands that are present have one dtype, and the statistic that of its sums. */
 static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
 {
     const tn_dtype t = v[0]->dtype;
@@ -5270,32 +5421,32 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
-/* All tiles; or the odd ones, among blocks that mostly find none. */
+/* One block per task; or a fixed grid that looks for blocks to recompute, of which there are mostly none. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.odd ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
+    return p.redo ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
 {
-    typedef tnc_attend_room<typename tnc_real<T>::type> room;
-    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1,
-        blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
-    TNC_LAUNCH((tnc_attend_plain<T>), tnc_attend_grid(s, p, blocks), room::threads, 0, s->stream, p, slabs, blocks);
+    typedef tnc_attend_smem<typename tnc_real<T>::type> smem;
+    const int64_t col_tiles = p.n_v > 0 ? tnc_ceil(p.n_v, smem::side) : 1,
+        blocks = tnc_ceil(p.Tq, smem::side) * p.B * p.H * col_tiles;
+    TNC_LAUNCH((tnc_attend_plain<T>), tnc_attend_grid(s, p, blocks), smem::threads, 0, s->stream, p, col_tiles, blocks);
 }
 
-/* Parts of the keys for the query that sees most. */
-static int64_t tnc_attend_parts(const tnc_attend &p)
+/* Number of splits for the query that sees most keys. */
+static int64_t tnc_attend_splits(const tnc_attend &p)
 {
-    const int64_t keys = tnc_attend_most(p, p.Tk);
-    return keys > 0 ? tnc_ceil(keys, TNC_ATTEND_PART) : 1;
+    const int64_t keys = tnc_attend_max_visible(p, p.Tk);
+    return keys > 0 ? tnc_ceil(keys, TNC_ATTEND_SPLIT) : 1;
 }
 
-template <typename T> static void tnc_attend_run_few(tnc *s, const tnc_attend &p)
+template <typename T> static void tnc_attend_run_split(tnc *s, const tnc_attend &p)
 {
-    const int64_t rows = p.B * p.H * p.Tq, parts = tnc_attend_parts(p);
-    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts, 1), 128, 0, s->stream, p, parts, rows * parts);
-    TNC_LAUNCH((tnc_attend_join<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, parts);
+    const int64_t rows = p.B * p.H * p.Tq, splits = tnc_attend_splits(p);
+    TNC_LAUNCH((tnc_attend_split<T>), tnc_blocks(rows * splits, 1), 128, 0, s->stream, p, splits, rows * splits);
+    TNC_LAUNCH((tnc_attend_combine<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, splits);
 }
 
 static tn_status tnc_attention(tnc *s, const tn_call *c)
@@ -5309,18 +5460,19 @@ static tn_status tnc_attention(tnc *s, const tn_call *c)
     p.stat = c->out[1].data;
     if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
     if (p.B * p.H * p.Tq == 0) return TN_OK;
-    if (p.Tq <= TNC_ATTEND_FEW) {
-        p.rows = tnc_scratch(s, (size_t)(p.B * p.H * p.Tq * tnc_attend_parts(p) * (2 + p.n_v)) * (dtype == TN_F64 ? 8 : 4));
-        if (!p.rows) return TN_ERR_MEMORY;
-        TNC_TYPES(dtype, T, tnc_attend_run_few<T>(s, p))
+    if (p.Tq <= TNC_ATTEND_DECODE) {
+        p.row_stats = tnc_scratch(s, (size_t)(p.B * p.H * p.Tq * tnc_attend_splits(p) * (2 + p.n_v))
+                                     * (dtype == TN_F64 ? 8 : 4));
+        if (!p.row_stats) return TN_ERR_MEMORY;
+        TNC_TYPES(dtype, T, tnc_attend_run_split<T>(s, p))
         return TN_OK;
     }
     if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
         tnc_attend m = p;
         m.wide = dtype == TN_F32;
-        if (tnc_attend_operands(s, &m, size, dtype, tnc_attend_marks(p, false), false, &scratch) != TN_OK)
+        if (tnc_attend_operands(s, &m, size, dtype, tnc_attend_redo_bytes(p, false), false, &scratch) != TN_OK)
             return TN_ERR_MEMORY;
-        p.odd = m.odd = (int *)scratch;
+        p.redo = m.redo = (int *)scratch;
         size->kind[p.kind].run(s, m, false);
     }
     TNC_TYPES(dtype, T, tnc_attend_run_plain<T>(s, p))
@@ -5329,17 +5481,17 @@ static tn_status tnc_attention(tnc *s, const tn_call *c)
 
 template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_attend &p)
 {
-    typedef tnc_attend_room<typename tnc_real<T>::type> room;
-    const int64_t heads = p.B * p.H, slabs = tnc_ceil(p.n_qk, room::side), both = tnc_ceil(p.n_v, room::side);
-    const int64_t wide = slabs > both ? slabs : both;
-    const int64_t queries = tnc_ceil(p.Tq, room::side) * heads * slabs, keys = tnc_ceil(p.Tk, room::side) * heads * wide;
+    typedef tnc_attend_smem<typename tnc_real<T>::type> smem;
+    const int64_t heads = p.B * p.H, col_tiles = tnc_ceil(p.n_qk, smem::side), both = tnc_ceil(p.n_v, smem::side);
+    const int64_t wide = col_tiles > both ? col_tiles : both;
+    const int64_t queries = tnc_ceil(p.Tq, smem::side) * heads * col_tiles, keys = tnc_ceil(p.Tk, smem::side) * heads * wide;
     if (p.dq.data)
-        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_attend_grid(s, p, queries), room::threads, 0, s->stream, p, slabs,
-                   queries);
+        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_attend_grid(s, p, queries), smem::threads, 0, s->stream, p,
+                   col_tiles, queries);
     if (p.dk.data || p.dv.data) {
-        tnc_attend own = p;
-        if (p.odd) own.odd += tnc_attend_tiles(p, p.Tq);
-        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_attend_grid(s, p, keys), room::threads, 0, s->stream, own, wide,
+        tnc_attend at_keys = p;
+        if (p.redo) at_keys.redo += tnc_attend_tiles(p, p.Tq);
+        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_attend_grid(s, p, keys), smem::threads, 0, s->stream, at_keys, wide,
                    keys);
     }
 }
@@ -5351,8 +5503,9 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     const tn_dtype dtype = c->in[0].dtype;
     const int64_t  rows = p.B * p.H * p.Tq;
     const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
-    /* What forwards took unrounded operands for a few queries has their l: so have they backwards. */
-    const tnc_attend_size *size = p.Tq <= TNC_ATTEND_FEW && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
+    /* With few F32 queries the forward pass did not round its operands, and l belongs to these: nor may the
+       backward pass. */
+    const tnc_attend_size *size = p.Tq <= TNC_ATTEND_DECODE && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
     tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;
@@ -5360,62 +5513,65 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.dq = tnc_heads_of(&c->out[0]);
     p.dk = tnc_heads_of(&c->out[1]);
     p.dv = tnc_heads_of(&c->out[2]);
-    p.unit = size ? TNC_LOG2E : 1;                     /* of those on tensor cores exponentials are of 2 */
+    p.unit = size ? TNC_LOG2E : 1;                     /* the tensor-core kernels use powers of 2 */
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return TN_OK;
     m = p;
-    if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_marks(p, true), true, &m.rows) != TN_OK)
+    if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_redo_bytes(p, true), true, &m.row_stats) != TN_OK)
         return TN_ERR_MEMORY;
-    p.rows = m.rows = size ? m.rows : tnc_scratch(s, bytes);
-    if (!p.rows) return TN_ERR_MEMORY;
-    if (size) p.odd = m.odd = (int *)((char *)p.rows + bytes);
-    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_rows<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+    p.row_stats = m.row_stats = size ? m.row_stats : tnc_scratch(s, bytes);
+    if (!p.row_stats) return TN_ERR_MEMORY;
+    if (size) p.redo = m.redo = (int *)((char *)p.row_stats + bytes);
+    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_delta<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
               if (size) size->kind[p.kind].run(s, m, true);
               tnc_attend_run_plain_back<T>(s, p))
     return TN_OK;
 }
 
-/* ---- attention in linear time ------------------------------------------------------------- >>attention_linear
-   All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the
-   output is dL/du, its gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So there is one formula. Rows x (queries,
-   or keys) have three vectors each, as have the rows y of the other side, and of {a,b,m} = {0,1,2}, a < b,
+/* ---- linear attention ------------------------------------------------------------------------------------ >>cuda-linear
+   The output and all gradients come from one trilinear sum over the visible pairs, L = sum_ij
+   (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the output is dL/du, and the gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So
+   there is one formula. The rows x (queries, or keys) have three vectors each, and so have the rows y of the other side.
+   For {a,b,m} = {0,1,2} with a < b,
 
        out_r = sum_s (x_a.y_a)(x_b.y_b) y_m = sum_{i,k} x_a[i] x_b[k] S[..]      S[i0,i1,i2] = sum_s y_0[i0] y_1[i1] y_2[i2]
 
-   Positions go in chunks. What rows of a chunk see of other chunks is in the state S, an exclusive sum over the chunks
-   (from the first on for queries, from the last for keys); what they see of their own chunk goes by pairs. phi(x) =
-   x_a (x) x_b is made where it is used, and never stored. u_i = c_i do_i; with a row sum u and v have one number more,
-   see >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1, y_0 = y_1, and one gradient for both.
+   This is computed as a chunk scan. Positions are divided into chunks. What the rows of a chunk see of other chunks is in
+   the state S, an exclusive prefix sum over the chunks (from the first on for queries, from the last on for keys); what
+   they see of their own chunk is computed by pairs. The features phi(x) = x_a (x) x_b are computed where they are used and
+   never stored. u_i = c_i dO_i; with a row sum u and v have one more number, see >>op-attention_linear of tensornet.h. In
+   squared attention x_0 = x_1 and y_0 = y_1, and both have one gradient.
 
-   A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as
-   fit into TNC_LINEAR_ROOM, or a sixteenth of the device's memory (a power of 2, so that what a driver keeps changes
-   nothing); the sums travel on between them. It depends on nothing else, and so the order of the sums does not either:
-   where the device has less left, that is an error. A single state of a head may take more.                            */
+   A state has d d n numbers (n = dv, or dv + 1), in device memory: 8 MiB in F32 for d = dv = 128. A group of as many chunks
+   of as many heads is processed at once as fit into TNC_LINEAR_SCRATCH, or into a sixteenth of the device's memory, rounded
+   down to a power of 2 so that what the driver reserves makes no difference; the sums are carried from one group to the
+   next. The groups depend on nothing else, and so the order of the sums does not either: if less memory is free, that is an
+   error. The single state of one head may exceed the limit. */
 
-enum { TNC_LINEAR_FEW = 8 };                            /* queries, and keys, that go through a state one by one */
-static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states, at most */
+enum { TNC_LINEAR_DECODE = 8 };                         /* most queries, and keys, of the kernel for decoding */
+static const size_t TNC_LINEAR_SCRATCH = (size_t)1 << 30; /* limit of scratch for states */
 
-/* Row t of head h, item b of the batch: p + b batch + t row + h head, its numbers side by side. */
+/* Row t of head h and batch item b is at p + b * batch + t * row + h * head; its numbers are contiguous. */
 typedef struct tnc_linear_set { void *p; int64_t batch, row, head; } tnc_linear_set;
 
-/* Row t stands at position t + shift. */
+/* Row t has position t + shift. */
 typedef struct tnc_linear_side { tnc_linear_set set[3]; int64_t T, shift; } tnc_linear_side;
 
 typedef struct tnc_linear {
-    tnc_linear_side x, y;                               /* the rows that get, the rows that give               */
-    int64_t         w[3];                               /* extents of the three vectors: d, d, n               */
-    int             wide[3];                            /* tensor cores: numbers that can be read, whole pieces of 8 */
-    int             D, NE;                              /* extents of a state [D,D,NE]: d and n, or padded     */
-    int64_t         stride[3];                          /* of the state: what one step along each means        */
-    int64_t         H, heads;                           /* of one item of the batch, of all                    */
-    int64_t         length, chunk, chunks;              /* positions; of a chunk; how many chunks              */
-    int64_t         low, high;                          /* chunks [low,high) see a state that has taken something in */
-    bool            causal, back;                       /* back: a row sees positions >= its own, else <=      */
+    tnc_linear_side x, y;                               /* rows that receive; rows that contribute                  */
+    int64_t         w[3];                               /* extents of the three vectors: d, d, n                    */
+    int             wide[3];                            /* tensor cores: readable numbers of a row, a multiple of 8 */
+    int             D, NE;                              /* extents of a state [D,D,NE]: d and n, or padded          */
+    int64_t         stride[3];                          /* strides of the three axes of a state                     */
+    int64_t         H, heads;                           /* heads of a batch item, and of all                        */
+    int64_t         length, chunk, chunks;              /* number of positions; of a chunk; number of chunks        */
+    int64_t         low, high;                          /* chunks [low,high) have a nonempty state                  */
+    bool            causal, back;                       /* back: positions >= its own are visible to a row, else <= */
     bool            squared;
 } tnc_linear;
 
-/* c_i of query i */
+/* The row scale c_i of query i */
 template <typename R> struct tnc_linear_scale {
     int      kind;
     bool     causal;
@@ -5424,13 +5580,13 @@ template <typename R> struct tnc_linear_scale {
     const R *stat;
 };
 
-/* One gradient, or the output: out = or += factor c_i dL/d(set m of x). */
+/* One result, the output or a gradient: out = or += factor * c_i * dL/d(vector m of x). */
 template <typename R> struct tnc_linear_pass {
     tnc_linear_set   out;
     int              m;
-    int64_t          width;                             /* columns that are wanted */
+    int64_t          width;                             /* number of columns                                     */
     bool             add, scaled;
-    bool             f32, pairs;                        /* tensor cores: out is F32, not BF16; can be written by twos */
+    bool             f32, pairs;                        /* tensor cores: out is F32, not BF16; aligned for pairs */
     R                factor;
     tnc_linear_scale<R> scale;
 };
@@ -5448,8 +5604,8 @@ static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale<
     }
 }
 
-/* Has a chunk's state anything? What has nothing is not read: an infinity or a NaN times its zeros would be NaN. */
-static __device__ __forceinline__ bool tnc_linear_given(const tnc_linear &t, int64_t chunk)
+/* Whether the state of a chunk contains anything. An empty state is not read: its zeros times an infinity would be NaN. */
+static __device__ __forceinline__ bool tnc_linear_has_state(const tnc_linear &t, int64_t chunk)
 {
     return chunk >= t.low && chunk < t.high;
 }
@@ -5457,12 +5613,12 @@ static __device__ __forceinline__ bool tnc_linear_given(const tnc_linear &t, int
 template <typename T>
 static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
 {
-    const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^32: quick to divide */
+    const unsigned item = (unsigned)head / (unsigned)H;         /* there are fewer than 2^32 heads: a fast division */
     return (T *)s.p + item * s.batch + t * s.row + (head - item * H) * s.head;
 }
 
-/* A vector per row, side by side for the kernels: [heads,T,pitch] of P, what is behind `width` and what it gets are zeros.
-   ONE: v' = [v 1]. SLOPE: u' = c [do, -do.o].   One warp a row; floor: the bytes read and written, once. */
+/* Copies one vector per row to [heads,T,pitch] of type P, padded with zeros after `width`. ONE: v' = [v 1]. SLOPE: u' = c
+   [dO, -dO.O]. A warp per row. Floor: the bytes read and written. */
 enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
 
 template <typename T, typename P>
@@ -5490,11 +5646,13 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
     }
 }
 
-/* ---- any extents, F32 and F64: tiles of 64 x 64, 256 threads with 4 x 4 sums each */
+/* ---- any extents, F32 and F64 ------------------------------------------------------------------------ >>cuda-linear-plain
+   Tiles of 64 x 64 with 256 threads, each of which has 4 x 4 sums. One kernel sums the states of the chunks, one computes
+   their prefix sums, and one computes the results from states and pairs. */
 
 enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
 
-/* sum += A^T B, of those k that row i sees: what is hidden may be infinite. */
+/* sum += A^T B over those k that are visible to row i. Masked terms are skipped, since they may be infinite. */
 template <typename R, typename Sees>
 static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4],
                                                           const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4], Sees sees)
@@ -5511,7 +5669,7 @@ static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEA
         }
 }
 
-/* The rows of a side that stand in chunk c: [first,end) */
+/* The rows [first,end) of a side whose positions are in chunk c */
 static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, const tnc_linear_side &s, int64_t c,
                                                         int64_t *first, int64_t *end)
 {
@@ -5520,8 +5678,8 @@ static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, con
     *end = high < s.T ? high : s.T;
 }
 
-/* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64
-   columns of one chunk of one head. Floor: 2 C F n flops a chunk. */
+/* S [heads,chunks,F,n] of this launch: the state that each chunk contributes, sum_s phi(y)_f y_2[e]. A block has 64 features
+   and 64 columns of one chunk of one head. Floor: 2 C F n flops per chunk of C rows. */
 template <typename R>
 static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
 {
@@ -5558,9 +5716,9 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
         }
 }
 
-/* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included,
-   which then has all. In double: a launch's chunks may be many, and memory is what it waits for. Floor: S read and written
-   once. */
+/* Replaces S [heads,chunks,size] by its exclusive prefix sum over the chunks (back: from the last on), which begins with
+   carry [heads,size]; carry then holds the total. Summed in double, since there may be many chunks and the kernel is bound
+   by memory. Floor: S read and written once. */
 template <typename R>
 static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
@@ -5578,7 +5736,7 @@ static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t 
     }
 }
 
-/* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
+/* Copies a state operand [F',n] to the carry [D,D,NE] of every head, or back. Squared: F' = d (d + 1) / 2, a <= b. */
 template <typename R>
 static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
@@ -5595,9 +5753,9 @@ static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_
     }
 }
 
-/* The output, or one gradient, of 64 rows x 64 columns; t: turned for it, {a,b,m} = {0,1,2}. S: as above, one state a
-   chunk (each = 1), or one for all (each = 0); NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and
-   half a chunk's pairs. */
+/* The output, or one gradient, of 64 rows x 64 columns, for t permuted to {a,b,m} = {0,1,2}. S: the states as above, one per
+   chunk (each = 1) or one for all (each = 0); NULL if there are no states. Floor: 2 F n flops per row, and half of the pairs
+   of a chunk. */
 template <typename R>
 static __global__ void __launch_bounds__(256, 1)
 tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
@@ -5611,7 +5769,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     R             sum[4][4] = {};
     int64_t       i, k0, s, first, end;
     int           k, n, m;
-    if (S && tnc_linear_given(t, chunk)) {
+    if (S && tnc_linear_has_state(t, chunk)) {
         S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
         for (i = 0; i < t.w[0]; i++)
             for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
@@ -5623,7 +5781,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
                     const R      *from = S + i * t.stride[0] + k0 * t.stride[1] + c0 * t.stride[2];
                     k = tid % 16;
                     A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? xa[i] * xb[k] : R(0);
-                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }   /* in the order of memory */
+                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }   /* along the contiguous axis */
                     else { k = tid % 16; m = tid / 16 + 16 * n; }
                     B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? from[k * t.stride[1] + m * t.stride[2]] : R(0);
                 }
@@ -5633,7 +5791,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
             }
     }
     tnc_linear_range(t, t.y, chunk, &first, &end);
-    if (!t.causal) end = first;                                                     /* all is in the state */
+    if (!t.causal) end = first;                                                     /* the state contains all keys */
     for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
         const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
         if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
@@ -5675,7 +5833,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     }
 }
 
-/* raw [heads,T,n], scaled: what is in its last column divides the others. */
+/* The division by the row sum: raw [heads,T,n], already scaled, whose last column divides the others. */
 template <typename T>
 static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows,
                                          int64_t n,
@@ -5691,13 +5849,13 @@ static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, 
     }
 }
 
-/* How much goes at once: states of `chunks` chunks of `heads` heads, in `bytes`. */
+/* A group: states of `chunks` chunks of `heads` heads, in `bytes` of scratch, summed in `segments` segments. */
 typedef struct tnc_linear_group { int64_t heads, chunks, segments; size_t bytes; bool states; } tnc_linear_group;
 
 static int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
 
-/* t with its vectors in the order a, b, m, and the strides of its state. */
-static tnc_linear tnc_linear_turned(const tnc_linear *t, int m)
+/* t with its three vectors in the order a, b, m, and the strides of its state in that order. */
+static tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
 {
     const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
     const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
@@ -5713,11 +5871,11 @@ static tnc_linear tnc_linear_turned(const tnc_linear *t, int m)
     return r;
 }
 
-/* One state a head of F32 (F64) numbers, and one a chunk. */
+/* One F32 (F64) state per head for the carry, and one per chunk. */
 template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, R)
 {
     tnc_linear_group g;
-    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* of a grid's second extent */
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* grid.y is at most 65535 */
     const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
     g.states = kept || t->chunks > 1 || !t->causal;
     g.segments = 1;
@@ -5727,8 +5885,8 @@ template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear
     return g;
 }
 
-/* All passes over the rows x. room: as the group says. state: the operand of the call, which then holds its keys too, or
-   NULL. */
+/* Computes all results of the rows x, group by group. room: scratch of the size that g says. state: the state operand of the
+   call, to which the keys are added, or NULL. */
 template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<R> *pass, int passes,
                                                    tnc_linear_group g, R *room, R *state)
 {
@@ -5743,7 +5901,7 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             for (i = 0; i < passes; i++) {
                 const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile),
                                 (unsigned)heads);
-                TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head,
+                TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_permute(&t, pass[i].m), pass[i], head,
                            from, states, each);
             }
         };
@@ -5766,45 +5924,47 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
     }
 }
 
-/* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
+/* ---- tensor cores ------------------------------------------------------------------------------------ >>cuda-linear-mma
+   BF16 operands, d and n up to 128. tnc_linear_scan sums the states, and tnc_linear_mma computes results from them.
 
-   Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the
-   pairs. A sum takes in TNC_SCAN_TERMS positions at most, and is then added to those before, as is each call's to the
-   state that it is given: it is within 2^-7 of the sum of magnitudes, as in the quadratic form, and each further sum adds
-   2^-24. Where the chunks of a head are walked through
-   one after the other, the state never leaves the registers: what is written is its BF16 copy at each chunk's begin, 2 bytes
-   a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n padded to a power of 2 with zeros.
-   Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the diagonal counts twice,
-   d(d+16)/2 features instead of d d.
+   Sums are F32, also those of states. A state is rounded to BF16 where it is an operand of a product, as are phi and the
+   pairs. A sum has at most TNC_SCAN_TERMS positions and is then added to the earlier ones, as each call's sum is added to
+   the state operand: it is within 2^-7 of the sum of magnitudes, as in the quadratic form, and each further sum adds 2^-24.
+   Where the chunks of a head are processed one after the other, the state never leaves the registers: only its BF16 copy at
+   the begin of each chunk is written, 2 bytes per number, which the rows of the chunk read. A state in memory is [D,D,NE]:
+   d and n padded with zeros to a power of 2. Squared: of the 16 x 16 blocks of (a,b) only those with b's block >= a's are
+   computed, and those off the diagonal count twice: d (d + 16) / 2 features instead of d d.
 
-   Flops, forwards and backwards, a position: 18 d d n (three states, six reads) where a fused pass that sums dphi by
-   lanes would have 14, and 36 d a pair of the own chunk, C/2 of them. Bytes: d = n = 64, C = 512: 14 a number of a state
-   (two written, five more reads), 7 KiB a position against 4.7 Mflop: 650 flops a byte, three times what an H200 needs.
+   Flops per position, forward and backward: 18 d d n (three states, six reads), where a fused pass that sums dphi across
+   lanes would need 14, and 36 d per pair of a chunk, of which a position has C / 2. Bytes for d = n = 64, C = 512: 14 per
+   number of a state (written twice, read five more times), 7 KiB per position against 4.7 Mflop: 650 flops per byte, three
+   times what an H200 needs.
 
-   Tiles lie in shared memory as tnc_piece_at says: the eight rows, too, that a warp reads four numbers of are in different
-   banks. */
+   Tiles in shared memory are swizzled by tnc_swizzle, so that ldmatrix and the reads of four numbers from each of eight rows
+   have no bank conflicts. */
 
 enum {
-    TNC_LINEAR_ROWS   = 256,                            /* rows of a block that reads states: 32 a warp                  */
-    TNC_LINEAR_KEYS   = 32,                             /* of a tile of pairs                                            */
-    TNC_LINEAR_STAGES = 4,                              /* tiles of states on their way or in use                        */
-    TNC_SCAN_STEP     = 64,                             /* rows that a state takes in between two barriers               */
+    TNC_LINEAR_ROWS   = 256,                            /* rows of a block of tnc_linear_mma: 32 per warp      */
+    TNC_LINEAR_KEYS   = 32,                             /* keys of a tile of pairs                             */
+    TNC_LINEAR_STAGES = 4,                              /* stages of the ring of state tiles                   */
+    TNC_SCAN_STEP     = 64,                             /* rows that are added to a state between two barriers */
     TNC_SCAN_STAGES   = 3,
-    TNC_SCAN_TERMS    = 1 << 20                         /* positions that one sum of F32 takes in                        */
+    TNC_SCAN_TERMS    = 1 << 20                         /* most positions of one F32 sum                       */
 };
 
 typedef struct tnc_linear_tiles {
-    int64_t  head0, chunk0, chunks, each;               /* this launch: heads from, chunks from, how many; of a segment  */
-    int      step;                                      /* 1: a state a chunk; 0: one for all                            */
+    int64_t  head0, chunk0, chunks, each;               /* first head and chunk, chunks, chunks per segment              */
+    int      step;                                      /* 1: one state per chunk; 0: one for all                        */
     bool     states;
-    bool     last;                                      /* nobody sees what the last of these chunks would add           */
-    bool     apart;                                     /* sums begin at 0; what the carry holds is added where they go  */
+    bool     last;                                      /* the sum after the last of these chunks is not needed          */
+    bool     apart;                                     /* sums begin at 0, and the carry is added when they are written */
 } tnc_linear_tiles;
 
 static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
 static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
 
-/* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
+/* Starts the copy to shared memory of `rows` rows of a set from row t0 on, `pieces` 16-byte pieces of each from number e0
+   on; zeros outside. */
 static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s,
                                                         int64_t H, int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
@@ -5813,27 +5973,28 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
     for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
         const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
         const int64_t t = t0 + row;
-        tnc_bf16     *here = to + tnc_piece_at(row, 0, piece, pieces);
+        tnc_bf16     *here = to + tnc_swizzle(row, 0, piece, pieces);
         if (t >= 0 && t < T && e < wide) tnc_cp_async16(here, from + t * s.row + e);
         else *(uint4 *)here = make_uint4(0, 0, 0, 0);
     }
 }
 
-/* A block of tnc_linear_scan has X a's and 16 b's of a state. */
+/* A block of tnc_linear_scan has X values of a and 16 of b of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
-/* Is the number at (a,b) of a state kept? Squared, blocks below the diagonal are not. */
+/* Whether the block of a state that contains (a,b) is computed. Squared: blocks below the diagonal are not. */
 static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
 {
     const int X = tnc_scan_x(t);
     return !t.squared || a / X * X <= b / 16 * 16;
 }
 
-/* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N
-   in registers; phi^T [b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4. S: the state before each chunk
-   is written there; else to totals, when the segment is done. The last segment leaves the whole sum in `left`.
-   16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix,
-   8 for x_a), so that shared memory is busy half of the time that mma.sync takes at 600 TF/s. Floor: 2 F n flops a row. */
+/* Sums X a's, 16 b's and N columns of the state of one head over the chunks of a segment. A warp has 4 a's x 16 b's x N
+   columns in registers; the A fragment phi^T[b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4. S: the
+   state before each chunk is written there; if it is NULL, the sum of the segment is written to totals. The last segment
+   writes the whole sum to `left`. Per 16 positions and warp, for N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, and
+   28 cycles of shared memory (4 + 16 by ldmatrix, 8 for x_a), which is half of the time that mma.sync takes at 600 TF/s.
+   Floor: 2 F n flops per row. */
 template <int X, int N>
 static __global__ void __launch_bounds__(X * 8, 1)
 tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
@@ -5848,7 +6009,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
     const bool    last = p.last && first + count == p.chunks;
     const int64_t steps = (last ? count - 1 : count) * per;
-    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane */
+    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* first element of this lane */
     const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
     int64_t       step, segment;
@@ -5881,7 +6042,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 }
     }
 
-    /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
+    /* step s of a segment: 64 rows of chunk s / per, in the order of the walk */
     auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
     auto fetch = [&](int64_t s) {
         tnc_bf16     *to = shared[s % TNC_SCAN_STAGES];
@@ -5893,7 +6054,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     };
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
-        if (!tnc_linear_given(t, p.chunk0 + chunk)) return;
+        if (!tnc_linear_has_state(t, p.chunk0 + chunk)) return;
         TNC_UNROLL
         for (int x = 0; x < 4; x++)
             TNC_UNROLL
@@ -5920,20 +6081,20 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         TNC_UNROLL
         for (k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
-            /* rows t of x_b and y are rows of k: both operands are turned. a: matrix 1 is 8 b's on, 2 is 8 t's on; b: 1 is
-               8 t's on, 2 the next 8 columns. */
-            tnc_ldmatrix_x4_trans(phi, b + tnc_piece_at(k + lane % 8 + lane / 16 * 8, 0, lane / 8 % 2, 2));
+            /* Rows t of x_b and y are rows of k, so both operands are loaded transposed. A: matrix 1 is 8 b's further,
+               matrix 2 is 8 t's further; B: matrix 1 is 8 t's further, matrix 2 has the next 8 columns. */
+            tnc_ldmatrix_x4_trans(phi, b + tnc_swizzle(k + lane % 8 + lane / 16 * 8, 0, lane / 8 % 2, 2));
             TNC_UNROLL
             for (j = 0; j < N / 16; j++) {
-                tnc_ldmatrix_x4_trans(r, y + tnc_piece_at(k + lane % 16, 0, 2 * j + lane / 16, N / 8));
+                tnc_ldmatrix_x4_trans(r, y + tnc_swizzle(k + lane % 16, 0, 2 * j + lane / 16, N / 8));
                 v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
             }
-            /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
+            /* x_a of t, t+1 and t+8, t+9 of this lane, for four a's */
             TNC_UNROLL
             for (half = 0; half < 2; half++) {
                 const int   at = k + 8 * half + two, piece = warp / 2, rest = warp % 2 * 4;
-                const uint2 even = *(const uint2 *)(a + tnc_piece_at(at, 0, piece, X / 8) + rest);
-                const uint2 odd = *(const uint2 *)(a + tnc_piece_at(at + 1, 0, piece, X / 8) + rest);
+                const uint2 even = *(const uint2 *)(a + tnc_swizzle(at, 0, piece, X / 8) + rest);
+                const uint2 odd = *(const uint2 *)(a + tnc_swizzle(at + 1, 0, piece, X / 8) + rest);
                 pair[0][half] = tnc_linear_lows(even.x, odd.x);
                 pair[1][half] = tnc_linear_highs(even.x, odd.x);
                 pair[2][half] = tnc_linear_lows(even.y, odd.y);
@@ -5964,7 +6125,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             }
 }
 
-/* left = carry + totals of all segments [segments,numbers], in their order, and S is that in BF16: of what is kept. */
+/* left = carry + totals [segments,numbers] in their order, and S = left in BF16, for the blocks that are computed. */
 static __global__ void tnc_linear_total(tnc_linear t, const float *carry, const float *totals, int64_t segments,
                                         int64_t numbers, float *left, tnc_bf16 *S)
 {
@@ -5980,8 +6141,8 @@ static __global__ void tnc_linear_total(tnc_linear t, const float *carry, const 
     }
 }
 
-/* Is one of these BF16 numbers, two a word, infinite or NaN? */
-static __device__ __forceinline__ bool tnc_linear_odd(const unsigned (&v)[4])
+/* Whether one of these BF16 numbers, two per word, is infinite or NaN. */
+static __device__ __forceinline__ bool tnc_linear_not_finite(const unsigned (&v)[4])
 {
     bool odd = false;
     TNC_UNROLL
@@ -5989,12 +6150,12 @@ static __device__ __forceinline__ bool tnc_linear_odd(const unsigned (&v)[4])
     return odd;
 }
 
-/* out [2 x 16 rows, 16] += p y, as two products of mma would, of the pairs alone that see each other: key 0 of the 16 stands
-   `ahead` of row 0. p as mma gives it: key k of a lane's row is with a neighbour. y: keys side by side, 16 columns of pieces
-   `piece` and the next. What is infinite is rare: this is short, not fast. */
-static __device__ __forceinline__ void tnc_linear_visible(float (&out)[2][2][4], const float (&p)[2][2][4],
-                                                          const tnc_bf16 *y, int key0, int piece, int pieces, int ahead,
-                                                          bool back)
+/* out [2 x 16 rows, 16] += p y, like two mma products, over the visible pairs only: key 0 of the 16 is `ahead` positions
+   after row 0. p is a C fragment, so that key k of a lane's row is in a neighbouring lane. y: 16 keys, the columns of pieces
+   `piece` and piece + 1. Infinite values are rare: this code is short, not fast. */
+static __device__ __forceinline__ void tnc_linear_masked_product(float (&out)[2][2][4], const float (&p)[2][2][4],
+                                                                 const tnc_bf16 *y, int key0, int piece, int pieces,
+                                                                 int ahead, bool back)
 {
     const int lane = (int)threadIdx.x & 31;
     TNC_ROLLED
@@ -6010,25 +6171,25 @@ static __device__ __forceinline__ void tnc_linear_visible(float (&out)[2][2][4],
                 if (back ? k + ahead < row : k + ahead > row) continue;
                 TNC_UNROLL
                 for (int c = 0; c < 2; c++) {
-                    const tnc_bf16 *at = y + tnc_piece_at(key0 + k, 0, piece + c, pieces) + lane % 4 * 2;
+                    const tnc_bf16 *at = y + tnc_swizzle(key0 + k, 0, piece + c, pieces) + lane % 4 * 2;
                     out[m][c][2 * h] = fmaf(one, tnc_to(at[0]), out[m][c][2 * h]);
                     out[m][c][2 * h + 1] = fmaf(one, tnc_to(at[1]), out[m][c][2 * h + 1]);
                 }
             }
 }
 
-/* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a
-   warp's 32 rows, x_b's fragments in registers for good, scaled by x_a[:,i] as i goes on; S_i is a tile that all warps
-   read. TURNED: k are rows of S_i in memory, else its columns are.
-   Of a warp, 16 k, N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory: at 600 TF/s busy 60% of the time.
-   Then the pairs of the own chunk, 32 keys at a time: two score tiles, whose product is the next product's operand as it
-   stands in the registers. */
-template <int K, int N, bool TURNED>
+/* The output, or one gradient, of 256 rows x N columns, for a permuted t: sum_i x_a[i] (x_b [32,K] S_i [K,N]) for the 32
+   rows of each warp. The fragments of x_b stay in registers and are scaled by x_a[:,i] for each i; S_i is a tile in a ring
+   of stages that all warps read. TRANS: the rows of S_i in memory are k, so that its fragments are loaded transposed; else
+   its columns are. Per 16 k and warp, for N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory, which is 60%
+   of the time of the mma at 600 TF/s. Then the pairs of the rows' own chunk, 32 keys at a time: two tiles of scores, whose
+   product in registers is the A fragment of the next product. */
+template <int K, int N, bool TRANS>
 static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
                                                               const tnc_bf16 *S)
 {
-    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8 };
-    enum { SLAB = K * N, STAGE = GROUP * SLAB };
+    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TRANS ? K : N, PIECES = (TRANS ? N : K) / 8 };
+    enum { S_TILE = K * N, STAGE = GROUP * S_TILE };
     TNC_DYN_SHARED(tnc_bf16, shared);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
     const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
@@ -6057,22 +6218,22 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
             }
         }
 
-    if (q.states && tnc_linear_given(t, chunk)) {
+    if (q.states && tnc_linear_has_state(t, chunk)) {
         const int       stages = (loops + GROUP - 1) / GROUP;
         const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
         auto fetch = [&](int stage) {
             tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
             int       at;
             for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
-                const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
-                const int one = stage * GROUP + slab, other = TURNED ? row : n0 + row;
-                int       line;                                     /* of the state: (a,b) of its D x D */
-                if (TURNED && t.squared && row / 16 < one / 16) continue;           /* not kept, not read */
-                if (TURNED) line = one * t.D + other;
+                const int s_tile = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
+                const int one = stage * GROUP + s_tile, other = TRANS ? row : n0 + row;
+                int       line;                                     /* row (a,b) of the state [D D,NE] */
+                if (TRANS && t.squared && row / 16 < one / 16) continue;            /* not computed, not read */
+                if (TRANS) line = one * t.D + other;
                 else if (t.squared) line = one < other ? one * t.D + other : other * t.D + one;
                 else line = p.m == 0 ? other * t.D + one : one * t.D + other;
-                tnc_cp_async16(to + slab * SLAB + tnc_piece_at(row, 0, piece, PIECES),
-                               from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
+                tnc_cp_async16(to + s_tile * S_TILE + tnc_swizzle(row, 0, piece, PIECES),
+                               from + line * t.NE + (TRANS ? n0 : 0) + 8 * piece);
             }
         };
         for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
@@ -6080,7 +6241,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
             tnc_cp_async_commit();
         }
         for (i = 0; i < loops; i += 4) {
-            uint2 scale[4];                                         /* four i's of rows g, g + 8, g + 16, g + 24 */
+            uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
             TNC_UNROLL
             for (j = 0; j < 4; j++) {
                 if (j % GROUP == 0) {
@@ -6093,9 +6254,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (j == 0) {
                     TNC_UNROLL
                     for (h = 0; h < 4; h++)
-                        scale[h] = *(const uint2 *)(xa + tnc_piece_at(32 * warp + 8 * h + g, 0, i / 8, D8) + i % 8);
+                        scale[h] = *(const uint2 *)(xa + tnc_swizzle(32 * warp + 8 * h + g, 0, i / 8, D8) + i % 8);
                 }
-                const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
+                const tnc_bf16 *s_tile = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * S_TILE;
                 unsigned        once[4], factor[4];
                 TNC_UNROLL
                 for (h = 0; h < 4; h++) {
@@ -6105,9 +6266,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
-                    if (TURNED && t.squared) {
+                    if (TRANS && t.squared) {
                         if (16 * k + 15 < i) continue;
-                        if (16 * k > i + j)                                             /* off the diagonal: twice, exact */
+                        if (16 * k > i + j)                                     /* off the diagonal: twice, which is exact */
                             for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
                     }
                     TNC_UNROLL
@@ -6118,8 +6279,8 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     TNC_UNROLL
                     for (n = 0; n < N / 16; n++) {
                         const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
-                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_piece_at(16 * k + down, 2 * n, lane / 16, PIECES));
-                        else tnc_ldmatrix_x4(r, slab + tnc_piece_at(16 * n + right, 2 * k, lane / 8 % 2, PIECES));
+                        if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + tnc_swizzle(16 * k + down, 2 * n, lane / 16, PIECES));
+                        else tnc_ldmatrix_x4(r, s_tile + tnc_swizzle(16 * n + right, 2 * k, lane / 8 % 2, PIECES));
                         TNC_UNROLL
                         for (m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
@@ -6131,12 +6292,12 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         }
     }
 
-    /* The pairs of the own chunk */
+    /* The pairs of the rows' own chunk */
     if (t.causal) {
         enum { SIZE = TNC_LINEAR_KEYS };
         const int     stage = SIZE * (t.D + K + N);
         const int64_t begin = chunk * t.chunk, end = begin + t.chunk < t.length ? begin + t.chunk : t.length;
-        const int64_t first = begin < t.y.shift ? t.y.shift : begin;                 /* before it is nothing to see */
+        const int64_t first = begin < t.y.shift ? t.y.shift : begin;                 /* no key comes before it */
         const int64_t low = t.back ? p0 : first, own = p0 + TNC_LINEAR_ROWS, high = t.back || end < own ? end : own;
         const int     count = (int)((high - low + SIZE - 1) / SIZE);
         const int64_t mine = p0 + 32 * warp;                                        /* position of the warp's first row */
@@ -6148,7 +6309,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
             tnc_linear_fetch(to + SIZE * (t.D + K), SIZE, N / 8, t.y.set[2], t.H, head, row, t.y.T, n0, t.wide[2]);
         };
         tnc_cp_async_wait<0>();
-        __syncthreads();                                                                /* the ring is free, x_a is there */
+        __syncthreads();                                                          /* the ring is free, and x_a has arrived */
         if (count > 0) fetch(0);
         tnc_cp_async_commit();
         for (i = 0; i < count; i++) {
@@ -6161,26 +6322,26 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 const int64_t key = low + i * SIZE + 16 * h;
                 float         one[2][2][4] = {}, other[2][2][4] = {};
                 unsigned      a[4], b[4], v[4];
-                if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* the same for the warp */
+                if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* uniform in the warp */
                 for (k = 0; k < t.D / 16; k++) {
-                    tnc_ldmatrix_x4(b, ya + tnc_piece_at(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, D8));
+                    tnc_ldmatrix_x4(b, ya + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, D8));
                     TNC_UNROLL
                     for (m = 0; m < 2; m++) {
-                        tnc_ldmatrix_x4(a, xa + tnc_piece_at(32 * warp + 16 * m + lane % 16, 0, 2 * k + lane / 16, D8));
+                        tnc_ldmatrix_x4(a, xa + tnc_swizzle(32 * warp + 16 * m + lane % 16, 0, 2 * k + lane / 16, D8));
                         tnc_mma_bf16(one[m][0], a, b);
                         tnc_mma_bf16(one[m][1], a, b + 2);
                     }
                 }
                 TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
-                    tnc_ldmatrix_x4(b, yb + tnc_piece_at(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, K / 8));
+                    tnc_ldmatrix_x4(b, yb + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, K / 8));
                     TNC_UNROLL
                     for (m = 0; m < 2; m++) {
                         tnc_mma_bf16(other[m][0], xb[m][k], b);
                         tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
                     }
                 }
-                /* the product at (row, key) of a lane is what the next product's first operand has there */
+                /* the products at (row, key) of a lane are in the layout of the next A fragment */
                 TNC_UNROLL
                 for (m = 0; m < 2; m++)
                     TNC_UNROLL
@@ -6195,15 +6356,15 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     }
                 TNC_UNROLL
                 for (n = 0; n < N / 16; n++) {
-                    tnc_ldmatrix_x4_trans(v, ym + tnc_piece_at(16 * h + lane % 16, 2 * n, lane / 16, N / 8));
-                    /* some pair is hidden: what it is multiplied by 0 with must be finite */
-                    if ((t.back ? key < mine + 31 : key + 15 > mine) && __any_sync(0xffffffffu, tnc_linear_odd(v))) {
+                    tnc_ldmatrix_x4_trans(v, ym + tnc_swizzle(16 * h + lane % 16, 2 * n, lane / 16, N / 8));
+                    /* some pairs are masked: what their 0 is multiplied by must be finite */
+                    if ((t.back ? key < mine + 31 : key + 15 > mine) && __any_sync(0xffffffffu, tnc_linear_not_finite(v))) {
                         float out[2][2][4];
                         TNC_UNROLL
                         for (m = 0; m < 2; m++)
                             TNC_UNROLL
                             for (j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
-                        tnc_linear_visible(out, one, ym, 16 * h, 2 * n, N / 8, (int)(key - mine), t.back);
+                        tnc_linear_masked_product(out, one, ym, 16 * h, 2 * n, N / 8, (int)(key - mine), t.back);
                         TNC_UNROLL
                         for (m = 0; m < 2; m++)
                             TNC_UNROLL
@@ -6236,15 +6397,16 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
                 TNC_UNROLL
                 for (n = 0; n < N / 8; n++)
-                    tnc_put_two(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
-                                factor * sum[m][n][2 * h + 1]);
+                    tnc_store_pair(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
+                                   factor * sum[m][n][2 * h + 1]);
             }
         }
 }
 
-/* Copies of 2 bytes a number; twice the carry, since its last segment is done while others still read it; totals of
-   segments. Where the heads' tiles do not fill a GPU, chunks go in segments, at once: each is summed up twice, first for
-   those behind it. 264: twice an H200's processors; a constant, so that the bits do not depend on the device. */
+/* Copies of states with 2 bytes per number; two carries, since the last segment writes one while others still read the
+   other; totals of the segments. If the tiles of the heads do not fill a GPU, the chunks are divided into segments that run
+   in parallel, and every chunk is summed twice, first for the segments after its own. 264 blocks: twice the multiprocessors
+   of an H200, and a constant, so that the sums do not depend on the device. */
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
@@ -6258,7 +6420,7 @@ static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
-    /* bytes of a number, but for the copies */
+    /* bytes per number, without the copies */
     each = 8 + 4 * (double)g.segments;
     g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
     if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
@@ -6273,24 +6435,24 @@ static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
 }
 
-template <int K, int N, bool TURNED>
+template <int K, int N, bool TRANS>
 static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass<float> &p,
                                   const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
-    tnc_shared_for(s, tnc_linear_mma<K, N, TURNED>, bytes);
-    TNC_LAUNCH((tnc_linear_mma<K, N, TURNED>), grid, 256, bytes, s->stream, t, p, q, S);
+    tnc_shared_for(s, tnc_linear_mma<K, N, TRANS>, bytes);
+    TNC_LAUNCH((tnc_linear_mma<K, N, TRANS>), grid, 256, bytes, s->stream, t, p, q, S);
 }
 
-/* Rows of `chunks` chunks: one kernel for each depth of the products (d; or n for gradients of q and k), and each width. */
+/* Launches the kernel for the depth of the products (d, or n for the gradients of q and k) and their width. */
 static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass<float> &p,
                                 const tnc_linear_tiles &q, int64_t chunks, int64_t heads, const tnc_bf16 *S)
 {
-    const tnc_linear t = tnc_linear_turned(&whole, p.m);
+    const tnc_linear t = tnc_linear_permute(&whole, p.m);
     const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
-#define TNC_CASE(k, n, turned) \
-    if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
+#define TNC_CASE(k, n, trans) \
+    if (K == k && N == n && (p.m == 2) == trans) tnc_linear_mma_launch<k, n, trans>(s, grid, t, p, q, S)
     TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);
     TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
     TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
@@ -6310,7 +6472,7 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 #undef TNC_CASE
 }
 
-/* The same for tensor cores; room: two carries, totals, snapshots. */
+/* The same for tensor cores. room: two carries, the totals of the segments, the BF16 states. */
 static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
                              tnc_bf16 *room, float *state)
 {
@@ -6355,17 +6517,19 @@ static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
     }
 }
 
-/* ---- a few tokens with a running state: the state is read and written once, nothing grows with the tokens before */
+/* ---- decoding: a few tokens with a state ------------------------------------------------------------ >>cuda-linear-decode
+   The state is read and written once; the work does not depend on the number of earlier tokens. Blocks have 64 features
+   each, and a second kernel combines their partial results with the pairs of the call, as in split-K. */
 
-typedef struct tnc_linear_new {
+typedef struct tnc_linear_tokens {
     tnc_linear_set q[2], k[2], v, out;
     int64_t        H, Tq, Tk, d, dv, n;
     bool           squared, causal;
-} tnc_linear_new;
+} tnc_linear_tokens;
 
 /* Number e of v' of key j */
 template <typename T>
-static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(const tnc_linear_new &t, int64_t head,
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(const tnc_linear_tokens &t, int64_t head,
                                                                               int64_t j, int64_t e)
 {
     typedef typename tnc_real<T>::type R;
@@ -6374,25 +6538,25 @@ static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(co
 
 /* phi_ab of row i of q or k */
 template <typename T>
-static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(const tnc_linear_new &t,
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(const tnc_linear_tokens &t,
                                                                             const tnc_linear_set x[2],
                                                                             int64_t head, int64_t i, unsigned a, unsigned b)
 {
     return tnc_to(tnc_linear_row<const T>(x[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(x[1], t.H, head, i)[b]);
 }
 
-/* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
-   Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
+/* part [parts,heads,Tq,n]: the contribution of 64 features of the state to each query; then the keys are added to the state.
+   A thread has every 8th feature and every 32nd column. Floor: 2 F n numbers read or written. */
 template <typename T>
-static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+static __global__ void __launch_bounds__(256) tnc_linear_decode_step(tnc_linear_tokens t, typename tnc_real<T>::type *state,
                                                        typename tnc_real<T>::type *part)
 {
     typedef typename tnc_real<T>::type R;
-    TNC_SHARED(R, partial, [8][TNC_LINEAR_FEW][32]);
+    TNC_SHARED(R, partial, [8][TNC_LINEAR_DECODE][32]);
     const int64_t features = t.squared ? t.d * (t.d + 1) / 2 : t.d * t.d, head = blockIdx.y;
     const unsigned first = blockIdx.x * 64u;
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
-    const int64_t before = t.causal ? 0 : t.Tk;         /* keys that a query may see in the state */
+    const int64_t before = t.causal ? 0 : t.Tk;         /* whether the queries see the keys of this call in the state */
     const unsigned d = (unsigned)t.d, all = (unsigned)features;
     unsigned      f, a, b;
     int64_t       e0, j;
@@ -6400,7 +6564,7 @@ static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, 
     state += head * features * t.n;
     for (e0 = 0; e0 < t.n; e0 += 32) {
         const int64_t e = e0 + lane;
-        R             sum[TNC_LINEAR_FEW] = {};
+        R             sum[TNC_LINEAR_DECODE] = {};
         for (f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
             R S = state[f * t.n + e], now = S;
             a = f / d; b = f % d;
@@ -6412,12 +6576,12 @@ static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, 
             state[f * t.n + e] = now;
             if (before > 0) S = now;
             TNC_UNROLL
-            for (i = 0; i < TNC_LINEAR_FEW; i++)
+            for (i = 0; i < TNC_LINEAR_DECODE; i++)
                 if (i < t.Tq)
                     sum[i] = tnc_fma(tnc_linear_phi<T>(t, t.q, head, i, a, b) * R(t.squared && a != b ? 2 : 1), S, sum[i]);
         }
         TNC_UNROLL
-        for (i = 0; i < TNC_LINEAR_FEW; i++) partial[warp][i][lane] = sum[i];
+        for (i = 0; i < TNC_LINEAR_DECODE; i++) partial[warp][i][lane] = sum[i];
         __syncthreads();
         if (warp < t.Tq && e < t.n) {
             R total = R(0);
@@ -6428,10 +6592,10 @@ static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, 
     }
 }
 
-/* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
+/* raw [heads,Tq,n] = scale^2 c (the sum of the parts and, if causal, of the pairs of this call) */
 template <typename T>
-static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts,
-                                           int64_t heads,
+static __global__ void tnc_linear_decode_combine(tnc_linear_tokens t, const typename tnc_real<T>::type *part, int64_t parts,
+                                                 int64_t heads,
                                     typename tnc_real<T>::type factor, tnc_linear_scale<typename tnc_real<T>::type> scale,
                                     typename tnc_real<T>::type *raw)
 {
@@ -6460,9 +6624,11 @@ static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_
     }
 }
 
-/* ---- the rows of the table */
+/* ---- the entries ------------------------------------------------------------------------------------- >>cuda-linear-entry
+   Each packs the vectors of its call where that is needed, chooses groups of heads and chunks that fit into scratch, and
+   sweeps over them: once in the forward pass; in the backward pass once for the queries and once for the keys. */
 
-/* Set `set` of a view [B,T,sets H,d]; size: bytes of a number */
+/* Set `set` of a view [B,T,sets H,d] of numbers of `size` bytes */
 static tnc_linear_set tnc_linear_view(const tn_view *v, int64_t H, int set, size_t size)
 {
     tnc_linear_set s;
@@ -6473,7 +6639,7 @@ static tnc_linear_set tnc_linear_view(const tn_view *v, int64_t H, int set, size
     return s;
 }
 
-/* [heads,T,pitch] */
+/* A packed set [heads,T,pitch] */
 static tnc_linear_set tnc_linear_packed(void *p, int64_t H, int64_t T, int64_t pitch)
 {
     tnc_linear_set s;
@@ -6497,7 +6663,7 @@ template <typename R> static tnc_linear_scale<R> tnc_linear_scale_of(const tn_ca
     return r;
 }
 
-/* The problem of a call: rows x are queries, or (back) keys. The vectors are set by the caller. */
+/* The problem of a call: rows x are queries, or (back) keys. The caller sets the vectors. */
 static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
 {
     const tn_view *Q = &c->in[0], *V = &c->in[2];
@@ -6512,7 +6678,7 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     t.squared = c->i[0] == TN_ATTEND_SQUARED;
     t.x.T = Q->shape[1];
     t.y.T = V->shape[1];
-    if (t.causal) {                                     /* the last query stands where the last key does */
+    if (t.causal) {                                     /* the last query has the position of the last key */
         t.x.shift = t.y.T > t.x.T ? t.y.T - t.x.T : 0;
         t.y.shift = t.x.T > t.y.T ? t.x.T - t.y.T : 0;
     }
@@ -6522,13 +6688,13 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     t.chunk = t.D <= 16 ? 64 : t.D <= 32 ? 128 : t.D <= 64 ? 256 : 512;
     if (tensor) {
         t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
-        t.NE = t.NE <= 32 && t.D <= 32 ? 32 : t.NE <= 64 ? 64 : 128;                /* few values of wide heads: rare */
-        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work */
+        t.NE = t.NE <= 32 && t.D <= 32 ? 32 : t.NE <= 64 ? 64 : 128;                /* small dv with large d is rare */
+        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs are then a tenth of the work */
     }
     t.chunks = tnc_ceil(t.length, t.chunk);
     t.high = t.chunks;
     if (back) { const tnc_linear_side x = t.x; t.x = t.y; t.y = x; }
-    if (c->kernel == TN_KERNEL_ATTENTION_LINEAR && c->out[2].data) return t;        /* given a state: all see it */
+    if (c->kernel == TN_KERNEL_ATTENTION_LINEAR && c->out[2].data) return t;        /* then every chunk has a state */
     if (t.y.T == 0) t.high = 0;
     else if (t.causal && back) t.high--;
     else if (t.causal) t.low = t.y.shift / t.chunk + 1;
@@ -6556,14 +6722,15 @@ typedef struct tnc_linear_item {
     size_t         offset;
 } tnc_linear_item;
 
-/* Scratch for `fixed` bytes and the states. */
-template <typename E> static char *tnc_linear_room(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
+/* Allocates scratch for `fixed` bytes and the states of a group, which it chooses. */
+template <typename E>
+static char *tnc_linear_scratch(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
 {
     const double state = (double)t->D * t->D * t->NE * (double)sizeof(double);
-    size_t       room = TNC_LINEAR_ROOM;
+    size_t       room = TNC_LINEAR_SCRATCH;
     while (room > s->memory / 16) room /= 2;
-    if (state * 64 > 9e18) {                                                        /* no such number of bytes */
-        tnc_refuse(s, TN_ERR_MEMORY, "a state of %d x %d x %d numbers", t->D, t->D, t->NE);
+    if (state * 64 > 9e18) {                                                        /* more bytes than a size_t can count */
+        tnc_error(s, TN_ERR_MEMORY, "the state has %d x %d x %d numbers, more than memory can hold", t->D, t->D, t->NE);
         return NULL;
     }
     *g = tnc_linear_groups(t, room, kept, E());
@@ -6578,7 +6745,7 @@ static bool tnc_linear_aligned(const tnc_linear_set &s, size_t bytes, size_t siz
     return (uintptr_t)s.p % bytes == 0 && s.batch % numbers == 0 && s.row % numbers == 0 && s.head % numbers == 0;
 }
 
-/* Forwards or backwards with activations T, and kernels that read E: BF16 for tensor cores, else T itself. */
+/* The forward or backward pass for activations T with kernels that read E: BF16 for tensor cores, else T itself. */
 template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const tn_call *c, bool backward)
 {
     typedef typename tnc_real<T>::type R;
@@ -6604,11 +6771,11 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (tensor) item->pitch = (item->pitch + 7) / 8 * 8;
         item->pack = item->mode != TNC_LINEAR_COPY || sizeof(T) != sizeof(E)
                      || (tensor && (item->pitch != item->width || !tnc_linear_aligned(item->set, 16, sizeof(E))));
-        if (q.squared && i % 3 == 1) item->pack = false;                            /* it is the first */
+        if (q.squared && i % 3 == 1) item->pack = false;                            /* the same vector as the first */
         item->offset = fixed;
         if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
     }
-    if (!(room = tnc_linear_room<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
+    if (!(room = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
     for (i = 0; i < 6; i++) {
         item = &items[i];
         if (item->pack) {
@@ -6623,7 +6790,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (i < 3) q.x.set[i] = k.y.set[i] = item->set;
         else q.y.set[i - 3] = k.x.set[i - 3] = item->set;
     }
-    for (side = 0; side < 1 + backward; side++) {                                   /* o; or dq, then dk and dv */
+    for (side = 0; side < 1 + backward; side++) {                                   /* the output; or dq, then dk and dv */
         memset(pass, 0, sizeof pass);
         for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
             const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
@@ -6661,7 +6828,7 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
 {
     typedef typename tnc_real<T>::type R;
     const tnc_linear p = tnc_linear_of(c, false, false);
-    tnc_linear_new   t;
+    tnc_linear_tokens   t;
     const bool       sums = (int)c->f[2] == TN_ROW_SCALE_SUM;
     const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64);
     const int64_t    numbers = p.heads * p.x.T * p.w[2];
@@ -6678,28 +6845,28 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     t.H = p.H; t.Tq = p.x.T; t.Tk = p.y.T; t.d = p.w[0]; t.dv = c->in[2].shape[3]; t.n = p.w[2];
     t.squared = p.squared;
     t.causal = p.causal;
-    TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data,
-               part);
-    TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads,
-               (R)(c->f[0] * c->f[0]), tnc_linear_scale_of<R>(c, false), raw);
+    TNC_LAUNCH((tnc_linear_decode_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t,
+               (R *)c->out[2].data, part);
+    TNC_LAUNCH((tnc_linear_decode_combine<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts,
+               p.heads, (R)(c->f[0] * c->f[0]), tnc_linear_scale_of<R>(c, false), raw);
     if (sums)
         TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq,
                    t.n, (R)c->f[3], t.out, (R *)c->out[1].data);
     return TN_OK;
 }
 
-/* Tensor cores take d and n up to 128, in BF16; F32 where the context wants products in BF16. */
+/* Tensor cores compute d and n up to 128 with BF16 operands, or with F32 operands if the context has TN_GEMM_BF16. */
 static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
 {
     const tn_dtype   dtype = c->in[0].dtype, real = dtype == TN_F64 ? TN_F64 : TN_F32;
     const tnc_linear t = tnc_linear_of(c, false, true);
     const bool       tensor = t.w[0] <= 128 && t.w[2] <= 128 && tnc_linear_shared(t.D, 128, 64) <= s->shared_max;
     if (t.w[0] > INT32_MAX || t.w[2] > INT32_MAX || t.heads > UINT32_MAX)
-        return tnc_refuse(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers: 2^32 - 1 of 2^31 - 1 are the most",
-                          (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
+        return tnc_error(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers, expected at most 2^32 - 1 heads of 2^31 - 1",
+                         (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
     if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
     if (t.heads * t.length * t.w[2] == 0 || (backward && t.x.T * t.y.T == 0)) return TN_OK;
-    if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_FEW && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535
+    if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_DECODE && t.y.T <= TNC_LINEAR_DECODE && t.heads <= 65535
         && t.w[0] * t.w[1] <= INT32_MAX)
         TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))
     if (dtype == TN_BF16) return tnc_linear_run<tnc_bf16, tnc_bf16>(s, c, backward);
@@ -6711,9 +6878,10 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
 static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
 static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
 
-/* ---- argmax, accuracy --------------------------------------------------------------------------------------- >>op-argmax
-   The first of the largest, a NaN being largest: of two numbers the better is decided alone by what and where they are, so
-   any tree finds the same one. Accuracy counts rows in whole numbers. Floor: reads R C numbers */
+/* ---- argmax, accuracy -------------------------------------------------------------------------------------- >>cuda-argmax
+   The first of the largest numbers; a NaN counts as largest. Of two numbers the better one is determined by their values
+   and positions alone, so that every order of comparisons finds the same one. Accuracy counts rows in integers. Floor:
+   reads R C numbers. */
 
 template <typename R> static __device__ __forceinline__ bool tnc_better(R x, int64_t i, R y, int64_t j)
 {
@@ -6763,7 +6931,7 @@ tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, i
     if (threadIdx.x == 0) to[blockIdx.x] = right;
 }
 
-/* With labels: how often the rows of each block are right. */
+/* With labels: the number of rows of each block that are predicted correctly. */
 template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x, const int32_t *label, int32_t *to)
 {
     const int      lanes = x->shape[1] > 1024 ? TNC_THREADS : tnc_lanes(x->shape[1], 32);
@@ -6797,17 +6965,17 @@ static tn_status tnc_accuracy(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[0].dtype, T, return tnc_accuracy_of<T>(s, c))
 }
 
-/* ---- optimisers: calls that wait for each other -------------------------------------------------------------- >>op-optim
-   The header calls once per parameter. Calls of one kind that follow each other wait in s->pending until another kind of
-   call comes, or somebody looks (tnc_flush), and then run together: a block takes TNC_SHARE elements of whatever parameter
-   it falls on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first. */
+/* ---- collecting the calls of optimisers --------------------------------------------------------------------- >>cuda-optim
+   The header calls an optimiser once per parameter. Consecutive calls of one kind are collected in s->pending until a call
+   of another kind comes or tnc_flush is called, and then run in one launch: each block updates TNC_SHARE elements of one
+   parameter. The delay cannot be observed, since everything that touches device memory flushes first. */
 
 enum { TNC_SHARE = 8192 };
-enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars */
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };     /* the scalars of a step */
 
 #define TNC_FINITE 1.7976931348623157e308
 
-/* Which parameter does the block work on? */
+/* The parameter that a block works on. */
 static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
 {
     int low = 0, high = a.count - 1;
@@ -6819,7 +6987,7 @@ static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t 
     return low;
 }
 
-/* Of a block: elements [begin,end) of its parameter, whole packs up to `wide`. */
+/* The elements [begin,end) of a block within its parameter; whole packs up to `wide`. */
 typedef struct tnc_range { int64_t begin, wide, end; } tnc_range;
 
 static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t n, bool packs, int V)
@@ -6830,8 +6998,9 @@ static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t 
     return r;
 }
 
-/* Must those that are pending run first? Yes, too, where they have this parameter: its two steps follow each other. */
-static bool tnc_pend_not(const tnc_pending *a, const tnc_pending *like, const void *parameter)
+/* Whether the collected calls must run first: they are full, of another kind, or contain this parameter, whose two steps
+   must run in order. */
+static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const void *parameter)
 {
     int k;
     if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, like, offsetof(tnc_pending, count)) != 0)) return true;
@@ -6840,7 +7009,7 @@ static bool tnc_pend_not(const tnc_pending *a, const tnc_pending *like, const vo
     return false;
 }
 
-/* One more call for the pending ones. What they will want of scratch is asked for here, where an error has its own call. */
+/* Adds a call to the collected ones. Scratch that they will need is allocated here, where an error belongs to a call. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n,
                           const void *scalars, const void *fault)
 {
@@ -6861,7 +7030,7 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
     }
-    if (tnc_pend_not(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
+    if (tnc_must_flush(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
     if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
     part = &a->part[a->count];
     memset(part, 0, sizeof *part);
@@ -6882,10 +7051,12 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     a->count++;
     return TN_OK;
 }
-/* ---- sumsq --------------------------------------------------------------------------------------------------- >>op-optim
-   In double, as few GPUs are too slow for: a square may have no float. Floor: reads every gradient */
 
-/* The sum of squares of each block's elements. */
+/* ---- sumsq -------------------------------------------------------------------------------------------------- >>cuda-sumsq
+   The sum of squares is computed in double, since a square may overflow a float; few GPUs are too slow for that. Floor:
+   reads every gradient. */
+
+/* The sum of squares of the elements of each block. */
 template <typename R>
 static __global__ void __launch_bounds__(TNC_THREADS) tnc_squares_kernel(const __grid_constant__ tnc_pending a, double *sums)
 {
@@ -6906,7 +7077,7 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_squares_kernel(const _
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-/* One block: a warp sums what the blocks of a parameter left, then one thread goes through the parameters in their order. */
+/* One block: a warp adds the sums of the blocks of a parameter, then one thread combines the parameters in order. */
 template <typename R>
 static __global__ void __launch_bounds__(1024)
 tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
@@ -6946,15 +7117,16 @@ static tn_status tnc_sumsq(tnc *s, const tn_call *c)
     return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
 }
 
-/* ---- step_begin ---------------------------------------------------------------------------------------------- >>op-optim
-   What the optimisers ask of a step, by one thread, from what sumsq left. Floor: a launch */
+/* ---- step_begin ---------------------------------------------------------------------------------------------- >>cuda-step
+   One thread computes what the optimisers need of a step - the norm, the clipping factor, whether to skip - from the result
+   of sumsq. Floor: one launch. */
 
 template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
     bool         skip;
     if (threadIdx.x > 0) return;
-    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);    /* finite gradients, whose norm is not */
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);    /* the gradients are finite */
     skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
@@ -6971,10 +7143,11 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- adamw, sgd, muon_end ------------------------------------------------------------------------------------ >>op-optim
-   Floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum); muon_end reads 2 and writes 1 */
+/* ---- adamw, sgd, muon_end ----------------------------------------------------------------------------------- >>cuda-adamw
+   One elementwise update for all rules. Floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum); muon_end reads 2
+   and writes 1. */
 
-/* What a rule needs of the scalars and of its call; one thread finds it for its block. */
+/* The coefficients of an update, computed by one thread for its block. */
 template <typename R> struct tnc_rule {
     R    keep1, take1, keep2, take2, unbias1, unbias2, eps, decay, down, factor, scale;
     bool skip, nesterov;
@@ -7000,7 +7173,7 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
     r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
 }
 
-/* One element of each array, V of them. */
+/* Updates V elements. */
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
@@ -7117,16 +7290,16 @@ static tn_status tnc_flush(tnc *s)
     return e == cudaSuccess ? status : tnc_fail(s, e, what);
 }
 
-/* ---- muon_begin ---------------------------------------------------------------------------------------------- >>op-optim
-   The momentum and the unscaled x in a first pass, with the sum of squares of each block; the second divides x by its
-   matrix's norm, which every block adds up for itself, in one order. Floor: reads 3 arrays and writes 4 */
+/* ---- muon_begin ---------------------------------------------------------------------------------------------- >>cuda-muon
+   The first kernel updates the momentum, computes the unscaled x and the sum of squares of each block; the second divides x
+   by the norm of its matrix, which every block sums for itself in the same order. Floor: reads 3 arrays and writes 4. */
 
 template <typename R> struct tnc_muon {
     const R *scalars;
     R       *x, *g, *m;                     /* [batch,n] */
     double  *sums;                          /* [batch,blocks] */
     int64_t  n;
-    unsigned blocks;                        /* of a matrix */
+    unsigned blocks;                        /* per matrix */
     double   momentum;
     bool     nesterov, wide;
 };
@@ -7150,7 +7323,7 @@ static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int
     return squares;
 }
 
-/* A step that is skipped leaves the momentum and makes x zero: what comes next multiplies matrices and is not asked. */
+/* A skipped step keeps the momentum and sets x to zero: the matrix products that follow run in any case. */
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_muon_begin_kernel(tnc_muon<R> a)
 {
     enum { V = tnc_wide<R>::count };
@@ -7183,7 +7356,7 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     int64_t         i;
     for (i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
     sum = tnc_block_sum(sum);
-    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 there may be no such float */
+    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 the factor may overflow a float */
     for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
 }
 
@@ -7217,8 +7390,8 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
     TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
 }
 
-/* ---- tick --------------------------------------------------------------------------------------------------- >>op-random
-   The clock of the random numbers. Floor: a launch */
+/* ---- tick ---------------------------------------------------------------------------------------------------- >>cuda-tick
+   Advances the clock of the random numbers. Floor: one launch. */
 
 static __global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
 
@@ -7229,7 +7402,8 @@ static tn_status tnc_tick(tnc *s, const tn_call *c)
 }
 
 /* ======================================================================
-   >>table    the backend
+   >>cuda-table       the backend
+   The one exported symbol. Entries are in the order of TN_KERNELS.
    ====================================================================== */
 
 extern "C" const tn_backend *tn_cuda_backend(void)

@@ -1098,7 +1098,7 @@ static inline void want_where(setting *s)
     double *y;
     for (k = 0; k < 3; k++) {
         x[k] = plain_x(s, k);
-        if (x[k].rank > rank) rank = x[k].rank;
+        while (rank < x[k].rank) rank++;
     }
     for (i = 1; i <= rank; i++) {
         shape[rank - i] = 1;

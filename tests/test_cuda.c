@@ -1,11 +1,11 @@
-/* test_cuda.c: the rows of tn_cuda_backend() against the reference. The build says who runs the kernels: nvcc's object on a GPU
-   (make test-gpu), or the engine of tests/cuda_host on the CPU, compiled with -DTN_CUDA_HOST (make test). Without a GPU each test is
-   skipped with the reason; with the engine that is a failure.
+/* test_cuda.c: the kernels of tn_cuda_backend() against the reference. They run on a GPU if nvcc's object is linked (make test-gpu), or
+   on the CPU by the engine of tests/cuda_host if it is compiled with -DTN_CUDA_HOST (make test). Without a GPU each test is skipped
+   with the reason; with the engine that is a failure.
 
-   What fails is printed with its case, round and seed. Alone it runs by
+   A failure is printed with its case, round and seed. To run that case alone:
        TN_CUDA_CASE="attend window" TN_CUDA_ROUND=3 build/gcc/test_cuda cases_f32
-   TN_CUDA_LARGE=1 adds shapes that the engine would take too long for. TN_TEST_SMALL is for runs beside a whole one, in another order:
-   fewer rounds of each case, fewer steps. TN_TEST_SMALL=least: fewer still, for ASan and the checker, which take ten times as long. */
+   TN_CUDA_LARGE=1 adds shapes for which the engine is too slow. TN_TEST_SMALL, for runs in another order beside a complete one: fewer
+   rounds of each case, fewer steps. TN_TEST_SMALL=least: fewer still, for ASan and the checker, which take ten times as long. */
 
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE                          /* setenv */
@@ -41,7 +41,7 @@ static const tn_backend *device(void)
     return guard_of(tn_cuda_backend());
 }
 
-/* The sentinels notice one byte behind an allocation and one in front of it. */
+/* The sentinels detect one byte written after an allocation or before it. */
 TEST(sentinels)
 {
     static const unsigned char wrong = 7;
@@ -76,7 +76,7 @@ TEST(sentinels)
 
 /* ---- how far apart two results are ------------------------------------------------------------------------------------------ */
 
-/* NaN where the sums of squares are not finite, since finite / infinite would be no error at all. */
+/* NaN if the sums of squares are not finite, since finite / infinite would hide the error. */
 static double nmse(const double *a, const double *b, int64_t n)
 {
     const double e = test_frobenius(a, b, n);
@@ -91,7 +91,7 @@ static double rms(const double *a, int64_t n)
     return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
-/* Where numbers cancel to less than a hundredth of a rounding of 1, the rest is noise. */
+/* If numbers cancel to less than a hundredth of a rounding of 1, the rest is noise. */
 static bool is_noise(const double *a, const double *b, int64_t n, double gate)
 {
     double difference = 0;
@@ -100,14 +100,14 @@ static bool is_noise(const double *a, const double *b, int64_t n, double gate)
     return difference <= (double)n * gate * 1e-4;
 }
 
-/* ---- errors beyond the gate that are let pass: counted by reason, printed, and limited -------------------------------- */
+/* ---- errors beyond the gate that are excused: counted by reason, printed, and limited --------------------------------- */
 
 typedef enum reason {
-    LET_TOGETHER,        /* a result of a case whose results are judged together, which are within the gate */
+    LET_TOGETHER,        /* a result of a case whose results are judged together and are within the gate */
     LET_NOISE,           /* is_noise                                                                        */
     LET_BESIDE,          /* the gradient is small beside the largest one of its case                        */
-    LET_CPU,             /* the cpu, in the same numbers, errs as much                                      */
-    LET_CASE,            /* the same of a case's results together                                           */
+    LET_CPU,             /* the cpu has the same error in the same precision */
+    LET_CASE,            /* the same for all results of a case together */
     LETS
 } reason;
 
@@ -115,9 +115,9 @@ static int let_pass[LETS];
 
 static bool let(reason r) { let_pass[r]++; return true; }
 
-/* At the end of a test. most: what was counted with as much data as this run has, and a little more for other math
-   libraries. The counts are the same on every device of the engine and with every SIMD level of the cpu. On a GPU, which
-   sums in an order of its own, they are only printed. */
+/* At the end of a test. most: the counts with as much data as this run has, and a little more for other math libraries. The
+   counts are the same on every device of the engine and with every SIMD level of the cpu. On a GPU, which sums in another
+   order, they are only printed. */
 static void let_end(const char *what, const int most[LETS])
 {
     static const char *const name[LETS] = {
@@ -143,9 +143,9 @@ static void let_end(const char *what, const int most[LETS])
 
 static const int let_nothing[LETS] = {0, 0, 0, 0, 0};
 
-/* ---- the list on the device, against the reference in double ---------------------------------------------------------- */
+/* ---- the list of cases on the device, against the reference in double ------------------------------------------------- */
 
-/* As bits. A small run takes one round of each kind: plain, odd, deep and large. */
+/* Bit for bit. A small run takes one round of each kind: plain, odd, deep and large. */
 enum { PLAIN = 1, ODD = 1 << 3, DEEP = 1 << CASE_DEEP, LARGE = 1 << CASE_LARGE, ALL_ROUNDS = (1 << CASE_ROUNDS) - 1 };
 static bool least(void) { return test_small() && strcmp(getenv("TN_TEST_SMALL"), "least") == 0; }
 static int either(int all, int small, int few) { return least() ? few : test_small() ? small : all; }
@@ -156,8 +156,7 @@ typedef struct way {
     tn_dtype          dtype, activations;
     tn_gemm_precision precision;
     double            gate;              /* NMSE against the reference in F64 ...                        */
-    bool              pooled;            /* ... of all results of a case together, four times that for a layer; one of them may
-                                            have a hundred times that: a few numbers that cancel say little of short factors */
+    bool              pooled;            /* ... of all results of a case together, and four times that for a layer; a single result may have a hundred times that: where a few numbers cancel, short factors have large relative errors */
     bool              stage, shift;      /* guard.h                                                      */
     int               rounds;            /* bits                                                         */
     int               let[LETS];         /* upper limits for let_end                                     */
@@ -176,7 +175,7 @@ static result   oracle[RESULTS];
 static uint64_t oracle_seed[RESULTS];
 static bool     oracle_there;
 
-/* TN_CUDA_CASE: a case's whole name, or the beginning of several, with a * behind it. */
+/* TN_CUDA_CASE: the whole name of a case, or a prefix followed by *. */
 static bool chosen(int k, int round)
 {
     const char *name = getenv("TN_CUDA_CASE"), *only = getenv("TN_CUDA_ROUND");
@@ -189,7 +188,7 @@ static bool chosen(int k, int round)
 
 static bool all_chosen(void) { return !getenv("TN_CUDA_CASE") && !getenv("TN_CUDA_ROUND"); }
 
-/* The seed of a case depends on its name alone, so that it stays what it is when the list grows. */
+/* The seed of a case depends on its name alone, so that it does not change when the list grows. */
 static uint64_t seed_of(int k, int round)
 {
     uint64_t h = CASE_SEED + (uint64_t)round;
@@ -205,7 +204,7 @@ static bool run_one(tn_ctx *ctx, int index, result *r, setting *s)
     return setting_result(s, r);
 }
 
-/* Inputs that are away from every kink, and what the reference makes of them. */
+/* Inputs that are away from every kink, and the reference's results for them. */
 static bool oracle_ready(void)
 {
     tn_desc d = desc_with(tn_reference_backend(), TN_F64);
@@ -235,7 +234,7 @@ static bool oracle_ready(void)
     return oracle_there;
 }
 
-/* cpu in the same numbers: what cancels for it as well is no fault of the device. */
+/* cpu in the same precision: cancellation that affects it as well is not an error of the device. */
 static double cpu_error(const way *w, int index, int gradient)
 {
     tn_desc d = desc_of_way(w, NULL);
@@ -260,21 +259,21 @@ typedef struct tally {
 
 enum { POOL = 100 };
 
-/* How many times the cpu's error still counts as that error. The engine rounds as the cpu does: the largest ratio is 1.4. A
-   GPU sums in an order of its own, and may round factors that the cpu does not. */
+/* The factor up to which an error counts as the cpu's. The engine rounds as the cpu does: the largest ratio is 1.4. A GPU
+   sums in another order, and may round factors that the cpu does not. */
 #ifdef TN_CUDA_HOST
 static double as_cpu(const way *w) { (void)w; return 2; }
 #else
 static double as_cpu(const way *w) { return w->pooled ? 30 : 4; }
 #endif
 
-/* Layers are several ops, each with a rounding of its own. */
+/* Layers consist of several ops, each with its own rounding. */
 static bool is_layer(int k) { return cases[k].run == run_mlp || cases[k].run == run_product || cases[k].run == run_modifier || cases[k].run == run_attention; }
 
-/* Norms of heads of a few numbers, small ones among them: a short factor may turn the sign of what they return. */
+/* Norms of heads of a few numbers, some of them small: a short factor may change the sign of their results. */
 static bool is_ill(const way *w, int k) { return w->precision != TN_GEMM_F32 && cases[k].run == run_attention && (cases[k].kind & ATTENTION_NORM) != 0; }
 
-/* The largest gradient of a case: what cancels in another one is as exact as this one's size lets it be. */
+/* The largest gradient of a case: others, in which numbers cancel, are as exact as its size allows. */
 static double largest_gradient(const result *o)
 {
     double most = 0;
@@ -286,7 +285,7 @@ static double largest_gradient(const result *o)
     return most;
 }
 
-/* Results that were judged by themselves: the mean over a case leaves them out, on the device and on the cpu. */
+/* Results that are judged by themselves: the mean over a case leaves them out, on the device and on the cpu. */
 static bool apart[RESULTS][CASE_INPUTS + 1];
 
 /* gradient -1: the value */
@@ -316,7 +315,7 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
     return e <= w->gate || let(LET_TOGETHER);
 }
 
-/* cpu's mean over the rounds of a case. */
+/* The cpu's mean over the rounds of a case. */
 static double cpu_pooled(const way *w, int k)
 {
     double sum = 0, count = 0;
@@ -374,7 +373,7 @@ static void rerun(const setting *s)
     printf("     alone: TN_CUDA_CASE=\"%s\" TN_CUDA_ROUND=%d test_cuda %s\n", s->of->name, s->round, test_now.name);
 }
 
-static bool walked;                          /* the list went over the device: coverage can be judged */
+static bool walked;                          /* the whole list ran on the device: coverage can be judged */
 
 static void walk(const way *w)
 {
@@ -454,7 +453,7 @@ TEST(cases_f32)
     walk(&w);
 }
 
-/* Each operand in memory of its own, and off its alignment. */
+/* Each operand in memory of its own, and unaligned. */
 TEST(cases_f32_beside)
 {
     static const int most[3][LETS] = {{0, 31, 10, 1, 0}, {0, 3, 4, 1, 0}, {0, 3, 3, 1, 0}};
@@ -479,7 +478,7 @@ TEST(cases_bf16)
     walk(&w);
 }
 
-/* What is multiplied has 10 bits behind the point, or 7, and a step has several products. */
+/* Factors have 10 bits after the point, or 7, and a step has several products. */
 TEST(cases_tf32)
 {
     static const int most[3][LETS] = {{0, 13, 0, 0, 0}, {0, 3, 0, 0, 0}, {0, 11, 0, 0, 0}};
@@ -504,9 +503,10 @@ TEST(cases_gemm_bf16)
     walk(&w);
 }
 
-/* ---- rows called directly: what no op makes, but the row's contract allows -------------------------------------------------- */
+/* ---- entries called directly: what no op does, but the contract of the entry allows ----------------------------------------- */
 
-/* One operand: a buffer of `room` elements, with the element 0 of a view at `first`. Its numbers are such as the device's dtype holds. */
+/* One operand: a buffer of `room` elements, with element 0 of a view at `first`. Its numbers can be represented in the dtype
+   of the device. */
 typedef struct operand {
     tn_dtype dtype;
     int      rank;
@@ -525,7 +525,7 @@ static uint16_t bf16_bits(double x)
     float f = (float)x;
     uint32_t u;
     memcpy(&u, &f, sizeof u);
-    return (uint16_t)(x != x ? 0x7FC0 : u >> 16);             /* x is one already: nothing to round */
+    return (uint16_t)(x != x ? 0x7FC0 : u >> 16);             /* x already is one: nothing to round */
 }
 
 static double bf16_number(uint16_t bits)
@@ -536,7 +536,7 @@ static double bf16_number(uint16_t bits)
     return (double)f;
 }
 
-/* With strides; lowest element first. NULL strides: contiguous. */
+/* With strides, lowest element first. NULL strides: contiguous. */
 static operand operand_make(uint64_t *rng, tn_dtype dtype, int rank, const int64_t *shape, const int64_t *strides)
 {
     operand o;
@@ -560,7 +560,7 @@ static operand operand_make(uint64_t *rng, tn_dtype dtype, int rank, const int64
     return o;
 }
 
-/* Back to front, and every index once: element e of a row-major walk through the view. */
+/* In reverse order, with every index once: element e of a row-major walk through the view. */
 static int64_t operand_at(const operand *o, int64_t e)
 {
     int64_t at = o->first;
@@ -595,14 +595,14 @@ typedef struct direct {
     operand     in[TN_CALL_IN], out[TN_CALL_OUT];
     int64_t     i[4];
     double      f[6], gate;
-    bool        accumulate, bits;                /* bits: the same numbers, not nearly */
+    bool        accumulate, bits;                /* bits: results must be equal, not nearly equal */
 } direct;
 
-static const tn_backend *direct_device;          /* of the state that calls go to */
+static const tn_backend *direct_device;          /* the state that calls go to */
 
 static bool direct_absent(const operand *o) { return o->v == NULL; }
 
-/* The call on one backend, reals as `wide` where that is not TN_REAL. after[k]: all of output k's buffer. */
+/* The call on one backend; floats have the dtype `wide` instead of TN_REAL. after[k]: the whole buffer of output k. */
 static tn_status direct_on(const tn_backend *b, void *state, const direct *d, tn_dtype wide, double **after)
 {
     tn_call   c;
@@ -648,7 +648,7 @@ static tn_status direct_on(const tn_backend *b, void *state, const direct *d, tn
     return s;
 }
 
-/* A backend's state without a context. */
+/* A state of a backend without a context. */
 static void *opened(const tn_backend *b, tn_gemm_precision precision)
 {
     static test_heap heap;
@@ -670,7 +670,8 @@ static void direct_free(direct *d)
     for (k = 0; k < TN_CALL_OUT; k++) free(d->out[k].v);
 }
 
-/* On the device and on the reference in double. Frees the operands. A row that is missing is coverage's affair. */
+/* The call on the device and on the reference in double. Frees the operands. A missing entry is for the coverage test to
+   report. */
 static bool direct_check(void *state, void *reference, direct *d)
 {
     const tn_backend *backend = direct_device;
@@ -694,7 +695,7 @@ static bool direct_check(void *state, void *reference, direct *d)
             int64_t at = operand_at(o, e);
             a[e] = got[k][at];
             b[e] = d->bits ? rounded(o->dtype, want[k][at]) : want[k][at];
-            o->v[at] = got[k][at] = (double)NAN;                 /* what is left must be as it was */
+            o->v[at] = got[k][at] = (double)NAN;                 /* the rest of the buffer must be unchanged */
         }
         for (e = 0; e < o->room; e++) if (o->v[e] == o->v[e] && o->v[e] != got[k][e]) { printf("     %s: output %d: beside it\n", d->what, k); ok = false; break; }
         worst = nmse(a, b, n);
@@ -710,8 +711,8 @@ static bool direct_check(void *state, void *reference, direct *d)
     return CHECK(ok) && CHECK(guard_check());
 }
 
-/* layout 0: by rows, 1: by columns, 2, 3: the same in longer lines, of an odd length, 4: every second, 5: one row for all, 6: rows from
-   the last to the first */
+/* layout 0: by rows, 1: by columns, 2, 3: the same with longer lines of an odd length, 4: every second, 5: one row for all,
+   6: rows from the last to the first */
 static operand matrix_make(uint64_t *rng, tn_dtype dtype, int64_t batch, int64_t rows, int64_t cols, int layout)
 {
     int64_t shape[3], strides[3], span;
@@ -733,7 +734,7 @@ static operand matrix_make(uint64_t *rng, tn_dtype dtype, int64_t batch, int64_t
 
 static const char *dtype_text(tn_dtype t) { return t == TN_F32 ? "F32" : t == TN_F64 ? "F64" : t == TN_BF16 ? "BF16" : t == TN_I32 ? "I32" : "none"; }
 
-/* Draws one product. types: of A, B, C and the bias, whose TN_REAL is none. */
+/* Draws one product. types: of A, B, C and the bias; TN_REAL means no particular dtype. */
 static void gemm_once(void *state, void *reference, uint64_t *rng, const tn_dtype *types, int64_t b, int64_t m, int64_t n, int64_t k,
                       int of_a, int of_b, int of_c, double alpha, double beta, double gate)
 {
@@ -754,7 +755,7 @@ static void gemm_once(void *state, void *reference, uint64_t *rng, const tn_dtyp
     if (beta == 0) for (i = 0; i < b * m * n; i++) d.out[0].v[operand_at(&d.out[0], i)] = (double)NAN;   /* it is never read */
     d.f[0] = alpha;
     d.f[1] = beta;
-    d.gate = types[2] == TN_BF16 || types[0] != types[1] ? 3e-5 : gate;         /* next to a BF16 factor the other is rounded, too */
+    d.gate = types[2] == TN_BF16 || types[0] != types[1] ? 3e-5 : gate;         /* beside a BF16 factor the other is rounded as well */
     direct_check(state, reference, &d);
 }
 
@@ -790,7 +791,7 @@ TEST(gemm_of_all_kinds)
     let_end("products", let_nothing);
 }
 
-/* Copies of any dtype to any other, views of any strides, up to rank 8. */
+/* Copies of any dtype to any other, with views of any strides, up to rank 8. */
 TEST(copies_of_all_kinds)
 {
     uint64_t rng = 815;
@@ -810,7 +811,7 @@ TEST(copies_of_all_kinds)
         memset(&d, 0, sizeof d);
         for (side = 0; side < 2; side++) types[side] = (tn_dtype)test_random_int(&rng, TN_F32, TN_I32);
         for (k = 0; k < rank; k++) shape[k] = test_random_int(&rng, 0, 40) == 0 ? 0 : test_random_int(&rng, 1, rank > 4 ? 3 : i % 16 == 0 ? 40 : 9);
-        for (side = 0; side < 2; side++) {          /* axes in any order, with gaps, any of them backwards */
+        for (side = 0; side < 2; side++) {          /* axes in any order, with gaps, some of them reversed */
             int     order[TN_MAX_RANK];
             int64_t step = test_random_int(&rng, 1, 2);
             for (k = 0; k < rank; k++) order[k] = k;
@@ -839,7 +840,7 @@ TEST(copies_of_all_kinds)
     let_end("copies", let_nothing);
 }
 
-/* ---- tall and wide: beyond the 65535 blocks of a grid's second and third axis --------------------------------------------------------- */
+/* ---- tall and wide: beyond the 65535 blocks of the second and third axis of a grid ---------------------------------------------------- */
 
 enum { TALL = 66000, TALL_INPUTS = 3 };
 
@@ -949,7 +950,7 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
     return ok;
 }
 
-/* Within the gate, or within what the cpu needs in the same numbers. */
+/* Within the gate, or within the cpu's error in the same precision. */
 static bool tall_agrees(const tall_case *c, tn_dtype dtype, bool gradient, const double *a, const double *b, int64_t n, double gate)
 {
     const double e = nmse(a, b, n);
@@ -1007,7 +1008,7 @@ TEST(tall_and_wide)
         {"append_one",          2, {TALL, 2, 0, 0},    TALL_ONE},
         {"a long chain",        4, {1, 700, 3, 3},     TALL_CHAIN},
     };
-    static const tall_case slow[] = {              /* seconds each on the engine: fibers, a tile for each text */
+    static const tall_case slow[] = {              /* seconds each on the engine: fibers, one tile per text */
         {"rmsnorm, wide",       2, {2, TALL, 0, 0},    TALL_RMSNORM},
         {"layernorm, wide",     2, {2, TALL, 0, 0},    TALL_LAYERNORM},
         {"rope, many texts",    4, {TALL, 1, 1, 2},    TALL_ROPE},
@@ -1024,7 +1025,7 @@ TEST(tall_and_wide)
     let_end("tall and wide", let_nothing);
 }
 
-/* What only a GPU does in time. */
+/* What only a GPU finishes in time. */
 TEST(large_shapes)
 {
     static const tall_case list[] = {
@@ -1059,14 +1060,14 @@ TEST(large_shapes)
 
 static int class_of(double x) { return x != x ? 1 : x > DBL_MAX ? 2 : x < -DBL_MAX ? 3 : 0; }
 
-/* Tiles multiply hidden pairs by zero, and states sum in another order: there 0 times infinity may make one more NaN, but none may be
-   lost, on any backend. */
+/* Tiles multiply masked pairs by zero, and states sum in another order: 0 times infinity may then make additional NaN, but
+   none may be lost, on any backend. */
 static bool has_tiles(const test_case *c)
 {
     return c->run == run_attention || (c->run == run_attend && (c->kind & (ATTEND_CAUSAL + ATTEND_WINDOW + ATTEND_LINEAR)) != 0);
 }
 
-/* The first element whose class differs from the reference's, or -1. */
+/* The first element whose class differs from that of the reference, or -1. */
 static int64_t unlike(const double *a, const double *reference, int64_t n, bool tiles)
 {
     int64_t i;
@@ -1090,7 +1091,7 @@ static bool poisoned(tn_ctx *ctx, int index, result *r, setting *s)
     return setting_result(s, r);
 }
 
-/* The reference and the device in the same numbers: each result is finite, NaN, or one of the infinities where it is for the other. */
+/* The reference and the device in the same precision: each result is finite, NaN or an infinity where the other is. */
 static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
 {
     tn_desc d = desc_with(tn_reference_backend(), dtype), e = desc_with(device(), dtype);
@@ -1142,13 +1143,13 @@ TEST(nan_and_infinity)
     if (!least()) nonfinite_in(TN_F64, TN_REAL);
 }
 
-/* ---- the same bits on every run, whatever else is done -------------------------------------------------------------------------------- */
+/* ---- bit-identical results in every run, whatever else is done ------------------------------------------------------------------------ */
 
 static result first_run[RESULTS];
 
 static bool same_numbers(const double *a, const double *b, int64_t n) { return n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0; }
 
-/* Work that has nothing to do with the case, but takes memory, and the device's time. */
+/* Work that has nothing to do with the case, but uses memory and time of the device. */
 static void unrelated(tn_ctx *ctx, uint64_t *rng)
 {
     tn_mark    mark = tn_arena_mark(ctx);
@@ -1178,7 +1179,7 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
             int     k;
             bool    ok;
             if (!chosen(index / CASE_ROUNDS, round) || !among(either(1 << 1 | DEEP | LARGE, DEEP | LARGE, DEEP), round)) continue;
-            tn_ctx_reset(ctx);                                               /* ends what the last case recorded */
+            tn_ctx_reset(ctx);                                               /* clears what the last case recorded */
             if (run) unrelated(ctx, &rng);
             ok = run_one(ctx, index, &r, &s);
             if (!run) { first_run[index] = r; setting_end(&s); continue; }
@@ -1231,7 +1232,7 @@ static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int s
     ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_seed(ctx, seed);
-        for (k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream goes on */
+        for (k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream advances */
         tn_record(ctx);
         ok = CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, s->uniform, n), TN_OK)
           && CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, s->normal, n), TN_OK)
@@ -1269,11 +1270,11 @@ TEST(random_numbers)
     CHECK(guard_check());
 }
 
-/* ---- what the fault word says ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the fault word -------------------------------------------------------------------------------------------------------------------------- */
 
 enum { FAULTS = 5 };
 
-/* One wrong thing on this backend: the error that a sync, or the step, finds. What it must leave alone: `after`. */
+/* One error on this backend, which a sync or the step finds, and what it must leave unchanged: `after`. */
 static void fault_on(const tn_backend *backend, int fault, char text[512], double *after)
 {
     static const int32_t id[4] = {0, 2, 1, 3};
@@ -1306,7 +1307,7 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     tn_record(ctx);
     x = tn_mul(ctx, tn_embed(ctx, p->value, ids), w);
     if (fault == 2) {
-        bad[1] = 3;                                                     /* of 3 labels the first that is none */
+        bad[1] = 3;                                                     /* the first invalid one of 3 labels */
         ids = tn_tensor_1d(ctx, TN_I32, four);
         CHECK_STATUS(tn_write(ids, TN_I32, bad, 4), TN_OK);
         loss = tn_cross_entropy(ctx, x, ids);
@@ -1317,7 +1318,7 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_read(p->value, TN_F64, after, 12), TN_OK);
     CHECK(memcmp(v, after, sizeof v) == 0);                             /* not updated */
-    tn_ctx_reset(ctx);                                                  /* and the next step is a good one */
+    tn_ctx_reset(ctx);                                                  /* and the next step is not skipped */
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, p->value)), TN_OK);
     CHECK_STATUS(tn_optim_step(optim), TN_OK);
@@ -1563,7 +1564,7 @@ TEST(a_device_that_is_not_there)
     }
 }
 
-/* ---- where there is no GPU ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- without a GPU -------------------------------------------------------------------------------------------------------------------------------- */
 
 static char logged[1024];
 static void keep_log(void *user, tn_log_level level, const char *message)
@@ -1572,7 +1573,7 @@ static void keep_log(void *user, tn_log_level level, const char *message)
     if (level == TN_LOG_WARN) snprintf(logged, sizeof logged, "%s", message);
 }
 
-/* The context runs on the cpu and says why; where the backend is required, that is the error. */
+/* The context runs on the cpu and says why; if the backend is required, that is an error. */
 static void falls_back(const char *part)
 {
     tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
@@ -1605,7 +1606,7 @@ TEST(without_a_gpu)
     tnch_set_device(was ? atoi(was) : 90);
     NEED_GPU();
     tnch_set_ptx(75);                                /* compiled for an older GPU, and by the driver for this one */
-    falls_back("compiles tensornet_cuda.cu for it");
+    falls_back("compile tensornet_cuda.cu with nvcc -arch=sm_");
     tnch_set_ptx(-1);
     falls_back("invalid argument");
     CHECK(strstr(logged, "nvcc") == NULL);
@@ -1613,7 +1614,7 @@ TEST(without_a_gpu)
     CHECK(tnch_memory_in_use() == 0);
 }
 #else
-TEST(without_a_gpu)                              /* make test-gpu runs it once more with the GPUs hidden */
+TEST(without_a_gpu)                              /* make test-gpu also runs this test with the GPUs hidden */
 {
     char why[256];
     if (test_opens(tn_cuda_backend(), why)) SKIP("no gpu", "there is one");
@@ -1647,7 +1648,7 @@ TEST(memory_full)
 }
 
 #ifdef TN_CUDA_HOST
-/* Every allocation of a training fails once: an error, all is freed, and nothing else happens. */
+/* Every allocation of a training fails once: an error is reported, everything is freed, and nothing else happens. */
 TEST(each_allocation_fails)
 {
     static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_FORM_LINEAR, TN_OPTIM_MUON, LESSON_PLAIN};
@@ -1711,7 +1712,8 @@ TEST(each_allocation_fails) { SKIP("the engine", "a GPU does not fail when asked
 #define BREAK_NEXT_LAUNCH(x) ((x)->data = (char *)(x)->data + ((int64_t)1 << 44))      /* no GPU has that much */
 #endif
 
-/* The first error is kept, with its op and shapes; the context is lost, and the program lives. waits: TN_SYNC, which names the very op. */
+/* The first error is kept, with its op and shapes; the context is lost, and the program continues. waits: TN_SYNC, which
+   names the op that caused it. */
 static void lose(bool waits)
 {
     tn_desc    d = desc_with(tn_cuda_backend(), TN_F32);
@@ -1732,7 +1734,7 @@ static void lose(bool waits)
     if (waits && !CHECK(strstr(tn_ctx_error(ctx), "act [15] -> [15]") != NULL)) printf("     %s\n", tn_ctx_error(ctx));
     if (!waits) printf("without TN_SYNC: %s\n", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
-    CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);               /* it stays lost, and says the same */
+    CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);               /* it stays lost, and reports the same error */
     snprintf(text, sizeof text, "%s", tn_ctx_error(ctx));
     if (waits && !CHECK(strstr(text, "act [15] -> [15]") != NULL)) printf("     %s\n", text);
     tn_ctx_clear_error(ctx);
@@ -1747,7 +1749,7 @@ static void lose(bool waits)
     unsetenv("TN_SYNC");
 }
 
-/* A process that has lost a GPU has lost it for good: make test-gpu runs this alone, with TN_CUDA_BREAK=1. */
+/* After a fault a process cannot use the GPU any more: make test-gpu runs this test alone, with TN_CUDA_BREAK=1. */
 TEST(kernel_fault)
 {
     const char *wanted = getenv("TN_CUDA_BREAK");
@@ -1766,13 +1768,13 @@ TEST(kernel_fault)
 #endif
 }
 
-/* ---- every row of the table, on the device itself ---------------------------------------------------------------------------------- */
+/* ---- every entry of the kernel table, on the device itself ------------------------------------------------------------------------- */
 
 TEST(coverage)
 {
     int k;
     NEED_GPU();
-    if (device() != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set: nobody counts");
+    if (device() != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set: nothing is counted");
     if (!walked) SKIP("all tests of this program", "a table of some of them would say nothing");
     device();
     printf("%-28s %10s %10s %10s %10s %10s\n", "on the device itself", "F32", "F64", "BF16", "I32", "refused");

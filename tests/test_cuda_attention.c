@@ -1,18 +1,19 @@
-/* Attention on the device in shapes that its tensor-core kernels take (tensornet_cuda.cu, "attention: which kernels"), and decoding:
-   against the reference in F64, whose operands are the same BF16 numbers. Each pair of head sizes and sizes between, tiles that are
-   full and that are not, windows and row scales; F32 operands that are rounded and BF16 ones; the same bits again. Then what the
-   tensor cores leave to others: a few queries, nothing to see, views at odd places, infinities and NaN. */
+/* Attention on the device in shapes that the tensor-core kernels take (>>cuda-attention-choose of tensornet_cuda.cu), and
+   decoding, against the reference in F64 with the same BF16 numbers as operands: each pair of head dimensions and dimensions
+   between them, full and partial blocks, windows and row scales, F32 operands that are rounded and BF16 ones, and
+   bit-identical results in a second run. Then what the tensor cores leave to other kernels: a few queries, queries without a
+   visible key, unaligned views, infinities and NaN. */
 #include "test.h"
 #include <float.h>
 
 enum { CHANNELS = 4 };                      /* o, dq, dk, dv */
 
-/* x is put into an operand of the first head, first of the batch: number `at` of the first set of row t. */
+/* x is written to an operand of the first head of the first batch item: number `at` of the first set of row t. */
 typedef enum operand_of { Q, K, V, W } operand_of;
 typedef struct poison { operand_of of; int64_t t, at; double x; } poison;
 
-/* pad: numbers behind each head, and one before it. any: numbers that BF16 does not hold. facing: q and k have positive first
-   numbers, so that an infinity there is one of all scores. */
+/* pad: numbers after each head, and one before the first. any: numbers that BF16 cannot represent. facing: the first numbers
+   of q and k are positive, so that an infinity there gives every score the same sign. */
 typedef struct problem {
     int64_t        B, Tq, Tk, H, d, dv, pad;
     tn_attend_desc a;
@@ -39,7 +40,7 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     return ctx;
 }
 
-/* Random numbers, about the size of what a norm leaves: as a rule those that BF16 holds. */
+/* Random numbers of about the size that a norm returns, by default ones that BF16 can represent. */
 static tn_tensor *operand(tn_ctx *ctx, const problem *p, operand_of of)
 {
     const int64_t sets = of < V && p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1, n = sets * p->H, d = of < V ? p->d : p->dv;
@@ -68,7 +69,7 @@ static void take(results *r, int which, const tn_tensor *t)
 
 static void drop(results *r) { for (int i = 0; i < CHANNELS; i++) free(r->x[i]); }
 
-/* With `made` the operands are results of an op, and so of the activations' dtype. */
+/* With `made` the operands are results of an op, and so have the dtype of the activations. */
 static results solve(tn_ctx *ctx, const problem *p, bool made)
 {
     results    r;
@@ -120,7 +121,7 @@ static void compare(const problem *p, const results *got, const results *right, 
 
 static void try_problem(const problem *p)
 {
-    if (test_small() && tried++ % 5 != 0) return;                       /* sanitizers and the checker take their time */
+    if (test_small() && tried++ % 5 != 0) return;                       /* sanitizers and the checker are slow */
     tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
     results right = solve(ctx, p, false);
     tn_ctx_destroy(ctx);
@@ -150,9 +151,9 @@ static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int6
     return p;
 }
 
-/* ---- what is not for tensor cores, or not for them alone ---- */
+/* ---- what tensor cores do not compute, or not alone --------- */
 
-/* Ways of a context: tensor cores by F32 operands and by BF16 ones, then F32 and F64 as they are. */
+/* Kinds of context: tensor cores with F32 operands and with BF16 ones, then F32 and F64 without tensor cores. */
 static const struct { tn_dtype dtype, activations; tn_gemm_precision precision; double bound; } ways[] = {
     {TN_F32, TN_REAL, TN_GEMM_BF16, 3e-5}, {TN_F32, TN_BF16, TN_GEMM_F32, 3e-5},
     {TN_F32, TN_REAL, TN_GEMM_F32, 1e-10}, {TN_F64, TN_REAL, TN_GEMM_F32, 1e-24},
@@ -175,7 +176,8 @@ static results result_of(const problem *p, int way)
     return r;
 }
 
-/* In all ways. A few queries are not rounded, whatever the precision: then also with numbers that BF16 does not hold. */
+/* In all kinds of context. A few queries are not rounded, whatever the precision: so also with numbers that BF16 cannot
+   represent. */
 static void try_all_ways(problem p)
 {
     for (int way = 0; way < WAYS; way++) {
@@ -193,8 +195,8 @@ static void try_all_ways(problem p)
 
 static int class_of(double x) { return x != x ? 1 : x > DBL_MAX ? 2 : x < -DBL_MAX ? 3 : 0; }
 
-/* NaN, the two infinities and what is finite stand where the reference has them. Rounded to F32 a square may be infinite that is
-   not in F64, but these numbers are small. */
+/* NaN, the two infinities and finite numbers are where the reference has them. Rounded to F32, a square may overflow that is
+   finite in F64, but these numbers are small. */
 static int64_t strange;
 
 static void try_classes(const problem *p)
@@ -278,8 +280,8 @@ TEST(options)
     finish();
 }
 
-/* Forwards a few queries are not rounded by TN_GEMM_BF16, and their log-sum-exp is that of the scores unrounded: backwards they must
-   not be either. */
+/* In the forward pass a few queries are not rounded by TN_GEMM_BF16, and their log-sum-exp is that of unrounded scores: the
+   backward pass must not round them either. */
 TEST(few_queries)
 {
     NEED_GPU();
@@ -311,7 +313,7 @@ TEST(nothing_and_little)
     compared = 0;
 }
 
-/* Heads that begin at odd numbers, in rows of odd lengths: the second number of a slice of more. */
+/* Heads that begin at odd numbers, in rows of odd lengths: the second element of a slice of a larger tensor. */
 TEST(odd_places)
 {
     NEED_GPU();
@@ -329,14 +331,14 @@ TEST(odd_places)
     compared = 0;
 }
 
-/* Where one number is infinite or NaN, results are where the reference's are, and what does not see it is as finite as there. Rows
-   whose scores are all -infinity are 0, whatever the values. */
+/* If one number is infinite or NaN, results are so where the reference's are, and rows to which it is not visible are as
+   finite as in the reference. Rows whose scores are all -infinity are 0, whatever the values. */
 TEST(infinities)
 {
     NEED_GPU();
     static const double inf = HUGE_VAL;
     const struct { int n; poison bad[3]; } list[] = {
-        {1, {{V, 139, 2, inf}}},                                            /* a value that few see, or none  */
+        {1, {{V, 139, 2, inf}}},                                            /* a value that is visible to few queries, or to none */
         {2, {{V, 70, 0, (double)NAN}, {V, 138, 1, -inf}}},
         {1, {{K, 139, 2, inf}}},
         {1, {{K, 80, 0, (double)NAN}}},
@@ -372,8 +374,8 @@ TEST(infinities)
     compared = 0;
 }
 
-/* A row has scratch of its own: a call takes no more of the arena than its operands, its result and a gradient of each need. Where the
-   backend has no row for it, the reference runs on the host, and has what it works in. */
+/* An entry has its own scratch: a call uses no more of the arena than its operands, its result and a gradient of each. If
+   the backend has no entry for it, the reference runs on the host and needs a workspace. */
 TEST(workspaces)
 {
     NEED_GPU();

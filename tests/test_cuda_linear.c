@@ -1,5 +1,6 @@
-/* Attention in linear time on the cuda backend, row by row against the reference in double: several chunks, tails, long and
-   short sides, states, head sizes with kernels of their own and others. LOUD=1 prints every shape's error. */
+/* Linear attention on the cuda backend, kernel by kernel against the reference in double: several chunks, partial chunks,
+   long and short sides, states, head dimensions that have kernels of their own and others. LOUD=1 prints the error of every
+   shape. */
 
 #include "test.h"
 #ifdef TN_CUDA_HOST
@@ -7,7 +8,7 @@
 #endif
 #include <float.h>
 
-/* left: bytes that a call finds free, 0: all. keep: differ leaves the output in got, for its caller to free. */
+/* left: number of bytes that a call finds free, 0: all. keep: differ leaves the output in got, and its caller frees it. */
 typedef struct world {
     const tn_backend *gpu;
     void             *state;
@@ -23,7 +24,7 @@ static double uniform(world *w)
     return (double)(w->seed >> 40) / (double)(1 << 24) * 2 - 1;
 }
 
-/* Operand [B,T,n,d] in rows of `pitch` numbers: on the host in double, as stored, and on the device. */
+/* An operand [B,T,n,d] with rows of `pitch` numbers: on the host in double, as stored, and on the device. */
 typedef struct operand { int64_t B, T, n, d, pitch, count; double *x; void *at; tn_view v; } operand;
 
 static size_t size_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_F32 ? 4 : 2; }
@@ -37,7 +38,7 @@ static uint16_t to_bf16(float f)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* To the device; what is stored there is what x then holds. */
+/* Copies an operand to the device; x then holds what is stored there. */
 static void put(world *w, operand *o)
 {
     char   *raw = (char *)malloc((size_t)o->count * 8 + 1);
@@ -90,7 +91,7 @@ static void drop(world *w, operand *o)
     w->gpu->release(w->state, o->at, (size_t)o->count * size_of(o->v.dtype) + 64);
 }
 
-/* The view of the same operand in doubles, for the reference: y, or else its own numbers. */
+/* The view of the same operand in doubles, for the reference: of y, or else of its own numbers. */
 static tn_view plain(const operand *o, double *y)
 {
     tn_view v = o->v;
@@ -99,7 +100,7 @@ static tn_view plain(const operand *o, double *y)
     return v;
 }
 
-/* The engine can be told how much memory a call finds. */
+/* The engine can limit the memory that a call finds. */
 static tn_status call_gpu(world *w, const tn_call *c)
 {
 #ifdef TN_CUDA_HOST
@@ -115,7 +116,7 @@ static tn_status call_gpu(world *w, const tn_call *c)
 #endif
 }
 
-/* NaN where the sums of squares are not finite, since finite / infinite would be no error at all. */
+/* NaN if the sums of squares are not finite, since finite / infinite would hide the error. */
 static double nmse(const double *x, const double *y, int64_t n)
 {
     const double e = test_frobenius(x, y, n);
@@ -125,14 +126,14 @@ static double nmse(const double *x, const double *y, int64_t n)
 /* kept: with a state of 37 keys. pad: numbers between the rows. */
 typedef struct shape { int64_t B, H, Tq, Tk, d, dv; int kind, causal, row, kept; int64_t pad; } shape;
 
-/* The same call to both: the reference's results are in x, in double, ours on the device. */
+/* The same call on both backends: the reference's results are in x, in double, the device's beside them. */
 typedef struct attempt {
     operand q, k, v, o, stat, state, dout, to[3];
     tn_call c, r;
     double *work;
 } attempt;
 
-/* What 37 keys leave, so that a row sum is positive. */
+/* The state after 37 keys whose features are positive, so that a row sum is positive. */
 static void fill_state(world *w, const shape *s, operand *state, double size)
 {
     const bool    squared = s->kind == TN_ATTEND_SQUARED;
@@ -151,7 +152,7 @@ static void fill_state(world *w, const shape *s, operand *state, double size)
     put(w, state);
 }
 
-/* The call forwards, of keys and queries of this size. */
+/* The forward call for keys and queries of this size. */
 static attempt forwards(world *w, const shape *s, tn_dtype dtype, double size)
 {
     const bool     squared = s->kind == TN_ATTEND_SQUARED, sums = s->row == TN_ROW_SCALE_SUM;
@@ -184,7 +185,7 @@ static attempt forwards(world *w, const shape *s, tn_dtype dtype, double size)
     return t;
 }
 
-/* The call backwards: what the reference made forwards are operands of both. */
+/* The backward call: results of the reference's forward call are operands of both. */
 static void backwards(world *w, const shape *s, attempt *t)
 {
     const tn_dtype dtype = t->q.v.dtype;
@@ -224,7 +225,7 @@ static void end(world *w, attempt *t)
     free(t->work);
 }
 
-/* Error of ours; infinite where it is not below 1. */
+/* The error of the device's result; infinite if it is not below 1. */
 static double error_of(world *w, const operand *of)
 {
     double *got = get(w, of), e = nmse(got, of->x, of->count);
@@ -252,7 +253,7 @@ static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
     return worst;
 }
 
-/* How far the output in linear time is from the quadratic one. */
+/* How far the output of the linear form is from that of the quadratic form. */
 static double forms(world *w, const shape *s, tn_dtype dtype)
 {
     const int64_t sets = s->kind == TN_ATTEND_SQUARED ? 1 : 2;
@@ -306,7 +307,7 @@ static world open_world_of(uint64_t seed, tn_gemm_precision precision)
 }
 
 #ifdef TN_CUDA_HOST
-/* On a device with so much memory when it is opened: a sixteenth is what states may take. */
+/* On a device with this much memory when it is opened: states may take a sixteenth of it. */
 static world open_world_on(uint64_t seed, size_t memory)
 {
     world w;
@@ -359,11 +360,11 @@ TEST(any_extents_in_float) { any(TN_F32, 1e-10, "NMSE of F32", 40, 300, 20); }
 TEST(any_extents_in_double) { any(TN_F64, 1e-24, "NMSE of F64", 40, 200, 20); }
 
 
-/* Under a sanitizer: the first of the large shapes. */
+/* Under a sanitizer only the first of the large shapes. */
 static size_t few(size_t n) { return test_small() ? 1 : n; }
 
-/* BF16 heads wider than 64 take 128 KiB of shared memory. Where a block has 99 (sm_86, 89, 120) the row refuses them, and the
-   dispatcher makes F32 of them, as test_cuda's cases are computed there. */
+/* BF16 heads wider than 64 need 128 KiB of shared memory. On a device with 99 KiB per block (sm_86, 89, 120) the entry
+   refuses them, and the dispatcher computes them in F32, as in the cases of test_cuda. */
 static bool fits(const world *w, tn_dtype dtype, const shape *s)
 {
     char name[128] = "";
@@ -454,14 +455,14 @@ TEST(chunks_of_wide_heads)
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, d 128, two chunks", list, 1, false);
 }
 
-/* Segments of more than one chunk: 53 heads leave four segments for five chunks. */
+/* Segments of more than one chunk: with 53 heads there are four segments for five chunks. */
 TEST(segments_of_two_chunks)
 {
     static const shape list[] = { {1, 53, 20, 1290, 16, 16, L, 1, LENGTH, 0, 0} };
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, segments of two chunks", list, few(1), false);
 }
 
-/* F32 operands that the context lets be rounded. */
+/* F32 operands that the context allows to be rounded. */
 TEST(float_operands_on_tensor_cores)
 {
     static const shape list[] = {
@@ -474,7 +475,8 @@ TEST(float_operands_on_tensor_cores)
 }
 
 #ifdef TN_CUDA_HOST
-/* Room for all heads and chunks, and less of it: the heads one by one; then their chunks, too. The output is the same. */
+/* Scratch for all heads and chunks, and less of it: then heads are processed one by one, and then their chunks as well. The
+   output is the same. */
 static void groups(tn_dtype dtype, double bound, const char *what, const shape *s, const size_t room[3], bool backward)
 {
     uint64_t launches = 0;
@@ -509,8 +511,8 @@ TEST(groups_of_heads_and_chunks)
     if (few(2) > 1) groups(TN_BF16, 3e-5, "NMSE of BF16 in groups", &half, of_half, true);
 }
 
-/* The order of sums depends on the device, not on what others have left of its memory: too little is an
-   error with numbers. */
+/* The order of sums depends on the device, not on how much of its memory is free: too little is an error that names the
+   numbers. */
 TEST(memory_that_is_not_left)
 {
     world   w = open_world(11);
@@ -529,7 +531,7 @@ TEST(memory_that_is_not_left)
     c.out[0] = o.v;
     c.i[0] = L; c.i[1] = 1;
     c.f[0] = 1; c.f[2] = NONE;
-    w.left = 200000;                                    /* would do for less of it at once, which would be other sums */
+    w.left = 200000;                                    /* would suffice for smaller groups, which would be other sums */
     CHECK_STATUS(call_gpu(&w, &c), TN_ERR_MEMORY);
     CHECK(w.gpu->sync(w.state, why) != TN_OK);
     if (!CHECK(strstr(why, " bytes of scratch") != NULL)) printf("%s\n", why);
@@ -549,7 +551,8 @@ TEST(groups_of_heads_and_chunks) { SKIP("the engine", "a GPU's memory does not s
 TEST(memory_that_is_not_left)    { SKIP("the engine", "a GPU's memory does not shrink when asked to"); }
 #endif
 
-/* What a call adds to a state is summed up first: one by one, ones would be lost beside 2^24. All numbers are exact. */
+/* The contribution of a call is summed before it is added to a state: added one by one, ones would be lost beside 2^24. All
+   numbers are exact. */
 TEST(a_state_of_many_calls)
 {
     static const shape list[] = {
@@ -579,14 +582,14 @@ TEST(a_state_of_many_calls)
     w.gpu->close(w.state);
 }
 
-/* What squared attention keeps of a state is not all of it: of what is not, nothing is read. (The checker sees whether.) */
+/* Squared attention keeps only a part of a state; the rest is never read. (The checker finds out.) */
 TEST(halves_of_states)
 {
     static const shape list[] = { {1, 1, 20, 30, 64, 8, S, 0, NONE, 0, 0}, {1, 1, 20, 30, 64, 8, S, 0, NONE, 1, 0} };
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, squared, d 64", list, 2, false);
 }
 
-/* More queries than a decoding step has, of few keys. */
+/* More queries than a decoding step has, with few keys. */
 TEST(queries_of_a_state)
 {
     static const shape list[] = {
@@ -595,7 +598,7 @@ TEST(queries_of_a_state)
     some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, queries of a state", list, 3, false);
 }
 
-/* F32 as it is, of heads as wide as tensor cores take them: long sums over the features. */
+/* F32 without rounding, for heads as wide as tensor cores allow: long sums over the features. */
 TEST(float_heads_of_128)
 {
     static const shape list[] = { {1, 1, 6, 70, 128, 9, L, 0, NONE, 0, 0} };
@@ -608,7 +611,7 @@ static bool wants_large(void)
     return wanted && *wanted && strcmp(wanted, "0") != 0;
 }
 
-/* More heads than a grid's third extent has: in groups. */
+/* More heads than the third extent of a grid: in groups. */
 TEST(many_heads)
 {
     static const shape list[] = { {65537, 1, 2, 2, 1, 1, L, 1, NONE, 1, 0} };
@@ -616,7 +619,7 @@ TEST(many_heads)
     some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, many heads", list, 1, false);
 }
 
-/* Of n numbers, how many are finite in one of both alone. */
+/* Of n numbers, how many are finite in only one of both results. */
 static int64_t unlike(const double *x, const double *y, int64_t n)
 {
     int64_t i, count = 0;
@@ -652,8 +655,8 @@ static void poisoned(world *w, const shape *s, tn_dtype dtype, int of, int64_t t
     end(w, &a);
 }
 
-/* Whoever does not see an infinity or a NaN stays as finite as in the reference; whoever does, not. Which of both it is may depend
-   on the order of sums. */
+/* A row to which no infinity or NaN is visible is as finite as in the reference; other rows are not finite. Which of the two
+   they become may depend on the order of sums. */
 TEST(infinities)
 {
     static const shape list[] = {
@@ -661,11 +664,11 @@ TEST(infinities)
         {1, 1, 90, 140, 5, 7, S, 1, SUM, 0, 0},
         {1, 1, 300, 300, 24, 16, S, 1, NONE, 0, 0},
         {1, 1, 40, 30, 16, 16, L, 0, NONE, 0, 0},
-        {1, 1, 20, 4, 16, 16, S, 1, NONE, 0, 0},                            /* queries that see nothing: of the first chunk, */
+        {1, 1, 20, 4, 16, 16, S, 1, NONE, 0, 0},                            /* queries without a visible key: of the first chunk, */
         {1, 1, 540, 10, 5, 7, L, 1, LENGTH, 0, 0},                          /* and of the second                             */
         {1, 1, 300, 0, 16, 16, L, 1, NONE, 0, 0},
         {1, 1, 9, 0, 16, 16, S, 0, SUM, 0, 0},
-        {1, 1, 0, 300, 16, 16, L, 1, NONE, 0, 0},                           /* keys that nobody sees                         */
+        {1, 1, 0, 300, 16, 16, L, 1, NONE, 0, 0},                           /* keys that are visible to no query              */
         {1, 1, 0, 9, 5, 3, S, 0, MEAN, 0, 0},
     };
     const double what[] = {HUGE_VAL, (double)NAN, -HUGE_VAL};
@@ -687,7 +690,7 @@ TEST(infinities)
     }
 }
 
-/* Sums of more terms than an accumulator takes in at once. */
+/* Sums of more terms than one accumulator takes. */
 TEST(more_than_a_million_terms)
 {
     static const shape list[] = { {1, 1, 6, (1 << 20) + 300, 16, 16, L, 1, MEAN, 0, 0}, {1, 1, 6, (1 << 20) + 300, 16, 16, S, 0, SUM, 0, 0} };
@@ -695,7 +698,7 @@ TEST(more_than_a_million_terms)
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, a million terms", list, 2, false);
 }
 
-/* Both forms are one function of their inputs. */
+/* Both forms are the same function of their inputs. */
 TEST(linear_is_quadratic)
 {
     static const shape list[] = {

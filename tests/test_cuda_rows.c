@@ -250,7 +250,7 @@ static void both(const row *r)
     CHECK_STATUS(here.gpu->fn[r->c.kernel](here.state, &theirs), TN_OK);
 }
 
-/* Calls that wait for each other on the device: their operands are all placed first, since an upload ends the waiting. */
+/* Collected calls: the operands of all of them are placed first, since an upload runs what was collected. */
 static void all_of(const row *r, int n)
 {
     int i, k;
@@ -388,7 +388,7 @@ static row update(tn_kernel kernel, tn_dtype dtype, operand *s, int64_t n, doubl
     return r;
 }
 
-/* Kernels run so far, where the engine counts them */
+/* Number of kernels run so far, where the engine counts them */
 static int64_t launches(void)
 {
 #ifdef TN_CUDA_HOST
@@ -398,7 +398,7 @@ static int64_t launches(void)
 #endif
 }
 
-/* All sizes run in one launch, since calls of one kind wait for each other; the largest takes three of its blocks. */
+/* All sizes run in one launch, since calls of one kind are collected; the largest takes three of its blocks. */
 static void updates(tn_kernel kernel, const char *name)
 {
     row list[SIZES + 1];
@@ -1142,10 +1142,10 @@ TEST(tables_and_largest)
     WORST("tables", worst, 1);
 }
 
-/* ---- what rows refuse ----------------------------------------------------------------------------------------------- */
+/* ---- what entries refuse -------------------------------------------------------------------------------------------- */
 
-/* A call of operands of zeros, all of one type and shape, for its answer alone. Each has 256 KiB, which suffices where the
-   row is to run. */
+/* A call with operands of zeros, all of one type and shape; only its status is of interest. Each has 256 KiB, which suffices
+   if the entry runs. */
 static tn_call call_of(tn_kernel kernel, int ins, int outs, tn_dtype dtype, int64_t n0, int64_t n1)
 {
     enum { EACH = 1 << 18 };
@@ -1223,7 +1223,7 @@ TEST(refusals)
 }
 
 #ifdef TN_CUDA_HOST
-/* Rows whose scratch does not fit the device say so, and run when it does. */
+/* Entries whose scratch does not fit the device report it, and run when it does. */
 TEST(no_room_for_scratch)
 {
     static const struct { tn_kernel kernel; int ins, outs; } list[] = {
@@ -1449,7 +1449,7 @@ TEST(attention_to_nothing)
     WORST("attention to nothing", worst, 1);
 }
 
-/* A few queries of many heads: more of them than warps in the grid that joins what parts of the keys gave. */
+/* A few queries of many heads: more of them than warps in the grid that combines the splits. */
 TEST(few_queries_of_many_heads)
 {
     const char    *wanted = getenv("TN_CUDA_LARGE");
@@ -1491,7 +1491,7 @@ static row attention_backward(const row *f, uint64_t seed)
     return r;
 }
 
-/* Attention in linear time, forwards and backwards, of few and of many keys. */
+/* Linear attention, forward and backward, with few and with many keys. */
 TEST(linear_attention_at_the_end_of_memory)
 {
     static const int64_t shape[][4] = {{1, 1, 3, 2}, {9, 9, 5, 7}, {70, 70, 16, 16}, {5, 40, 1, 1}, {33, 130, 8, 3}};
@@ -1524,10 +1524,11 @@ TEST(linear_attention_at_the_end_of_memory)
 
 static void to_bf16(operand *o) { for (int64_t i = 0; i < o->n; i++) o->x[i] = rounded(TN_BF16, o->x[i]); }
 
-/* Attention on tensor cores with more blocks than a device runs at once: one for each head. Two heads have results that
-   are not finite, which the plain kernels compute again: one head in the first turn of their blocks, of which there are 16
-   for each multiprocessor, the other in a later turn. The operands are F32, with numbers that BF16 can represent. The
-   reference is compared with: the cpu backend multiplies unseen values by 0, which makes a NaN of an infinity. */
+/* Attention on tensor cores with more blocks than a device runs at once: one for each head. Two heads have results that are
+   not finite, which the plain kernels compute again: one head in the first turn of their blocks, of which there are 16 for
+   each multiprocessor, the other in a later turn. The operands are F32, with numbers that BF16 can represent. The cpu
+   backend is not a fair comparison, since it multiplies masked values by 0, which makes a NaN of an infinity: the reference
+   is used. */
 TEST(tensor_cores_in_many_blocks)
 {
     static const int row_scale[] = {TN_ROW_SCALE_NONE, TN_ROW_SCALE_SUM, TN_ROW_SCALE_LENGTH};
@@ -1542,7 +1543,7 @@ TEST(tensor_cores_in_many_blocks)
         NAME("attention of kind %d in %d heads", kind, (int)H);
         f.c.f[3] = 0.25;
         for (i = 0; i < 3; i++) to_bf16(f.in[i]);
-        f.in[2]->x[((Tk - 1) * H + 7) * d + 3] = (double)NAN;                  /* the last query sees it, of one head */
+        f.in[2]->x[((Tk - 1) * H + 7) * d + 3] = (double)NAN;                  /* only the last query of one head sees it */
         f.in[2]->x[((Tk - 2) * H + H - 4) * d + 3] = HUGE_VAL;
         b = attention_backward(&f, 8);
         to_bf16(b.in[5]);

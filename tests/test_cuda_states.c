@@ -1,12 +1,12 @@
-/* What a state of the cuda backend goes through besides computing: calls that wait for each other, errors and who is told,
-   memory that is given back while a graph is captured. By calls of the backend itself. */
+/* The state of the cuda backend apart from computing: collected calls, errors and where they are reported, and memory that
+   is released while a graph is captured. With calls of the backend itself. */
 
 #include "test.h"
 #ifdef TN_CUDA_HOST
 #include "control.h"
 #endif
 
-/* A state, and the memory of its views: what a test does not give back, closing does. */
+/* A state, and the memory of its views: what a test does not free is freed when the state is closed. */
 typedef struct world { const tn_backend *table; void *state, *memory[16]; int count; test_heap heap; } world;
 
 static bool open_world(world *w, char why[256])
@@ -47,7 +47,7 @@ static void run_late(bool late)
 
 #define NEED_WORLD(w) do { char why_[256] = ""; if (!open_world(w, why_)) NO_GPU(why_); } while (0)
 
-/* Of views: first what goes in, then what comes out. */
+/* A list of views: inputs first, then outputs. */
 static tn_call call_of(tn_kernel kernel, int n_in, int n_out, const tn_view *v)
 {
     tn_call c;
@@ -64,7 +64,7 @@ static tn_call call_of(tn_kernel kernel, int n_in, int n_out, const tn_view *v)
 static tn_status run(world *w, const tn_call *c) { return w->table->fn[c->kernel](w->state, c); }
 static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sync(w->state, why); }
 
-/* [a], [a,b], ... of n numbers, all of them `value` where numbers are not given */
+/* [a], [a,b], ... of n numbers; all of them are `value` if no numbers are given */
 static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape, double value)
 {
     tn_view v;
@@ -112,9 +112,9 @@ static tn_call product_of(world *w, int64_t n)
     return c;
 }
 
-/* ---- calls that wait -------------------------------------------------------------------------------------------------- */
+/* ---- collected calls -------------------------------------------------------------------------------------------------- */
 
-/* Two steps of one parameter follow each other, though calls of one kind run together. */
+/* Two steps of one parameter run in order, although calls of one kind run together. */
 static void step_twice(void)
 {
     enum { N = 20000 };
@@ -175,7 +175,7 @@ TEST(parameters_of_nothing)
 
 /* ---- numbers at the ends of their range ------------------------------------------------------------------------------- */
 
-/* y = M0 M1 / |M0 M1| of M = 3e-38 I, 64 x 64: |dM| is 1e37, but e^scale of its factors has no float. */
+/* y = M0 M1 / |M0 M1| with M = 3e-38 I, 64 x 64: |dM| is 1e37, but the square of its factor e^(scale/2) overflows. */
 TEST(chain_of_the_smallest)
 {
     enum { D = 64, DD = D * D };
@@ -187,7 +187,7 @@ TEST(chain_of_the_smallest)
     int           i;
     NEED_WORLD(&w);
     for (i = 0; i < 2 * DD; i++) m[i] = i % DD % (D + 1) == 0 ? 3e-38f : 0;
-    for (i = 0; i < DD; i++) dy[i] = i == 1 ? 640.0f : 0;          /* one element off the diagonal: the norm is not moved */
+    for (i = 0; i < DD; i++) dy[i] = i == 1 ? 640.0f : 0;          /* one element off the diagonal: the norm does not change */
     dy[DD] = 0;
     M = view_of(&w, TN_F32, 4, four, 0);
     p = view_of(&w, TN_F32, 4, four, 0);
@@ -216,7 +216,7 @@ TEST(chain_of_the_smallest)
     close_world(&w);
 }
 
-/* ---- errors: told once, with what was done ---------------------------------------------------------------------------- */
+/* ---- errors: reported once, with what was done ------------------------------------------------------------------------ */
 
 TEST(an_error_is_told_once)
 {
@@ -226,7 +226,7 @@ TEST(an_error_is_told_once)
     float   v = 0;
     NEED_WORLD(&w);
     x = line_of(&w, TN_F32, 1, 3);
-    CHECK_STATUS(w.table->replay(w.state, NULL), TN_ERR_BACKEND);           /* no such graph: the device stays well */
+    CHECK_STATUS(w.table->replay(w.state, NULL), TN_ERR_BACKEND);           /* no such graph: the device stays usable */
     CHECK_STATUS(sync(&w, why), TN_ERR_BACKEND);
     if (!CHECK(strstr(why, "replay: ") == why)) printf("     %s\n", why);
     CHECK_STATUS(sync(&w, why), TN_OK);
@@ -236,7 +236,7 @@ TEST(an_error_is_told_once)
 }
 
 #ifdef TN_CUDA_HOST
-/* A kernel faults; the next call wants scratch, or is refused. What is told is the fault, then and for good. */
+/* A kernel faults; the next call needs scratch, or is refused. The fault is reported, then and in all later calls. */
 TEST(a_fault_is_all_that_is_told)
 {
     int lazy, refused;
@@ -294,7 +294,7 @@ static void *capture(world *w, const tn_call *c)
     return graph;
 }
 
-/* A row that cannot be captured, a capture inside of a capture: told at once, with its status, and never again. */
+/* A call that cannot be captured, and a capture inside a capture: reported at once, with its status, and never again. */
 TEST(a_capture_tells_at_once)
 {
     world   w;
@@ -309,7 +309,7 @@ TEST(a_capture_tells_at_once)
         if (turn == 0) {
             CHECK_STATUS(run(&w, &c), TN_ERR_MEMORY);
             CHECK_STATUS(sync(&w, why), TN_ERR_MEMORY);
-            if (!CHECK(strstr(why, "bytes of scratch: there are 0, which cannot grow") != NULL)) printf("     %s\n", why);
+            if (!CHECK(strstr(why, "bytes of scratch are needed: it has 0 and cannot grow") != NULL)) printf("     %s\n", why);
         } else {
             CHECK_STATUS(w.table->capture_begin(w.state, why), TN_ERR_BACKEND);
             if (!CHECK(strstr(why, "capture: the stream: ") == why)) printf("     %s\n", why);
@@ -324,7 +324,7 @@ TEST(a_capture_tells_at_once)
     close_world(&w);
 }
 
-/* A graph goes while its last replay is on its way. */
+/* A graph is released while its last replay is still running. */
 TEST(a_graph_goes_when_it_has_run)
 {
     world   w;
@@ -345,7 +345,7 @@ TEST(a_graph_goes_when_it_has_run)
     run_late(false);
 }
 
-/* While one graph is captured, memory is given back and another graph ends, whose scratch has moved since. */
+/* While one graph is captured, memory is released, and so is another graph whose scratch has moved since. */
 TEST(memory_during_a_capture)
 {
     world   w;
@@ -360,7 +360,7 @@ TEST(memory_during_a_capture)
     spare = line_of(&w, TN_F32, 100, 0);
     CHECK_STATUS(run(&w, &small), TN_OK);
     first = capture(&w, &small);
-    CHECK_STATUS(run(&w, &large), TN_OK);                            /* more scratch: the graph's stays */
+    CHECK_STATUS(run(&w, &large), TN_OK);                            /* more scratch: the old one is kept for the graph */
     CHECK_STATUS(w.table->replay(w.state, first), TN_OK);
     CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
     drop(&w, spare);
@@ -377,8 +377,8 @@ TEST(memory_during_a_capture)
     close_world(&w);
 }
 
-/* What is given back is still read by a kernel on its way: another state, with a stream of its own, gets that memory and
-   writes to it. */
+/* Released memory is still read by a running kernel: another state, with its own stream, gets that memory and writes to
+   it. */
 TEST(memory_given_back_is_read_no_more)
 {
     enum { N = 1 << 20 };
@@ -405,7 +405,7 @@ TEST(memory_given_back_is_read_no_more)
     run_late(false);
 }
 
-/* Of one row of logits 1 with the label 5, and its gradient, which is out[3]. */
+/* One row of logits 1 with the label 5, and its gradient, which is out[3]. */
 static tn_call loss_of(world *w, int64_t classes)
 {
     const int64_t shape[2] = {1, classes};
@@ -419,8 +419,8 @@ static tn_call loss_of(world *w, int64_t classes)
     return call_of(TN_KERNEL_CROSS_ENTROPY, 2, 4, v);
 }
 
-/* One kernel twice in a graph, first with much shared memory, then with little: a launch is held to its kernel's limit at
-   the capture, where the graph is made, and wherever another thread launches it. */
+/* One kernel twice in a graph, first with much shared memory, then with little: the limit of a kernel holds at the capture,
+   when the graph is instantiated, and wherever another thread launches it. */
 TEST(much_shared_memory_and_little)
 {
     world   w;

@@ -1,7 +1,7 @@
-/* cuda_host.cpp: the engine behind cuda_host.h. Compile without -fsanitize=thread, whatever the .cu is compiled with.
+/* cuda_host.cpp: the engine of cuda_host.h. Compile it without -fsanitize=thread, even if the .cu is compiled with it.
 
    Sections: settings; faults; fibers; device memory; shared memory; a block; collectives; asynchronous copies and tensor cores;
-   a launch; streams; graphs; the runtime; cuBLAS; for tests. All of it runs under one lock, one kernel at a time. */
+   a launch; streams; graphs; the runtime; cuBLAS; for tests. Everything runs under one lock, one kernel at a time. */
 
 #include "cuda_host.h"
 #include <algorithm>
@@ -57,7 +57,7 @@ enum { MAX_THREADS = 1024, MAX_WARPS = 32, STATIC_SHARED_LIMIT = 48 << 10, ARENA
 static struct {
     bool ready;
     int device;                /* capability, TNCH_NO_DEVICE or TNCH_NO_DRIVER */
-    int ptx;                   /* of kernels; 0: the device's, -1: nobody can say */
+    int ptx;                   /* of kernels; 0: that of the device, -1: the query fails */
     tnch_order order;
     uint32_t random;
     bool lazy, protect, no_cublas, trace;
@@ -117,8 +117,8 @@ static uint32_t random_bits(void)
 }
 
 /* ---- faults --------------------------------------------------------------------------------------------------------------
-   A report says what is wrong, and in which kernel, block and thread; the program cannot end well after one. A fault is a report that
-   ends the kernel as a real device would: every later call answers its error. */
+   A report says what is wrong, and in which kernel, block and thread; the program then cannot exit with status 0. A fault is
+   a report that ends the kernel as on a device: every later call returns its error. */
 
 static int fault_count;
 static char first_fault[768];
@@ -153,7 +153,7 @@ void tnch_report(const char *format, ...)
 
 static void abandon_block(void);
 static void fault(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fault(cudaError_t error, const char *format, ...)   /* in a kernel: does not return */
+static void fault(cudaError_t error, const char *format, ...)   /* in a kernel it does not return */
 {
     va_list arguments;
     va_start(arguments, format);
@@ -165,7 +165,7 @@ static void fault(cudaError_t error, const char *format, ...)   /* in a kernel: 
 
 void __trap(void) { fault(cudaErrorLaunchFailure, "__trap"); }
 
-/* pc is a return address: the call stands before it. One process of addr2line for each report; nobody waits for its speed. */
+/* pc is a return address: the call is just before it. One process of addr2line per report, whose speed does not matter. */
 void tnch_source_line(const void *pc, char *text, size_t space)
 {
     Dl_info where;
@@ -182,9 +182,9 @@ void tnch_source_line(const void *pc, char *text, size_t space)
 }
 
 /* ---- fibers --------------------------------------------------------------------------------------------------------------
-   A stack each, and a switch that saves what a call must preserve: some 4 ns. Processors without one written here use ucontext, which
-   makes two system calls a switch. A thread that ends hands its stack to the next one that has none yet, so that a kernel without
-   barriers is a loop of plain calls. */
+   Each has its stack, and a switch saves the registers that a call must preserve, in about 4 ns. Processors without such a
+   switch here use ucontext, which makes two system calls per switch. A thread that ends passes its stack to the next thread
+   that has none yet, so that a kernel without barriers is a loop of plain calls. */
 
 #ifdef TNCH_ASAN
 enum { STACK_BYTES = 256 << 10 };
@@ -241,12 +241,12 @@ static void fiber_begin(void)
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
-    if (!host_fiber.bytes) { host_fiber.bottom = bottom; host_fiber.bytes = bytes; }   /* the first switch of all comes from there */
+    if (!host_fiber.bytes) { host_fiber.bottom = bottom; host_fiber.bytes = bytes; }   /* the very first switch comes from there */
 #endif
     fiber_run();
 }
 
-/* The stack begins with a call of fiber_begin. */
+/* A new stack begins with a call of fiber_begin. */
 static void fiber_prepare(tnch_fiber *f)
 {
     ASAN_UNPOISON_MEMORY_REGION(f->stack, STACK_BYTES);
@@ -286,7 +286,7 @@ static tnch_fiber *fiber_take(void)
     void *p = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || mprotect(p, GUARD_BYTES, PROT_NONE)) { perror("tnch: a thread's stack"); _exit(1); }
     f->stack = (char *)p + GUARD_BYTES;
-    f->top = f->stack + STACK_BYTES - fibers_made++ * 320 % 4096 / 64 * 64;   /* not all in the same lines of the cache */
+    f->top = f->stack + STACK_BYTES - fibers_made++ * 320 % 4096 / 64 * 64;   /* spreads the stacks over the lines of the cache */
     f->bottom = f->stack;
     f->bytes = STACK_BYTES;
     fiber_prepare(f);
@@ -310,17 +310,18 @@ static inline void fiber_switch(tnch_fiber *from, tnch_fiber *to)
 }
 
 /* ---- device memory -------------------------------------------------------------------------------------------------------
-   One reserved range, so that "is this a device pointer" is a comparison. Fresh memory is full of 0xFF, a NaN in every float type and
-   -1 as an index; so is the red zone behind each allocation, which is looked at when it is freed. */
+   One reserved range of addresses, so that "is this a device pointer" is a comparison. New memory is filled with 0xFF, which
+   is NaN in every float type and -1 as an index; so is the red zone after each allocation, which is checked when it is
+   freed. */
 
 enum { RED_ZONE = 256 };
 
-static std::map<char *, size_t> allocations;   /* where, how many bytes */
+static std::map<char *, size_t> allocations;   /* address, number of bytes */
 static std::map<char *, size_t> pinned;
 static size_t memory_used;
-static size_t memory_filled = TNCH_SHARED_WINDOW + RED_ZONE;   /* below this, what is free is full of 0xFF already */
+static size_t memory_filled = TNCH_SHARED_WINDOW + RED_ZONE;   /* below this, free memory is already filled with 0xFF */
 
-/* Open while kernels and copies run: with TNCH_PROTECT the host cannot touch device memory otherwise. */
+/* Open while kernels and copies run: with TNCH_PROTECT the host cannot access device memory at other times. */
 struct open_memory {
     open_memory() { protect(PROT_READ | PROT_WRITE); }
     ~open_memory() { protect(PROT_NONE); }
@@ -330,7 +331,7 @@ struct open_memory {
 static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 static bool on_device(const void *p) { return tnch_arena && (size_t)((const char *)p - tnch_arena) < tnch_arena_bytes; }
 
-/* Does [p, p + bytes) lie inside one allocation? */
+/* Whether [p, p + bytes) lies inside one allocation. */
 static bool inside(const std::map<char *, size_t> &list, const void *p, size_t bytes)
 {
     auto it = list.upper_bound((char *)p);
@@ -369,7 +370,7 @@ static void check_red_zone(char *p, size_t bytes)
     ASAN_UNPOISON_MEMORY_REGION(p + bytes, end - bytes);
     for (size_t i = bytes; i < end; i++)
         if (p[i] != (char)0xFF) {
-            tnch_report("something wrote %zu bytes behind an allocation of %zu bytes", i - bytes, bytes);
+            tnch_report("%zu bytes after an allocation of %zu bytes were overwritten", i - bytes, bytes);
             memset(p + bytes, 0xFF, end - bytes);
             break;
         }
@@ -388,8 +389,8 @@ static void memory_gone(char *p, size_t bytes)
 }
 
 /* ---- shared memory -------------------------------------------------------------------------------------------------------
-   A window of the device's range. A variable gets its place when the launch first comes by its declaration, a distance behind the one
-   before; before each block all of them are filled with 0xFF again. */
+   A part of the device's range. A variable is placed when a launch first reaches its declaration, at a distance after the
+   previous one; all of them are filled with 0xFF again before each block. */
 
 static struct { char *at; size_t bytes; const char *name; } shared_variables[64];
 static int shared_count;
@@ -402,10 +403,10 @@ static size_t shared_limit(void)
 
 static void *shared_new(size_t bytes, size_t alignment, const char *name)
 {
-    char *p = tnch_arena + shared_used + 128 + alignment % 128;   /* aligned as asked and no more */
+    char *p = tnch_arena + shared_used + 128 + alignment % 128;   /* aligned exactly as requested */
     shared_used = (size_t)(p - tnch_arena + (ptrdiff_t)bytes + 127) / 128 * 128;
     if (shared_used + 128 > TNCH_SHARED_WINDOW || shared_count == 64)
-        fault(cudaErrorLaunchFailure, "more shared memory than the engine has: %zu bytes in %d variables", shared_used, shared_count);
+        fault(cudaErrorLaunchFailure, "shared memory: %zu bytes in %d variables, more than the engine has", shared_used, shared_count);
     ASAN_UNPOISON_MEMORY_REGION(p, bytes);
     HOOK(memory_new, p, bytes);
     memset(p, 0xFF, bytes);
@@ -468,8 +469,8 @@ void tnch_place(const void *p, char *text, size_t space)
 }
 
 /* ---- a block -------------------------------------------------------------------------------------------------------------
-   A thread runs until it waits or ends; then the next one that can run is taken. Forward: lowest lane first, a warp as long as one of
-   its lanes can run. Reversed: highest first. Random: any. */
+   A thread runs until it waits or ends; then the next one that can run is chosen. Forward: the lowest lane first, and a warp
+   as long as one of its lanes can run. Reversed: the highest first. Random: any. */
 
 static tnch_thread threads[MAX_THREADS];
 static int thread_count, live, at_barrier;
@@ -500,7 +501,7 @@ static inline int bit_from(unsigned mask, unsigned from)
     return __builtin_ctz(above ? above : mask);
 }
 
-/* The next thread to run, or NULL: none can */
+/* The next thread to run, or NULL if none can */
 static inline tnch_thread *pick(void)
 {
     if (!ready_warps) return NULL;
@@ -522,7 +523,7 @@ static inline tnch_thread *pick(void)
     return t;
 }
 
-/* The running thread waits, or lets others go first. */
+/* The running thread waits, or yields to others. */
 static void let_others_run(void)
 {
     tnch_fiber *self = tnch_now->fiber;
@@ -555,7 +556,7 @@ static void fiber_run(void)
         tnch_now = next;
         if (next && !next->fiber) { next->fiber = self; continue; }
         fiber_give(self);
-        fiber_switch(self, next ? next->fiber : &host_fiber);   /* who takes this fiber from the pool comes back here */
+        fiber_switch(self, next ? next->fiber : &host_fiber);   /* a thread that takes this fiber from the pool continues here */
     }
 }
 
@@ -565,10 +566,10 @@ static void abandon_block(void)
     tnch_now = NULL;
     abandoned = true;
     fiber_switch(self, &host_fiber);
-    abort();                                                    /* its stack is prepared anew */
+    abort();                                                    /* its stack is prepared again */
 }
 
-/* Nobody can run, and not all have ended. */
+/* No thread can run, but not all have ended. */
 static void report_deadlock(void)
 {
     std::string who;
@@ -631,7 +632,7 @@ bool tnch_is_local(const void *p)
 
 struct ballot { int vote, kind, result; };
 
-/* All that live are here: serves them, and lets all go on. */
+/* If all live threads are here: serves them, and lets all continue. */
 static void barrier_complete(void)
 {
     const tnch_thread *first = NULL;
@@ -658,7 +659,7 @@ static void barrier_complete(void)
     HOOK(barrier);
 }
 
-/* In a forward run the last to arrive goes on at once; else whoever the order says. */
+/* In a forward run the last one to arrive continues at once; else the order decides. */
 static void wait_or_go_on(tnch_thread *t)
 {
     if (t->state == tnch_thread::READY && set.order == TNCH_FORWARD) not_ready(t);
@@ -758,7 +759,7 @@ unsigned tnch_reduce(unsigned mask, unsigned value, int kind, int line)
 
 struct shuffle { uint64_t value, result; int lane, width, kind; };
 
-/* Where lane takes its value from: outside of its segment of `width` lanes, from itself. */
+/* The lane from which a lane takes its value: its own if the source is outside of its segment of `width` lanes. */
 static int shuffle_source(const shuffle *s, int lane)
 {
     int first = lane & ~(s->width - 1), end = first + s->width;
@@ -819,7 +820,7 @@ void tnc_cp_async16(void *shared, const void *global)
 
 void tnc_cp_async_commit(void) { tnch_now->groups++; }
 
-/* Waits for all groups but the last `pending` that were committed. */
+/* Waits for all committed groups except the last `pending`. */
 void tnch_cp_async_wait(unsigned pending)
 {
     tnch_thread *t = tnch_now;
@@ -842,8 +843,8 @@ void tnch_row_address(const void *shared)
 
 struct matrix_load { unsigned *r; const uint4 *row; bool transposed; };
 
-/* Lanes 8i to 8i+7 give the rows of the i-th 8x8 matrix. Lane l gets of each, in its i-th register, the elements 2(l%4) and 2(l%4)+1
-   of row l/4; transposed, of column l/4. The lower half is the first. */
+/* Lanes 8i to 8i+7 pass the rows of the i-th 8x8 matrix. Lane l receives, in its i-th register, elements 2(l%4) and 2(l%4)+1
+   of row l/4 of the i-th matrix; transposed, of column l/4. The lower half comes first. */
 static void do_ldmatrix(void **arguments, unsigned)
 {
     for (int i = 0; i < 4; i++) {
@@ -905,7 +906,7 @@ void tnch_mma(float d[4], const unsigned a[4], const unsigned b[2], int line)
     tnch_warp(0xFFFFFFFFu, do_mma, &p, line);
 }
 
-/* Atomic is what nobody can interrupt, and nobody interrupts a fiber. In a random order others may run before. */
+/* A fiber is never interrupted, so every operation is atomic. In a random order others may run before it. */
 void tnch_atomic(void *p, size_t bytes, const void *site)
 {
     if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
@@ -934,7 +935,7 @@ static void place_threads(dim3 block)
     }
 }
 
-/* Which of n blocks is the i-th to run. A prime above all grids in use makes the random order a permutation. */
+/* Which of n blocks is the i-th to run. A prime above all grid sizes in use makes the random order a permutation. */
 static uint64_t block_at(uint64_t i, uint64_t n, uint64_t offset)
 {
     return set.order == TNCH_FORWARD ? i : set.order == TNCH_REVERSED ? n - 1 - i : (i * 2654435761u % n + offset) % n;
@@ -1005,7 +1006,7 @@ static void catch_signal(int number_, siginfo_t *info, void *context)
     }
 }
 
-/* A kernel that reads through a wild pointer ends as it does on a device; the program lives. */
+/* A kernel that reads through a wild pointer ends as on a device; the program continues. */
 static void catch_signals(void)
 {
     static char stack[64 << 10];
@@ -1024,7 +1025,7 @@ static void catch_signals(void)
 #else
 static void catch_signals(void) {}
 
-/* ASan tells the line; this, which thread. */
+/* ASan reports the line; this reports the thread. */
 extern "C" void __asan_on_error(void)
 {
     if (tnch_now) tnch_report("AddressSanitizer");
@@ -1032,8 +1033,8 @@ extern "C" void __asan_on_error(void)
 #endif
 
 /* ---- streams -------------------------------------------------------------------------------------------------------------
-   Eager: what is put into a stream runs at once. Lazy: it runs when something waits for it, and nothing else does; other streams first
-   where nothing forbids it. Number one stands for the legacy stream, which waits for all blocking streams, and they for it. */
+   Eager: work in a stream runs at once. Lazy: it runs when something waits for it, and nothing else does; other streams run
+   first where that is allowed. Number one is the legacy stream, which waits for all blocking streams, as they do for it. */
 
 struct task { uint64_t number; work run; };
 struct capture { struct tnch_graph *graph; struct tnch_stream *origin; cudaStreamCaptureMode mode; bool invalid; };
@@ -1059,7 +1060,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* The first task of s, after what must come before it */
+/* The first task of s, after everything that must precede it */
 static void run_front(tnch_stream *s)
 {
     task t = std::move(s->queue.front());
@@ -1112,7 +1113,7 @@ static void enqueue(tnch_stream *s, work w)
     else if (!sticky_error) w();
 }
 
-/* Device, driver, and whether a fault has ended it all */
+/* Device, driver, and whether a fault has ended everything */
 static cudaError_t usable(void)
 {
     start();
@@ -1202,7 +1203,7 @@ cudaError_t cudaDeviceSynchronize(void)
     return sticky_error;
 }
 
-/* ---- events: the n-th record of one is done when its stream comes by */
+/* ---- events: the n-th record of one is done when its stream reaches it  */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
@@ -1231,7 +1232,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     std::shared_ptr<moment> m = event->m;
     m->stream = s;
     m->recording = s->recording;
-    if (s->recording) { m->node = s->recording->graph->nodes.size(); return cudaSuccess; }   /* an edge of the graph, no task */
+    if (s->recording) { m->node = s->recording->graph->nodes.size(); return cudaSuccess; }   /* an edge of the graph, not a task */
     uint64_t number_ = ++m->recorded;
     enqueue(s, [m, number_] { m->done = number_; m->ms = now_ms(); });
     return cudaSuccess;
@@ -1247,7 +1248,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     USABLE();
     tnch_stream *s = stream_of(stream);
     std::shared_ptr<moment> m = event->m;
-    if (m->recording) {                                    /* s joins the capture, or the event's stream comes back to it */
+    if (m->recording) {                                    /* s joins the capture, or the stream of the event returns to it */
         if (s->recording && s->recording != m->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
         if (!s->recording) { s->recording = m->recording; s->joined = false; }
         else if (known(m->stream) && m->node == m->recording->graph->nodes.size()) m->stream->joined = true;
@@ -1284,7 +1285,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t secon
     return cudaSuccess;
 }
 
-/* ---- graphs: while a stream is captured, what would be put into it is kept, with its arguments by value */
+/* ---- graphs: what is put into a captured stream is kept, with its arguments by value ------------------ */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
@@ -1336,7 +1337,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 {
     USABLE();
     if (!graph) return remember(cudaErrorInvalidValue);
-    for (const auto &check : graph->checks) OK(remember(check()));     /* a kernel's limits are those of now */
+    for (const auto &check : graph->checks) OK(remember(check()));     /* limits of kernels are checked now */
     *exec = new tnch_graph_exec{std::make_shared<const std::vector<work>>(graph->nodes)};
     graphs_live++;
     return cudaSuccess;
@@ -1441,7 +1442,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     return cudaSuccess;
 }
 
-/* Of a kernel the engine knows only what was set. */
+/* The engine knows only those attributes of a kernel that were set. */
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
 {
     USABLE();
@@ -1527,8 +1528,8 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return *p ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }
 
-/* It waits for nothing, as CUDA may. After a fault it answers the fault's error, as CUDA does, and frees all the same: at the end
-   nothing may be left. */
+/* Does not wait, as CUDA is free to. After a fault it returns the error of the fault, as CUDA does, but still frees: nothing
+   may be left at the end. */
 cudaError_t cudaFree(void *p)
 {
     LOCK();
@@ -1536,7 +1537,7 @@ cudaError_t cudaFree(void *p)
     if (!p) return sticky_error;
     auto it = allocations.find((char *)p);
     if (it == allocations.end()) {
-        tnch_report("cudaFree of %p, which cudaMalloc did not give", p);
+        tnch_report("cudaFree: %p was not returned by cudaMalloc", p);
         return remember(cudaErrorInvalidValue);
     }
     memory_gone(it->first, it->second);
@@ -1563,7 +1564,7 @@ cudaError_t cudaFreeHost(void *p)
     if (!p) return sticky_error;
     drain_all();
     if (!pinned.erase((char *)p)) {
-        tnch_report("cudaFreeHost of %p, which cudaMallocHost did not give", p);
+        tnch_report("cudaFreeHost: %p was not returned by cudaMallocHost", p);
         return remember(cudaErrorInvalidValue);
     }
     free(p);
@@ -1572,7 +1573,7 @@ cudaError_t cudaFreeHost(void *p)
 
 struct copy { char *to; const char *from; size_t to_pitch, from_pitch, width, height; };
 
-/* Do the pointers fit the direction, and the bytes their allocations? */
+/* Whether the pointers fit the direction, and the bytes their allocations. */
 static cudaError_t check_copy(const copy &c, cudaMemcpyKind kind)
 {
     if (!c.width || !c.height) return cudaSuccess;
@@ -1604,7 +1605,7 @@ static void do_copy(const copy &c, cudaMemcpyKind kind)
     }
 }
 
-/* As CUDA documents it: from pageable host memory the bytes are taken at once; into it, all is done at return. */
+/* As CUDA documents it: bytes are read from pageable host memory at once; bytes for it have arrived on return. */
 static cudaError_t copy_async(const copy &c, cudaMemcpyKind kind, cudaStream_t stream)
 {
     tnch_stream *s = stream_of(stream);
@@ -1667,7 +1668,7 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
     return sticky_error;
 }
 
-/* In its turn, what lies there is forgotten: filled as new memory is, and to the checker written by nobody. */
+/* In the order of the stream, the contents are forgotten: filled like new memory, and uninitialised for the checker. */
 void tnch_forget(void *p, size_t bytes, cudaStream_t stream)
 {
     LOCK();
@@ -1681,7 +1682,7 @@ void tnch_forget(void *p, size_t bytes, cudaStream_t stream)
 
 cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, NULL); }
 
-/* ---- cuBLAS: by columns, plain loops ---------------------------------------------------------------------------------- */
+/* ---- cuBLAS: column-major, plain loops -------------------------------------------------------------------------------- */
 
 struct tnch_cublas { tnch_stream *stream; cublasMath_t math; };
 static int handles_live;
@@ -1748,7 +1749,7 @@ struct product {
 
 static size_t element_bytes(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
-/* to nearest, ties away from zero, as cvt.rna.tf32 does it */
+/* to nearest, ties away from zero, like cvt.rna.tf32 */
 static float to_tf32(float x)
 {
     uint32_t u = __float_as_uint(x);
@@ -1830,7 +1831,7 @@ static void run_product(product p)
     }
 }
 
-/* The combinations of types that cuBLAS documents, of those in use here */
+/* The combinations of types that cuBLAS documents, as far as they are used here */
 static bool types_supported(cudaDataType a, cudaDataType b, cudaDataType c, cublasComputeType_t compute)
 {
     bool in_f64 = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
@@ -1898,7 +1899,7 @@ const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
 
-/* What a device lost by a fault holds cannot be freed any more: it is gone with it. */
+/* What a device lost by a fault holds cannot be freed any more: it is lost as well. */
 static void forget_lost(void)
 {
     while (!allocations.empty()) { auto a = *allocations.begin(); memory_gone(a.first, a.second); }

@@ -1,10 +1,10 @@
 /* cuda_host.h: CUDA for a machine without a GPU. tensornet_cuda.cu, compiled as plain C++17 with -DTN_CUDA_HOST, includes this
-   instead of CUDA's headers; cuda_host.cpp is the engine. A block's threads are fibers of one thread of the processor, so that every
-   order of them can be had again. It is there to find mistakes, not for speed; docs/internals.md tells what it finds and what it
-   cannot. control.h: what tests ask of it.
+   instead of CUDA's headers; cuda_host.cpp is the engine. The threads of a block are fibers of one thread of the processor, so that
+   every order of them can be reproduced. The engine is made to find bugs, not to be fast; docs/internals.md lists what it finds and
+   what it cannot find. control.h: what tests can set and ask.
 
-   Here, in this order: the language, types, the running thread, collectives, shared memory, BF16, tensor cores and asynchronous copies,
-   numbers, atomics, launches, the runtime, cuBLAS, what the checker hooks. */
+   In this order: the language, types, the running thread, collectives, shared memory, BF16, tensor cores and asynchronous copies,
+   numbers, atomics, launches, the runtime, cuBLAS, hooks of the checker. */
 
 #ifndef TNCH_CUDA_HOST_H
 #define TNCH_CUDA_HOST_H
@@ -18,7 +18,8 @@
 #include <type_traits>
 
 /* ---- the language --------------------------------------------------------------------------------------------------------
-   What nvcc adds to C++, as nothing; what only the port section of the .cu may use, as macros of the same names as there. */
+   What nvcc adds to C++, defined as nothing; and, as macros, the names that only the section >>cuda-port of the .cu
+   defines. */
 
 #define __global__
 #define __device__
@@ -59,19 +60,19 @@ static inline float3 make_float3(float x, float y, float z) { return float3{x, y
 /* ---- the running thread ----------------------------------------------------------------------------------------------- */
 
 struct tnch_fiber;
-struct tnch_copy { void *shared; uint4 value; unsigned group; };   /* an asynchronous copy on its way: 16 bytes */
-typedef void (*tnch_collective)(void **args, unsigned mask);      /* args[lane], for the lanes of mask         */
+struct tnch_copy { void *shared; uint4 value; unsigned group; };   /* a pending asynchronous copy of 16 bytes */
+typedef void (*tnch_collective)(void **args, unsigned mask);      /* args[lane], for the lanes of mask */
 
 struct tnch_thread {
     uint3 index;
     int linear, warp, lane;
     enum { READY, AT_BARRIER, AT_COLLECTIVE, DONE } state;
     tnch_fiber *fiber;            /* NULL: not started                         */
-    tnch_collective operation;    /* where it waits, ...                       */
+    tnch_collective operation;    /* the collective at which it waits */
     void *argument;
     unsigned mask;
     int line;
-    tnch_copy *copies;            /* issued, not yet waited for                */
+    tnch_copy *copies;            /* issued, not yet waited for */
     int copy_count, copy_space;
     unsigned groups;              /* committed so far                          */
 };
@@ -86,7 +87,7 @@ extern dim3 tnch_block_dim, tnch_grid_dim;
 enum { warpSize = 32 };
 
 /* ---- collectives ---------------------------------------------------------------------------------------------------------
-   Every one knows the line that it stands in: threads that meet in different ones have diverged. */
+   Each call passes its line: threads that meet at different lines have diverged. */
 
 #define TNCH_LINE int line = __builtin_LINE()
 
@@ -138,7 +139,8 @@ static inline void __threadfence_block(void) {}
 void __trap(void);
 
 /* ---- shared memory -------------------------------------------------------------------------------------------------------
-   A variable has exactly the alignment it was declared with, as nvcc may give it: a float4 read of a float array is misaligned here. */
+   A variable has exactly the alignment of its declaration, as nvcc may choose: a float4 read from a float array is
+   misaligned here. */
 
 struct tnch_slot { void *at; unsigned launch; };
 extern unsigned tnch_launch_number;
@@ -154,7 +156,8 @@ void *tnch_shared(tnch_slot *slot, size_t bytes, size_t alignment, const char *n
 #define TNC_DYN_SHARED(T, name)  T *name = reinterpret_cast<T *>(tnch_dynamic_shared)
 
 /* ---- bits of numbers, BF16 -----------------------------------------------------------------------------------------------
-   Conversions of BF16 are explicit, which CUDA does not ask for: what compiles here compiles there, and nothing is rounded unseen. */
+   Conversions from and to BF16 are explicit, which CUDA does not require: what compiles here compiles there, and nothing is
+   rounded implicitly. */
 
 #define TNCH_BITS(name, From, To) static inline To name(From from) { To to; memcpy(&to, &from, sizeof to); return to; }
 TNCH_BITS(__float_as_int, float, int)                   TNCH_BITS(__int_as_float, int, float)
@@ -196,8 +199,9 @@ static inline float          __low2float(__nv_bfloat162 v) { return (float)v.x; 
 static inline float          __high2float(__nv_bfloat162 v) { return (float)v.y; }
 
 /* ---- asynchronous copies and tensor cores --------------------------------------------------------------------------------
-   The register layouts are those of the PTX manual. An asynchronous copy reads when it is issued and writes when it is waited for:
-   the latest that the hardware may. ldmatrix reads its row as the thread that gave the address, so that the checker sees it. */
+   Register layouts are those of the PTX manual. An asynchronous copy reads when it is issued and writes when it is waited
+   for, the latest time that the hardware allows. ldmatrix reads each row as the thread that passed its address, so that the
+   checker sees it. */
 
 void tnc_cp_async16(void *shared, const void *global);
 void tnc_cp_async_commit(void);
@@ -239,7 +243,7 @@ static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 static inline double __ddiv_rn(double a, double b) { return a / b; }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-/* glibc has functions of these names already: macros, then */
+/* glibc already has functions of these names, so these are macros */
 #define __expf(x)    expf(x)
 #define __exp10f(x)  exp10f(x)
 #define __logf(x)    logf(x)
@@ -275,9 +279,9 @@ static inline float  max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
 static inline double max(double a, double b) { return fmax(a, b); }
 
-/* ---- atomics: of integers alone, because the order of a sum of floats is to be fixed ---------------------------------- */
+/* ---- atomics: of integers only, since sums of floats must have a fixed order ------------------------------------------ */
 
-void tnch_atomic(void *p, size_t bytes, const void *site);   /* another thread may run first; the checker is told */
+void tnch_atomic(void *p, size_t bytes, const void *site);   /* another thread may run first; the checker is notified */
 #define TNCH_ATOMIC(T, name, parameters, result) \
     static inline __attribute__((noinline, no_sanitize("thread"))) T name parameters \
     { tnch_atomic((void *)p, sizeof *p, __builtin_return_address(0)); T old; old = *p; *p = (T)(result); return old; }
@@ -361,7 +365,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               cudaMemcpyKind kind, cudaStream_t stream = NULL);
 cudaError_t cudaMemset(void *to, int byte, size_t bytes);
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream = NULL);
-void        tnch_forget(void *p, size_t bytes, cudaStream_t stream);               /* no CUDA call: see tnc_scratch */
+void        tnch_forget(void *p, size_t bytes, cudaStream_t stream);               /* not a CUDA call: see tnc_scratch */
 template <class T> static inline cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t bytes, size_t offset = 0)
 {
     memcpy((char *)&symbol + offset, from, bytes);
@@ -385,7 +389,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);   /* nodes: NULL, to have the count */
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);   /* nodes: NULL to query the count */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
@@ -402,10 +406,10 @@ template <class F> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttri
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 { return tnch_function_attribute((const void *)kernel, attribute, value); }
 
-/* ---- launches: the parameters by value, as bytes that a stream or a graph can keep ------------------------------------ */
+/* ---- launches: parameters are passed by value, as bytes that a stream or a graph can keep ----------------------------- */
 
 typedef void (*tnch_entry)(const void *kernel, const void *parameters);
-enum { TNCH_PARAMETERS = 4096 };   /* bytes, CUDA's own limit */
+enum { TNCH_PARAMETERS = 4096 };   /* in bytes, as in CUDA */
 void tnch_submit(const char *name, const void *kernel, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes,
                  cudaStream_t stream, const void *parameters, size_t parameter_bytes);
 
@@ -426,7 +430,7 @@ static inline void tnch_launch(const char *name, void (*kernel)(P...), dim3 grid
     tnch_submit(name, (const void *)kernel, tnch_enter<P...>, grid, block, shared_bytes, stream, &parameters, sizeof parameters);
 }
 
-/* ---- cuBLAS: with the names its header gives them, some of which are macros ------------------------------------------- */
+/* ---- cuBLAS: with the names of its header, some of which are macros --------------------------------------------------- */
 
 enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_INITIALIZED = 1, CUBLAS_STATUS_ALLOC_FAILED = 3, CUBLAS_STATUS_INVALID_VALUE = 7,
@@ -470,13 +474,13 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                                           cublasComputeType_t compute, cublasGemmAlgo_t algo);
 }
 
-/* ---- what the checker hooks: NULL without it -------------------------------------------------------------------------- */
+/* ---- hooks of the checker: NULL without it ---------------------------------------------------------------------------- */
 
 struct tnch_hooks {
-    void (*memory_new)(void *p, size_t bytes);                         /* nothing in it is written yet            */
+    void (*memory_new)(void *p, size_t bytes);                         /* its contents are uninitialised           */
     void (*memory_gone)(void *p, size_t bytes);
-    void (*written)(void *p, size_t bytes);                            /* by a copy, a fill, a product            */
-    void (*copied)(void *to, const void *from, size_t bytes);          /* what nobody wrote stays so              */
+    void (*written)(void *p, size_t bytes);                            /* by a copy, a fill, a product */
+    void (*copied)(void *to, const void *from, size_t bytes);          /* uninitialised bytes stay uninitialised   */
     void (*reads)(const void *p, size_t bytes, const char *who);
     void (*launch)(void);
     void (*block)(void);
@@ -484,17 +488,17 @@ struct tnch_hooks {
     void (*warp_barrier)(int warp);
     void (*atomic)(void *p, size_t bytes, const void *site);
     void (*access)(const void *p, size_t bytes, bool write, const void *site);
-    void (*copy_begins)(const void *p, size_t bytes, const void *site); /* shared memory: written at any time from now ... */
+    void (*copy_begins)(const void *p, size_t bytes, const void *site); /* shared memory: may change at any time from here ... */
     void (*copy_ends)(const void *p, size_t bytes, const void *site);   /* ... to here                                    */
 };
 extern tnch_hooks tnch_hook;
 extern char *tnch_arena;                     /* device memory; shared memory is its first TNCH_SHARED_WINDOW bytes */
 extern size_t tnch_arena_bytes;
 enum { TNCH_SHARED_WINDOW = 1 << 20 };
-void tnch_report(const char *format, ...) __attribute__((format(printf, 1, 2)));   /* a fault; the kernel goes on */
+void tnch_report(const char *format, ...) __attribute__((format(printf, 1, 2)));   /* reports a fault; the kernel continues */
 void tnch_misaligned(const void *p, size_t alignment);                             /* a fault that ends the kernel */
 
-/* p as the address of a T. A device faults where it is not aligned for one; this processor would not. */
+/* p as the address of a T. A device faults if it is not aligned for T; this processor would not. */
 template <class T, class U> static inline T *tnch_aligned(U *p)
 {
     if ((uintptr_t)p % alignof(T)) tnch_misaligned(p, alignof(T));

@@ -1,17 +1,17 @@
-/* cuda_host_check.cpp: looks at every access of a kernel. The .cu is compiled with -fsanitize=thread, which makes the compiler call
-   __tsan_read4(p) before each load of four bytes, and so on; this file, instead of the sanitizer's library, has these functions.
-   Compile it, and the engine, without.
+/* cuda_host_check.cpp: checks every memory access of a kernel. The .cu is compiled with -fsanitize=thread, so that the compiler calls
+   __tsan_read4(p) before each load of four bytes, and so on; this file defines these functions in place of the sanitizer's library.
+   It and the engine must be compiled without that option.
 
-   A cell for each byte of device memory says who last wrote it and who read it since, and when. Time is counted in phases: a barrier
-   of the block, a new block, a new launch each begin one. In one phase of a block two threads must not meet in a byte, unless both
-   read; two blocks of a launch, never. Within a warp __syncwarp counts steps, which order its lanes alone. Found are
+   A cell for each byte of device memory records who wrote it last and who has read it since, and when. Time is counted in phases: a
+   barrier of the block, a new block and a new launch each begin one. In one phase of a block two threads must not access the same byte
+   unless both read it; two blocks of a launch must never. Within a warp, __syncwarp counts steps, which order its lanes only. It finds
 
-       reads and writes outside of every allocation and shared variable      reads of what nobody wrote
+       reads and writes outside of every allocation and shared variable      reads of uninitialised memory
        races in a block, and between blocks                                  misaligned accesses
-       host memory touched by a kernel, device memory by the host            shared memory touched while a copy to it is under way
+       host memory accessed by a kernel, device memory by the host           shared memory accessed during an asynchronous copy to it
 
-   Each line of code is reported once for each of these. Only the last writer and a summary of the readers are kept, so of several
-   races in one byte the first is seen for certain. */
+   Each of these is reported once per line of code. Only the last writer and a summary of the readers are kept, so that of several
+   races in one byte only the first is certain to be found. */
 
 #include "cuda_host.h"
 #include <link.h>
@@ -24,17 +24,17 @@
 
 enum { UNWRITTEN = 0, BY_HOST = 1, FIRST_PHASE = 2 };
 enum { THREAD = 0x3FF, ATOMIC = 0x8000 };                  /* of writer */
-enum { WARP = 0x4000, MANY = 0x2000, OTHER_BLOCK = 0x1000 };   /* of reader: lanes of one warp; of several; of another block too */
+enum { WARP = 0x4000, MANY = 0x2000, OTHER_BLOCK = 0x1000 };   /* of reader: one warp; several warps; another block too */
 
 struct cell {
     uint32_t write_phase;                                  /* UNWRITTEN, BY_HOST or a phase */
     uint16_t writer, write_step;
-    uint32_t read_phase;                                   /* 0: nobody since the write     */
+    uint32_t read_phase;                                   /* 0: not read since the write */
     uint16_t reader, read_step;
     bool operator==(const cell &o) const { return memcmp(this, &o, sizeof o) == 0; }
 };
 
-static cell *cells;                                        /* as many as the device has bytes; the system makes them as they are touched */
+static cell *cells;                                        /* one per byte of device memory, allocated on first use */
 static uint32_t phase = FIRST_PHASE, launch_phase = FIRST_PHASE, block_phase = FIRST_PHASE;
 static uint16_t steps[32];                                 /* of each warp, in this phase */
 
@@ -93,7 +93,7 @@ static bool is_program(const void *p)
 
 struct touch { const void *p; size_t bytes; bool write, atomic; const void *site; uint16_t thread, warp, step; bool shared; };
 
-/* With the last writer */
+/* Compares an access with the last writer */
 static void meet_writer(const cell &c, const touch &a)
 {
     if (c.write_phase < launch_phase || (a.atomic && (c.writer & ATOMIC))) return;
@@ -107,7 +107,7 @@ static void meet_writer(const cell &c, const touch &a)
     }
 }
 
-/* A write, with those who read before */
+/* Compares a write with the readers before it */
 static void meet_readers(const cell &c, const touch &a)
 {
     if (c.read_phase < launch_phase) return;
@@ -135,8 +135,8 @@ static void note_read(cell *c, const touch &a)
     c->read_step = a.step;
 }
 
-/* Asynchronous copies that are under way, one for each 16 bytes of shared memory: the thread that waits for it, and 1; 0: none.
-   Their bytes may change at any time from the issue on, so that it counts as a write of theirs, and the wait as another. */
+/* Pending asynchronous copies, one entry per 16 bytes of shared memory: 1 + the thread that waits for it; 0: none. Their
+   bytes may change at any time after the issue, so that the issue counts as one write, and the wait as another. */
 static uint16_t copying[TNCH_SHARED_WINDOW / 16];
 static int copies;
 
@@ -150,7 +150,7 @@ static void meet_copy(const touch &a)
                                            : "race: read while an asynchronous copy to it is under way", a.p, a.bytes, *c - 1);
 }
 
-/* false: not memory; there is no more to say */
+/* false: not memory; nothing more to check */
 static bool check_cell(cell *c, const touch &a)
 {
     if (c->write_phase == UNWRITTEN) {
@@ -158,7 +158,7 @@ static bool check_cell(cell *c, const touch &a)
             say(a.site, a.write ? "write out of bounds" : "read out of bounds", a.p, a.bytes, "");
             return false;
         }
-        if (!a.write) say(a.site, "read of what nobody wrote", a.p, a.bytes, "");
+        if (!a.write) say(a.site, "read of uninitialised memory", a.p, a.bytes, "");
     }
     meet_writer(*c, a);
     if (!a.write) { note_read(c, a); return true; }
@@ -177,13 +177,13 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
     if (bytes > 1 && (uintptr_t)p % bytes) say(site, "misaligned access", p, bytes, "");
     if (a.shared) meet_copy(a);
     if (!check_cell(c, a)) return;
-    for (size_t i = 1; i < bytes; i++)                        /* most often the bytes of a number share one fate */
+    for (size_t i = 1; i < bytes; i++)                        /* usually all bytes of a number have the same state */
         if (c[i] == before) c[i] = c[0];
         else if (!check_cell(&c[i], a)) return;
 }
 
-/* Who reads what will be overwritten has to be done before: the issue meets others as a write does, and leaves no trace but
-   in `copying`. */
+/* Reads of what will be overwritten must have happened before: the issue is checked as a write, but recorded in `copying`
+   only. */
 static void copy_begins(const void *p, size_t bytes, const void *site)
 {
     touch a = {p, bytes, true, false, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], true};
@@ -217,9 +217,9 @@ static void check(const void *p, size_t bytes, bool write, const void *site)
             bytes, "");
 }
 
-/* ---- what the engine tells -------------------------------------------------------------------------------------------- */
+/* ---- what the engine reports to the checker --------------------------------------------------------------------------- */
 
-/* Cells of many bytes are given back to the system, which makes them zero again. */
+/* Cells of large ranges are given back to the system, which makes them zero again. */
 static void forget(void *p, size_t bytes)
 {
     char *begin = (char *)cell_of(p), *end = begin + bytes * sizeof(cell);
@@ -251,7 +251,7 @@ static void reads(const void *p, size_t bytes, const char *who)
 {
     const cell *c = cell_of(p);
     for (size_t i = 0; i < bytes; i++)
-        if (c[i].write_phase == UNWRITTEN) { tnch_report("%s reads what nobody wrote: byte %zu of %zu", who, i, bytes); return; }
+        if (c[i].write_phase == UNWRITTEN) { tnch_report("%s reads uninitialised memory: byte %zu of %zu", who, i, bytes); return; }
 }
 
 static void begin_phase(void)
@@ -312,5 +312,5 @@ void __tsan_write_range(void *p, size_t n) { for (size_t i = 0; i < n; i++) chec
 void *__tsan_memcpy(void *to, const void *from, size_t n) { return memcpy(to, from, n); }
 void *__tsan_memmove(void *to, const void *from, size_t n) { return memmove(to, from, n); }
 void *__tsan_memset(void *to, int byte, size_t n) { return memset(to, byte, n); }
-char __tsan_atomic8_load(const volatile char *p, int) { return *p; }   /* of the guard of a static variable */
+char __tsan_atomic8_load(const volatile char *p, int) { return *p; }   /* for the guard of a static variable */
 }

@@ -1,4 +1,4 @@
-/* engine.cu: the engine itself does what CUDA documents. planted.cu shows that it finds mistakes. */
+/* engine.cu: tests that the engine does what CUDA documents. planted.cu shows that it finds bugs. */
 
 #include "cuda_host.h"
 #define TEST_PROGRAM engine_tests
@@ -46,7 +46,7 @@ __global__ void shuffles(int kind, int argument, int width, int *y)
     y[threadIdx.x] = r;
 }
 
-/* The rules as the programming guide words them */
+/* The rules in the words of the programming guide */
 static int shuffled(int kind, int argument, int width, int lane)
 {
     int segment = lane / width * width, within = lane % width;
@@ -172,7 +172,7 @@ TEST(bf16_rounds_to_nearest_even)
     }
 }
 
-/* d[16,8] = a[16,16] b[16,8], all of them by rows; b by .trans or, as bt[8,16], without */
+/* d[16,8] = a[16,16] b[16,8], row by row; b is loaded by .trans or, as bt[8,16], without */
 __global__ void product(const tnc_bf16 *a, const tnc_bf16 *b, const tnc_bf16 *bt, float *d, float *dt)
 {
     TNC_SHARED_ALIGN(16, tnc_bf16, sa, [16][24]);
@@ -254,7 +254,7 @@ TEST(shared_memory)
     device<unsigned long long> y(5);
     TNC_LAUNCH(addresses, 1, 32, 100, 0, y.p);
     std::vector<unsigned long long> v = y.get();
-    CHECK_INT(v[0] % 8, 4);          /* as aligned as declared, and no more */
+    CHECK_INT(v[0] % 8, 4);          /* aligned exactly as declared */
     CHECK_INT(v[1] % 2, 1);
     CHECK_INT(v[2] % 32, 16);
     CHECK_INT(v[3] % 32, 16);
@@ -272,7 +272,7 @@ TEST(shared_memory)
     TNC_LAUNCH(addresses, 1, 32, 200 << 10, 0, y.p);
     WORKS(cudaDeviceSynchronize());
 
-    /* a limit that is lowered holds for what is launched, and for a graph that is made, after it */
+    /* a lowered limit holds for later launches, and for graphs that are instantiated later */
     cudaStream_t s;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -471,7 +471,7 @@ TEST(graphs)
         WORKS(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
         float value = 2;
         TNC_LAUNCH(add, 1, 32, 0, s, value, y.p);
-        value = 100;                                            /* the graph has its own */
+        value = 100;                                            /* the graph has its own copy */
         WORKS(cudaEventRecord(there, s));
         WORKS(cudaStreamWaitEvent(fork, there, 0));
         WORKS(cudaMemcpyAsync(z.p, y.p, 64, cudaMemcpyDeviceToDevice, fork));
@@ -555,7 +555,7 @@ static double get(const std::vector<char> &bytes, cudaDataType type, size_t i)
     return (double)(float)__ushort_as_bfloat16(v);
 }
 
-/* integers that every type holds exactly */
+/* integers that every type represents exactly */
 static std::vector<char> integers(cudaDataType type, size_t n, uint64_t *rng)
 {
     size_t size = type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
@@ -625,9 +625,9 @@ TEST(products_that_cannot_be)
     CHECK_INT(PRODUCT(4, CUDA_R_32F, 4, CUDA_R_16BF, CUBLAS_COMPUTE_32F), CUBLAS_STATUS_NOT_SUPPORTED);
     CHECK_INT(PRODUCT(4, CUDA_R_64F, 4, CUDA_R_64F, CUBLAS_COMPUTE_32F), CUBLAS_STATUS_NOT_SUPPORTED);
     CHECK_INT(PRODUCT(4, CUDA_R_32F, 4, CUDA_R_32F, CUBLAS_COMPUTE_32F), CUBLAS_STATUS_SUCCESS);
-    CHECK_NEAR(c.get()[0], 4 + 0x1p-9, 1e-6);                  /* C was NaN: beta is 0, so it is not read */
+    CHECK_NEAR(c.get()[0], 4 + 0x1p-9, 1e-6);                  /* C was NaN: with beta = 0 it is not read */
     CHECK_INT(PRODUCT(4, CUDA_R_32F, 4, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32), CUBLAS_STATUS_SUCCESS);
-    CHECK(c.get()[0] == 4);                                    /* 10 bits of A and B are left */
+    CHECK(c.get()[0] == 4);                                    /* 10 bits of A and B remain */
     CHECK_INT(cublasSetWorkspace(h, (char *)c.p + 4, 8), CUBLAS_STATUS_INVALID_VALUE);
     CHECK_INT(cublasSetWorkspace(h, c.p, 64), CUBLAS_STATUS_SUCCESS);
     CHECK_INT(cublasDestroy(h), CUBLAS_STATUS_SUCCESS);
@@ -638,7 +638,7 @@ TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_sam
           groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
           lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be)
 
-/* `engine speed` is a measurement and no test: some 15 ns where nothing else runs. */
+/* `engine speed` is a measurement, not a test: about 15 ns on a machine that is not busy. */
 int main(int argc, char **argv)
 {
     if (argc != 2 || strcmp(argv[1], "speed") != 0) return engine_tests(argc, argv);

@@ -3,7 +3,7 @@
 # FOLDER/SOURCE.o, what a user links; and then
 #     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within BUDGET
 #     tn_cuda_backend is all that the object exports        tensor cores where BUDGET wants them, and no double in kernels of floats
-#     launches, shared memory and assembly are spelled in the section >>port alone
+#     launches, shared memory and assembly are spelled in the section >>cuda-port alone
 # --budget prints the lines that BUDGET would need instead; --prove compiles unfit.cu first, and all of its mistakes must be found.
 # NVCC: the compiler. CUDA_FLAGS, CUDA_BOTH: the Makefile's, which asks for --budget by `make cuda MODE=--budget`. The last line is `N passed, N failed, N skipped`.
 set -u
@@ -17,7 +17,7 @@ if [ "$mode" = --prove ]; then
     found=$(sh "$0" "$here/unfit.cu" "$here/unfit.txt" "$folder")
     for what in 'no_line (_Z7no_lineIfEvPT_): no line' 'no_line (_Z7no_lineIdEvPT_): no line' 'in_double .*computes in double' 'no_mma .*no mma' \
         'exported: _Z12seen_outsidePf' 'too_much .*stack 256, the budget is 0' 'too_much .*shared 256, the budget is 128' 'gone: there is no such' \
-        'unfit.cu:15: outside of the section >>port' '^1 passed, 3 failed'; do
+        'unfit.cu:15: outside of the section >>cuda-port' '^1 passed, 3 failed'; do
         echo "$found" | grep -q -- "$what" || { echo "$found"; echo "FAIL unfit.cu: not found: $what"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
     done
 fi
@@ -53,9 +53,9 @@ nm -g --defined-only "$folder/$name.o" | awk '$NF != "tn_cuda_backend" && $NF !~
 nm -g --defined-only "$folder/$name.o" | grep -q ' T tn_cuda_backend$' || echo "tn_cuda_backend is not exported" >> "$keep/names"
 verdict "$keep/names"
 
-awk '/>>port /  { seen++ }
-     />>state / { if (seen > 1) seen = -9 }                  # the first of each is in the table of contents
-     seen < 2 && !/^ *\/?\*/ && /<<<|__shared__|(^|[^a-zA-Z_])asm[^a-zA-Z_]/ { print FILENAME ":" FNR ": outside of the section >>port: " $0 }' "$source" > "$keep/spelled"
+awk '/>>cuda-port /  { seen++ }
+     />>cuda-state / { if (seen > 1) seen = -9 }                  # the first of each is in the table of contents
+     seen < 2 && !/^ *\/?\*/ && /<<<|__shared__|(^|[^a-zA-Z_])asm[^a-zA-Z_]/ { print FILENAME ":" FNR ": outside of the section >>cuda-port: " $0 }' "$source" > "$keep/spelled"
 verdict "$keep/spelled"
 
 kernels=$(grep -c "Compiling entry function.*'sm_90'" "$keep/log")

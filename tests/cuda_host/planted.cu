@@ -1,15 +1,15 @@
-/* planted.cu: mistakes that kernels are known for, each beside its correct twin, to prove that the engine finds what it claims.
+/* planted.cu: typical bugs of kernels, each beside its correct twin, to prove that the engine finds what it claims to find.
 
-       planted             runs all twins: nothing may be found, all results must be right
-       planted NAME        runs the mistake: the exit status must not be 0
-       planted --list      NAME:the ways of running it that must find it:what the checker says
+       planted             runs all correct twins: nothing may be found, and all results must be right
+       planted NAME        runs the bug: the exit status must not be 0
+       planted --list      NAME:the kinds of run that must find it:what the checker reports
 
    planted.sh runs all of it. In each function `bug` is 0 or 1; everything else is the same. */
 
 #include "cuda_host.h"
 #include <vector>
 
-/* ---- device memory that frees itself ---------------------------------------------------------------------------------- */
+/* ---- device memory that is freed automatically ------------------------------------------------------------------------ */
 
 template <class T> struct device {
     T *p;
@@ -32,7 +32,7 @@ static std::vector<float> counted(int n)
     return v;
 }
 
-/* Did the last launches succeed, and is every element what `expected` says? */
+/* Whether the last launches succeeded and every element is as `expected`. */
 template <class F> static bool right(const device<float> &y, F expected)
 {
     if (cudaGetLastError() != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess) return false;
@@ -43,7 +43,7 @@ template <class F> static bool right(const device<float> &y, F expected)
 
 /* ---- barriers of a block ---------------------------------------------------------------------------------------------- */
 
-/* y: each 64 elements of x reversed, by way of shared memory, in two rounds */
+/* y: each 64 elements of x reversed, through shared memory, in two rounds */
 __global__ void reverse(int early, int late, const float *x, float *y)
 {
     TNC_SHARED(float, tile, [64]);
@@ -67,7 +67,7 @@ static bool reverse_with(int early, int late)
 static bool no_barrier_before_use(int bug) { return reverse_with(bug, 0); }
 static bool no_barrier_before_refill(int bug) { return reverse_with(0, bug); }
 
-/* sum over the block, twice, as the norms do it */
+/* the sum over the block, twice, as in the norms */
 static __device__ float block_sum(float v, int early, int late)
 {
     TNC_SHARED(float, part, [32]);
@@ -191,7 +191,7 @@ static bool read_past_the_end(int bug)
     device<float> a(x), y(1000);
     TNC_LAUNCH(copy_to, 8, 128, 0, 0, 999, 1 + bug, a.p, y.p);
     cudaMemset(y.p + 999, 0, 4);
-    return right(y, [&](int i) { return i < 999 ? x[(size_t)i + 1] : 0; }) || bug;   /* only a tool can tell */
+    return right(y, [&](int i) { return i < 999 ? x[(size_t)i + 1] : 0; }) || bug;   /* only a tool can detect it */
 }
 
 __global__ void wild(int *p) { if (threadIdx.x == 7) *p = 1; }
@@ -203,7 +203,7 @@ static bool null_pointer(int bug)
     return cudaDeviceSynchronize() == cudaSuccess;
 }
 
-/* s has 4 rows of 8 and a guard column; the row after the last, or the element after a row's last */
+/* s has 4 rows of 8 and a guard column; the row after the last, or the element after the end of a row */
 __global__ void rows(int past_rows, int past_columns, float *y)
 {
     TNC_SHARED(float, s, [4][9]);
@@ -240,7 +240,7 @@ static bool misaligned_float4(int bug)
     return right(y, [=](int i) { return (i + bug) % 32; }) || bug;
 }
 
-/* ---- what nobody wrote ------------------------------------------------------------------------------------------------ */
+/* ---- uninitialised memory --------------------------------------------------------------------------------------------- */
 
 __global__ void half_filled(int bug, float *y)
 {
@@ -272,7 +272,7 @@ static bool unwritten_global(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
-/* Memory that serves one call after the other: what the first left there is not the second's. */
+/* Scratch that is used by one call after the other: what the first one left there is uninitialised for the second. */
 static bool left_by_an_earlier_call(int bug)
 {
     std::vector<float> x = counted(100);
@@ -285,7 +285,7 @@ static bool left_by_an_earlier_call(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
-/* ---- who else writes -------------------------------------------------------------------------------------------------- */
+/* ---- races ------------------------------------------------------------------------------------------------------------ */
 
 __global__ void count(int bug, int *y)
 {
@@ -347,7 +347,7 @@ static bool staged_with(int pending, int never)
 static bool copy_waited_for_too_little(int bug) { return staged_with(bug, 0); }
 static bool copy_never_waited_for(int bug) { return staged_with(0, bug); }
 
-/* Asynchronous copies go to shared memory and nowhere else. */
+/* The target of an asynchronous copy must be in shared memory. */
 __global__ void staged_nowhere(int bug, const float *x, float *y, float *z)
 {
     TNC_SHARED_ALIGN(16, float, s, [32]);
@@ -367,7 +367,7 @@ static bool copy_to_global_memory(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
-/* Two stages: one is read while the other is refilled, which nobody may read any more. */
+/* Two stages: one is read while the other is refilled, when no thread may still read it. */
 __global__ void two_stages(int bug, const float *x, float *y)
 {
     TNC_SHARED_ALIGN(16, float, s, [2][64]);
@@ -531,7 +531,7 @@ static bool plain_copy_beside_a_stream(int bug)
     float x[100];
     cudaMemcpyAsync(a.p, t.host, 400, cudaMemcpyHostToDevice, t.s[0]);
     if (!bug) cudaStreamSynchronize(t.s[0]);
-    cudaMemcpy(x, a.p, 400, cudaMemcpyDeviceToHost);            /* waits for blocking streams; t.s[0] is none */
+    cudaMemcpy(x, a.p, 400, cudaMemcpyDeviceToHost);            /* waits for blocking streams; t.s[0] is not one */
     return x[50] == 50;
 }
 
@@ -597,7 +597,7 @@ static bool wrong_leading_dimension(int bug)
 
 #define ALL "all"
 
-/* says: what the checker must say, as a pattern of grep -E */
+/* says: what the checker must report, as a pattern of grep -E */
 static const struct { const char *name; bool (*run)(int bug); const char *found_by, *says; } mistakes[] = {
 #define MISTAKE(name, found_by, says) {#name, name, found_by, says}
     MISTAKE(no_barrier_before_use,      "forward reversed random check", "written by one thread, read by another without"),
@@ -617,12 +617,12 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(shared_past_the_end,        "asan check", "write out of bounds"),
     MISTAKE(shared_past_a_row,          "asan", ""),
     MISTAKE(misaligned_float4,          "check", "misaligned access"),
-    MISTAKE(unwritten_shared,           ALL, "nobody wrote"),
-    MISTAKE(unwritten_global,           ALL, "nobody wrote"),
-    MISTAKE(left_by_an_earlier_call,    ALL, "nobody wrote"),
+    MISTAKE(unwritten_shared,           ALL, "uninitialised"),
+    MISTAKE(unwritten_global,           ALL, "uninitialised"),
+    MISTAKE(left_by_an_earlier_call,    ALL, "uninitialised"),
     MISTAKE(two_blocks_add,             "check", "race between blocks"),
     MISTAKE(two_threads_add,            "check", "race: "),
-    MISTAKE(copy_waited_for_too_little, ALL, "nobody wrote"),
+    MISTAKE(copy_waited_for_too_little, ALL, "uninitialised"),
     MISTAKE(copy_never_waited_for,      ALL, "never waited for"),
     MISTAKE(copy_issued_too_early,      "check", "read while an asynchronous copy to it is under way|read by one thread, overwritten"),
     MISTAKE(copy_to_global_memory,      ALL, "is not in shared memory"),

@@ -1,9 +1,9 @@
 /* unfit.cu: every mistake that nvcc.sh forbids. `make test-all` proves with it that they are found; it never runs. */
 
-/* >>port   */
-/* >>port     */
+/* >>cuda-port   */
+/* >>cuda-port     */
 #define LAUNCH(kernel, ...) kernel<<<1, 32>>>(__VA_ARGS__)
-/* >>state    */
+/* >>cuda-state    */
 
 template <class T> static __global__ void no_line(T *y) { y[threadIdx.x] *= 2; }
 static __global__ void in_double(float *y) { y[threadIdx.x] = (float)(y[threadIdx.x] * 0.1); }
