@@ -13,8 +13,9 @@ int main(void)
     int         step;
     if (tn_ctx_create(NULL, &ctx, text) != TN_OK) return puts(text), 1;
 
-    tn_params *params = tn_params_create(ctx);                    /* y = P ((W x + b) * (V x + c)) + p */
-    tn_mlp_init(params, "xor", &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 1, .bias = true, .out_bias = true }, &layer);
+    tn_params *params = tn_params_create(ctx);          /* y = P ((W x + b) * (V x + c)) + p */
+    tn_mlp_init(params, "xor",
+                &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 1, .bias = true, .out_bias = true }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 0.05 });
     for (step = 0; step < 500; step++) {
         tn_ctx_reset(ctx);
@@ -23,12 +24,14 @@ int main(void)
         tn_write(y, TN_F32, output, 4);
         tn_record(ctx);
         tn_tensor *loss = tn_mse(ctx, tn_mlp_forward(ctx, &layer, x), y);
-        if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) return puts(tn_ctx_error(ctx)), 1;
+        if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK)
+            return puts(tn_ctx_error(ctx)), 1;
         if (step % 100 == 99) printf("step %d  loss %.2e\n", step + 1, tn_item(loss));
     }
 
-    tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                      /* the layer as one tensor on [x;1] */
-    if (tn_tensor_format(tn_cp_interaction_of(cp, 0), text, sizeof text) < 0) return puts(tn_ctx_error(ctx)), 1;
+    tn_cp *cp = tn_cp_from_mlp(ctx, &layer);            /* the layer as one tensor on [x;1] */
+    if (tn_tensor_format(tn_cp_interaction_of(cp, 0), text, sizeof text) < 0)
+        return puts(tn_ctx_error(ctx)), 1;
     printf("the layer is [a b 1] Q [a b 1]^T with Q =\n%s\n", text);
     tn_ctx_destroy(ctx);
     return 0;
