@@ -248,8 +248,8 @@ TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);           /* how much memor
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);            /* TN_F32 or TN_F64                                 */
 TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* the dtype of the results of ops; never TN_REAL   */
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);          /* the number of threads                            */
-TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);     /* "cpu", "reference", "cuda": a constant string    */
-TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);        /* "plain", "avx2", "avx512" or "neon", a constant  */
+TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);     /* "cpu", "reference" or "cuda": a constant string  */
+TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);        /* "plain", "avx2", "avx512" or "neon": a constant  */
 /* Names the device of the backend, "NVIDIA H200, sm_90"; "" on cpu. The string belongs to the context. */
 TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);                /* names a status: a constant string                */
@@ -376,12 +376,12 @@ struct tn_backend {
 
 TN_API const tn_backend *tn_reference_backend(void);  /* plain C on one thread, written to be read        */
 TN_API const tn_backend *tn_cpu_backend(void);        /* SIMD kernels on several threads: the default     */
-/* The kernels for NVIDIA GPUs, desc.device. tensornet_cuda.cu defines this function, which tensornet.h itself never calls:
-   compile that file with nvcc and link it. Without a driver, such a GPU, or code for it in the file, the backend does not
-   open, and the context runs on cpu; the log has the reason. */
+/* The backend for NVIDIA GPUs; desc.device selects one. Compile tensornet_cuda.cu, which defines this function, with nvcc
+   and link it; tensornet.h itself never calls it. Without a driver, such a GPU, or code for it in that file, the backend
+   does not open, and the context runs on cpu; the log has the reason. */
 extern const tn_backend *tn_cuda_backend(void);
-TN_API const char       *tn_kernel_name(tn_kernel k);  /* "gemm" for TN_KERNEL_GEMM: a constant string     */
-/* How often the context has run kernel k. A composed kernel counts as the kernels that it is made of. */
+TN_API const char       *tn_kernel_name(tn_kernel k); /* "gemm" for TN_KERNEL_GEMM: a constant string      */
+/* Counts how often the context has run kernel k. A composed kernel counts as the kernels that it is made of. */
 TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 
 /* ======================================================================
@@ -411,7 +411,7 @@ TN_API tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int6
 TN_API tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n);                             /* [n]     */
 TN_API tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m);                  /* [n,m]   */
 TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k);       /* [n,m,k] */
-/* Creates an arena tensor from numbers of the host: row-major, one per element of the shape, of type `as`. They are copied.
+/* Creates an arena tensor from numbers of the host, row-major and of type `as`, one per element. They are copied.
    Floats (TN_F32, TN_F64, TN_BF16, or TN_REAL: the context's dtype) become the context's dtype, TN_I32 stays I32. Returns
    NULL if the shape, `as` or a pointer is wrong, and during a graph's capture.
        const float x[6] = {1, 2, 3, 4, 5, 6};
@@ -429,22 +429,24 @@ TN_API const char *tn_dtype_name(tn_dtype dtype);
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
 TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 
-/* Copies `count` elements of type `as` (TN_REAL: the context's dtype) from host memory into t, row-major, and converts
-   them. Floats for an I32 tensor must be integers. Waits for the device, as tn_read and tn_item do. */
+/* Copies `count` elements of type `as` from host memory into t, row-major, and converts them. TN_REAL means the context's
+   dtype. Floats for an I32 tensor must be integers. Waits for the device, as tn_read and tn_item do. */
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);   /* the same, to the host */
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error           */
-/* Copies the numbers of `from` into `to`, of the same shape and without common memory; dtypes and strides may differ. It is
-   not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
+/* Copies the numbers of `from` into `to`, which has the same shape and no common memory. Dtypes and strides may differ. It
+   is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
 TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
 /* Returns a view of [start,stop) along an axis, 0 <= start <= stop <= extent. Views copy nothing: they are arena headers of
    the same bytes. A negative axis counts from the last one, here and in all functions with an axis. */
 TN_API tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop);
-TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step); /* step < 0 too */
+/* Returns a view of every step-th element. With step < 0 it goes down from start to stop + 1; stop may then be -1. */
+TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step);
 TN_API tn_tensor *tn_transpose(tn_tensor *t, int axis_a, int axis_b);        /* a view with two axes swapped   */
-TN_API tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape);  /* a view; contiguous t; one extent may be -1 */
-TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);         /* the same, to [n,m]             */
+/* Returns a view of a contiguous t with another shape; one extent may be -1. */
+TN_API tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape);
+TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);         /* a view with shape [n,m]        */
 
 /* Formats a tensor as NumPy does: nested brackets, aligned columns, long axes shortened with "...". Returns the
    length without the final zero that the whole text needs, as snprintf does; -1 on error. */
@@ -484,21 +486,20 @@ TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /
    infinite or NaN, as IEEE 754 has it. To keep them finite choose with tn_where between divisors, not between quotients. */
 TN_API tn_tensor *tn_div(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
 TN_API tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor);          /* factor * a                  */
-/* The elementwise functions TN_ACT_SQRT, TN_ACT_EXP and TN_ACT_LOG. At 0 the gradient of sqrt and log is infinite, or NaN
-   where the gradient of the result is 0. */
+/* The square root, TN_ACT_SQRT. At 0 its gradient is infinite, or NaN where the gradient of the result is 0. */
 TN_API tn_tensor *tn_sqrt(tn_ctx *ctx, tn_tensor *a);
-TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);
-TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);
+TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);                           /* e^x, TN_ACT_EXP             */
+TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);                           /* ln x, TN_ACT_LOG; at 0 as tn_sqrt */
 /* Selects a where the condition (I32) is not 0, else b; all three are broadcast. The number that is not selected has no
    influence, even if it is infinite or NaN, and its gradient is 0. */
 TN_API tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b);
-TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* of all elements -> []       */
-TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);                          /* of all elements -> []       */
+TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* sum of all elements -> []   */
+TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);                          /* mean of all elements -> []  */
 TN_API tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis);            /* sums over an axis and removes it */
-TN_API tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);          /* [..,m,k] [..,k,n] -> [..,m,n] */
+TN_API tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);          /* product [..,m,k] [..,k,n] -> [..,m,n] */
 /* y = x w^T + b.   x [..,n]  w [m,n]  b [m] or NULL -> [..,m] */
 TN_API tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b);
-TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);       /* an elementwise function     */
+TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);       /* applies a tn_act elementwise */
 /* y = act(x[..,:h]) * x[..,h:], a gated linear unit; bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 /* y = x[..,:h] * x[..,h:2h] * ..., the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
@@ -510,20 +511,20 @@ TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 TN_API tn_tensor *tn_concat(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
 /* Joins n >= 1 tensors of one shape along a new axis of the result, 0 <= axis <= rank; -1 makes it the last one. */
 TN_API tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
-/* Selects by ids along an axis, as numpy.take does.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..]
+/* Selects by ids along an axis, as numpy.take does.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..].
    An id outside [0,v) gives zeros, and an error at the next sync. An element that is selected several times sums its
    gradients in the order of the ids, so that results are bit-identical. */
 TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids);
-/* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d]
+/* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
    An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. eps >= 0; with eps = 0 a row of zeros gives NaN.
+/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. With eps = 0 a row of zeros gives NaN; eps >= 0.
    Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
-/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. eps >= 0; with eps = 0
-   a row of equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
+   of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
-/* e^x / sum e^x over the last axis.   x [..,c] -> [..,c], c >= 0
+/* e^x / sum e^x over the last axis.   x [..,c] -> [..,c], c >= 0.
    Finite x may have any size: the largest is subtracted first. An element -inf has weight 0. A row of only -inf gives zeros,
    as in tn_attend a query without a visible key (-inf from tn_log_softmax). A row with +inf or NaN becomes NaN. */
 TN_API tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x);
@@ -536,10 +537,10 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
    log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
-/* Rotary positions (RoPE): x [B,T,n,d] -> [B,T,n,d].   Su et al. 2021
+/* Applies rotary positions (RoPE): x [B,T,n,d] -> [B,T,n,d].
    With h = d/2 rounded down, the pair (x_k, x_(k+h)) of row t is rotated by the angle (first + t) base^(-2k/d); with odd d
    the last number is not changed. So q.k depends only on the difference of two positions. A NULL desc means all defaults;
-   without rotation and norm the result is x itself. */
+   without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
@@ -592,9 +593,9 @@ typedef struct tn_attend_desc {
                                    recording; Tq <= Tk                                                    */
     int64_t        past;        /* number of keys in `state`                                              */
 } tn_attend_desc;
-/* Computes attention.   q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv]
-   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries are
-   the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
+/* Computes attention.   q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].
+   Here s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries
+   are the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
 TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
 /* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
@@ -692,8 +693,9 @@ typedef struct tn_svd_result {
     double     error;
 } tn_svd_result;
 
-/* Computes the singular value decomposition A = U diag(s) Vt; every s has an error of about eps times the largest.   a [m,n]
-   The component of largest magnitude of each column of U, the first of equals, is positive. */
+/* Computes the singular value decomposition A = U diag(s) Vt.   a [m,n]
+   Every s has an error of about eps times the largest. The component of largest magnitude of each column of U, the first of
+   equals, is positive. */
 TN_API tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out);
 TN_API void      tn_svd_destroy(tn_svd_result *r);       /* frees the tensors of the result */
 
@@ -780,15 +782,15 @@ typedef enum tn_init_rule {
    uniform distribution). fan_in and fan_out: 0 takes them from the last two extents. */
 typedef struct tn_init { tn_init_rule rule; double std; int64_t fan_in, fan_out; } tn_init;
 
-/* Creates an empty set of parameters, which it will own. It lives until tn_params_destroy or the end of the context; NULL on
+/* Creates an empty set, which will own its parameters. It lives until tn_params_destroy or the end of the context; NULL on
    error. */
 TN_API tn_params *tn_params_create(tn_ctx *ctx);
 TN_API void       tn_params_destroy(tn_params *params);                    /* frees it with all its parameters */
 TN_API tn_ctx    *tn_params_ctx(const tn_params *params);                  /* its context                      */
 TN_API int64_t    tn_params_count(const tn_params *params);                /* number of parameters             */
 TN_API int64_t    tn_params_elements(const tn_params *params);             /* number of elements, all together */
-TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* by number, in order of creation  */
-TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* by name; NULL if there is none   */
+TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* parameter i, in order of creation */
+TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* the parameter of a name, or NULL */
 /* Adds a parameter of the context's dtype. The name is copied and must be new. NULL on error. */
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
 /* Sets all gradients to zero. An optimiser's step does so itself; a failed backward pass may leave partial gradients. */
@@ -797,13 +799,13 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    many match, as the next three do. A pattern with stars must match the whole name, each star any run of characters
    ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
-TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);                     /* the reverse */
-/* Replaces both scales of matching parameters; a decay_scale of 1 gives decay to biases and gains, too. No decay for
+TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
+/* Replaces both scales of matching parameters. A decay_scale of 1 gives decay to biases and gains, too. No decay for
    embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
 TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);
-/* Ties weights: makes `name`, which must be new, another name of parameter `of`. A layer that is then created under it
+/* Ties weights: makes `name`, which must be new, another name of the parameter `of`. A layer that is then created under it
    uses that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim] have the
    same layout; shapes must be equal, and the layer's init rule is not used). Both add to the same gradient. The parameter
    keeps its first name and is counted, updated, saved and loaded once. */
@@ -956,8 +958,8 @@ typedef struct tn_modifier {
 } tn_modifier;
 /* Creates the layer's parameters under NAME. */
 TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn_modifier_desc *desc, tn_modifier *layer);
-/* [..,in] -> [..,out]. *penalty (penalty may be NULL) becomes the penalty [] of W x before rounding, which the program adds
-   to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
+/* [..,in] -> [..,out]. If penalty is not NULL, *penalty becomes the penalty [] of W x before rounding, which the program
+   adds to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
 /* ---- attention: heads that read other positions ------------------------- >>layer-attention
@@ -1006,8 +1008,8 @@ typedef struct tn_attention {
 /* Creates the parameters NAME.qk, NAME.v, NAME.o and, as far as the desc has them, the others of tn_attention. */
 TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const tn_attention_desc *desc,
                                      tn_attention *layer);
-/* x [B,T,dim] -> [B,T,out]. values (may be NULL) passes v [B,T,heads,d_v] from the first layer of a model to the others: if
-   *values is NULL it becomes this layer's v, else it is mixed in where the desc has mix_values. */
+/* x [B,T,dim] -> [B,T,out]. If values is not NULL, it passes v [B,T,heads,d_v] from the first layer of a model to the
+   others: a *values of NULL becomes this layer's v, any other is mixed in where the desc has mix_values. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);                 /* a constant such as "softmax" */
 
@@ -1056,7 +1058,7 @@ typedef enum tn_cp_input {
 } tn_cp_input;
 /* Makes an operator from arrays, which are copied: p [out,terms], f[0..order) [terms,in_k]. */
 TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input);
-/* Makes an operator from a bilinear layer of order up to TN_CP_MAX_ORDER. Biases and a residual are folded in and set
+/* Makes an operator from a bilinear layer (order <= TN_CP_MAX_ORDER). Biases and a residual are folded in and set
    `constant`. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
 TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);      /* from a layer without rounding */
@@ -1096,7 +1098,7 @@ TN_API tn_tensor *tn_cp_dense(const tn_cp *cp);
 TN_API tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp);       /* the same, each slice (B + B^T)/2. Order 2 only */
 /* Returns the interaction matrix of output direction u [out], Q_u = sum_o u[o] (B_o + B_o^T)/2: [in,in]. Order 2 only. */
 TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u);
-TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);       /* the same for one output       */
+TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);       /* that of one output            */
 /* Applies the operator: x [..,in] -> [..,out], differentiable, an arena tensor. With `constant`, x may lack the one. */
 TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
 /* Applies the operator to k different inputs: b(u,v) for k = 2, with u in slot 0. It is not symmetrised by this call. */
@@ -1160,8 +1162,8 @@ TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 /* Computes the inner product of the whole symmetrised tensors, which have equal out. */
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
-TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* |S| of the whole tensor  */
-TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* NaN for a zero operator  */
+TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
+TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -1239,11 +1241,11 @@ TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
-TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping          */
-/* Returns the same number as an arena view [1] on the device, to be copied by tn_assign without waiting for the device. */
+TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* gradient norm of the last step, unclipped  */
+/* Returns that norm as an arena view [1] on the device, which tn_assign can copy without waiting. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
-/* Returns such a view of a number that is not 0 if the last step updated nothing, because of an error that a kernel found in
-   it, or before it since the last sync. */
+/* Returns such a view of a number that is not 0 if the last step updated nothing. The cause is an error that a kernel found
+   in this step, or in an earlier one since the last sync. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
 /* ---- graphs: a repeated step is captured once and replayed -------------- >>graphs
@@ -1376,9 +1378,9 @@ typedef struct tn_safetensors_entry {
 TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
-TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in the order of the data */
-TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* or NULL */
-TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL */
+TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
+TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* NULL: none */
+TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
 /* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
    is an error that names it. */
 TN_API tn_tensor      *tn_safetensors_read(tn_safetensors *file, const char *name);
@@ -1403,17 +1405,17 @@ TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_m
 /* Writes all parameters under their names to a safetensors file. */
 TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
-TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* tn_params_read, TN_MATCH_ALL */
-TN_API tn_status tn_params_save(const tn_params *params, const char *path);     /* tn_params_write without notes */
+TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* reads a file, TN_MATCH_ALL   */
+TN_API tn_status tn_params_save(const tn_params *params, const char *path);     /* writes a file without notes  */
 #endif
 
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints: resume a run with bit-identical results --------------- >>io-checkpoints */
 /* Writes a checkpoint: a safetensors file of the parameters under their names (tn_params_read accepts it with
    TN_MATCH_IGNORE_EXTRA), the optimiser's moments as optim.m.NAME and optim.v.NAME, its counters as optim.scalars, the
-   random clock as optim.clock; and notes that begin with "tensornet." for steps, seed and desc. `notes` are the caller's, for
-   example how far the data was read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one
-   are not in the file. */
+   random clock as optim.clock; and notes that begin with "tensornet." for steps, seed and desc. `notes` are the caller's,
+   for example how far the data was read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for
+   one are not in the file. */
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
@@ -1426,11 +1428,11 @@ TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 /* ---- npy: one NumPy array ----------------------------------------------- >>io-npy
    Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
-TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads one array; NULL on error */
+TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
 TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
-TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a file                   */
-TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);           /* writes a file                  */
+TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */
+TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);           /* writes a .npy file             */
 #endif
 
 /* ---- idx: the format of MNIST ------------------------------------------- >>io-idx */
@@ -1476,11 +1478,11 @@ typedef struct tn_tokenizer_desc {
     int64_t     letters;                /* largest number of letters, the most frequent ones; 0: all                     */
     const char *separator;              /* between two texts and part of neither, such as "<|endoftext|>"; or NULL       */
 } tn_tokenizer_desc;
-/* Makes a vocabulary from a text, as Hugging Face's WordPiece trainer does: [UNK] [BOS] [EOS], the letters, the letters
-   inside words; then repeatedly the most frequent pair of neighbours becomes a piece. Letters are ordered by code point, equally
-   frequent pairs by lower ids: a text has exactly one vocabulary. It is smaller than `vocab` if no pair is left. TN_ERR_ARG
-   if the letters alone are more, TN_ERR_DATA for a text without words. Words of more than 100 letters, and U+0000, are left
-   out. */
+/* Trains a vocabulary on a text, as Hugging Face's WordPiece trainer does: [UNK] [BOS] [EOS], the letters, the letters
+   inside words; then repeatedly the most frequent pair of neighbours becomes a piece. Letters are ordered by code point,
+   equally frequent pairs by lower ids: a text has exactly one vocabulary. It is smaller than `vocab` if no pair is left.
+   TN_ERR_ARG if the letters alone are more, TN_ERR_DATA for a text without words. Words of more than 100 letters, and
+   U+0000, are left out. */
 TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
                                         const tn_tokenizer_desc *desc);
 
@@ -1493,7 +1495,7 @@ TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* 
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
-   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0). The parts of a Hangul syllable share bytes. */
+   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0). Parts of a Hangul syllable share bytes. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
@@ -1503,7 +1505,7 @@ typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [B
    `room`, or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t room, tn_span *spans);
-/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the length of the text
+/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
    without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. Encoding
    it gives the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS], which print nothing; the next token
    begins a line). There is one space between tokens, but none before inner pieces, digits after digits, closing signs and
@@ -1641,10 +1643,10 @@ TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
                                         tn_transformer_cache *cache);
 
-/* Draws an id from softmax(logits/temperature) over the top_k largest (0: all; the first of equals), and of these the fewest
-   that have at least the share top_p of the probability (0 or 1: all; Holtzman et al. 2020). temperature 0: the largest, the
-   first of equals. u in [0,1) is the caller's random number: equal u give equal ids. Returns -1 if n < 1, an argument is out
-   of range, a logit is NaN or +inf, or all are -inf. Allocates no memory. */
+/* Draws an id from softmax(logits/temperature). Only the top_k largest count (0: all; the first of equals), and of these
+   the fewest that together have at least the probability top_p (0 or 1: all; Holtzman et al. 2020). temperature 0: the
+   largest, the first of equals. u in [0,1) is the caller's random number: equal u give equal ids. Returns -1 if n < 1, an
+   argument is out of range, a logit is NaN or +inf, or all are -inf. Allocates no memory. */
 TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
 
 /* The cost of a model, per token: the mean over a text of T. A multiply-add is two flops; norms, RoPE, activations and
@@ -1687,9 +1689,9 @@ typedef struct tn_name_map {
     bool         kv;            /* rows of heads; if the file has fewer, each is repeated (grouped queries)     */
     tn_head_rows rows;
 } tn_name_map;
-TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* for Hugging Face's GPT-2: Conv1D [in,out], c_attn */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* for Hugging Face's Llama                        */
-/* Reads a safetensors file through a map, and sets all of the model's parameters, or none (unless a device fails halfway).
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2; *count is its length */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the map of Hugging Face's Llama                 */
+/* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
    file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
@@ -1764,7 +1766,7 @@ typedef struct tn_matrix_desc {
 /* Draws a matrix: values [rows,columns], row-major. A NULL desc means all defaults, here and below. */
 TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns,
                                  const tn_matrix_desc *desc);
-TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* rank 0, 1, 2 */
+TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* of rank 0, 1, 2 */
 
 /* ---- a grid of matrices ---------------------------------------------------- */
 typedef struct tn_tiles_desc {
@@ -1788,7 +1790,7 @@ typedef struct tn_tiles_desc {
 /* Draws a grid of matrices: values [count,height,width]. */
 TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
                                 const tn_tiles_desc *desc);
-TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* rank 3 */
+TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* of rank 3 */
 
 /* ---- curves and spectra ------------------------------------------------------ */
 typedef enum tn_series_kind {
