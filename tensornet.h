@@ -65,7 +65,7 @@
 
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  compiles the implementation into this file
-       TN_STATIC                 makes every function static, in the file with the implementation
+       TN_STATIC                 makes every function static; the implementation must be in the same file
        TN_API                    begins every public declaration (for example a dllexport); default: extern
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
@@ -208,7 +208,7 @@ typedef struct tn_desc {
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
     int               device;           /* number of the GPU                                     */
     tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: the dtype of every layer  */
-    tn_dtype          activations;      /* TN_REAL (default): dtype. TN_BF16 (F32 contexts only): results of ops and their
+    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16 (F32 contexts only): results of ops and their
                                            gradients are stored in BF16. Parameters, their gradients, optimisers,
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
@@ -456,7 +456,7 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    >>ops      pure functions of tensors
    Results are arena tensors. A NULL operand gives NULL, so that one check per step is enough. Float operands have the
    context's dtype, ids and labels are I32. Row-wise ops work on the last axis; the axes before it count as rows.
-   Ops have a context besides their operands because an operand may be NULL, the result of a failed call. So have
+   Ops take the context besides their operands because an operand may be NULL, the result of a failed call. So do
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
@@ -490,8 +490,8 @@ TN_API tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor);          /
 TN_API tn_tensor *tn_sqrt(tn_ctx *ctx, tn_tensor *a);
 TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);                           /* e^x, TN_ACT_EXP             */
 TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);                           /* ln x, TN_ACT_LOG; at 0 as tn_sqrt */
-/* Selects a where the condition (I32) is not 0, else b; all three are broadcast. The number that is not selected has no
-   influence, even if it is infinite or NaN, and its gradient is 0. */
+/* Takes elements of a where the condition (I32) is not 0, else of b; all three are broadcast. The number that is not
+   selected has no influence, even if it is infinite or NaN, and its gradient is 0. */
 TN_API tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b);
 TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* sum of all elements -> []   */
 TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);                          /* mean of all elements -> []  */
@@ -513,7 +513,7 @@ TN_API tn_tensor *tn_concat(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, i
 TN_API tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
 /* Selects by ids along an axis, as numpy.take does.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..].
    An id outside [0,v) gives zeros, and an error at the next sync. An element that is selected several times sums its
-   gradients in the order of the ids, so that results are bit-identical. */
+   gradients in the order of the ids, so that they are bit-identical in every run. */
 TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids);
 /* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
    An id outside [0,v) gives zeros, and an error at the next sync. */
@@ -525,8 +525,8 @@ TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double 
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
 /* e^x / sum e^x over the last axis.   x [..,c] -> [..,c], c >= 0.
-   Finite x may have any size: the largest is subtracted first. An element -inf has weight 0. A row of only -inf gives zeros,
-   as in tn_attend a query without a visible key (-inf from tn_log_softmax). A row with +inf or NaN becomes NaN. */
+   Finite x may have any size: the largest is subtracted first. An element -inf has weight 0. A row of only -inf gives zeros
+   (tn_log_softmax: -inf), as a query without a visible key does in tn_attend. A row with +inf or NaN becomes NaN. */
 TN_API tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x);
 TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);                   /* x - log sum e^x             */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal; only while recording */
@@ -608,7 +608,7 @@ TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels)
    >>grad     recording and the backward pass
    ====================================================================== */
 
-TN_API void       tn_record(tn_ctx *ctx);          /* starts recording: ops are noted, noise and dropout act  */
+TN_API void       tn_record(tn_ctx *ctx);          /* starts the recording of ops; noise and dropout act      */
 /* Adds d loss / d t to t->grad of every recorded t that needs it, and ends the recording; loss has one element.
    Gradients of intermediate results are freed as soon as they are used, unless tn_watch keeps one. */
 TN_API tn_status  tn_backward(tn_ctx *ctx, tn_tensor *loss);
@@ -968,7 +968,7 @@ TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_
    o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
    Differential (Ye et al. 2024): (1 - lambda_init) norm((softmax1 - lambda softmax2) v), with an RMS-norm of each head and
    lambda = exp(lq1.lk1) - exp(lq2.lk2) + lambda_init; o contains the gain of the published norm, exactly.
-   Plain differential: (softmax1 - lambda softmax2) v, where lambda is one number. */
+   Plain differential: (softmax1 - lambda softmax2) v, where lambda is a single number. */
 typedef enum tn_attention_kind {
     TN_ATTENTION_SOFTMAX = 0, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
     TN_ATTENTION_DIFFERENTIAL_PLAIN
@@ -1048,8 +1048,8 @@ typedef struct tn_cp {
     int64_t    out, terms;                  /* rows of P; number of terms          */
     int64_t    in[TN_CP_MAX_ORDER];         /* columns of F_k, with the constant   */
     bool       constant;                    /* whether inputs end with the one     */
-    tn_tensor *p;                           /* [out,terms]                      */
-    tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                    */
+    tn_tensor *p;                           /* [out,terms]                         */
+    tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                       */
 } tn_cp;
 
 typedef enum tn_cp_input {
@@ -1137,8 +1137,8 @@ typedef struct tn_spectrum {
 } tn_spectrum;
 
 /* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (0: all that can differ from
-   zero), and bounds of its effective rank. With all values rank_low = rank_high. With some there is an interval: the norm
-   is known from the factors, and what the known values lack of its square is shared by values no larger than the last.
+   zero), and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the
+   norm is known from the factors, and the missing part of its square comes from values no larger than the last one.
    Order 2 only. The values refer to the space of the operator's inputs: without the embedding, tn_cp_from_stack gives the
    hidden space, where they depend on the choice of coordinates; with it the input space, where they do not.
    Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
