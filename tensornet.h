@@ -167,6 +167,7 @@ typedef enum tn_dtype {
     TN_I32
 } tn_dtype;
 
+/* The SIMD level of the cpu backend. */
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
 /* The precision in which large F32 matrices are multiplied. Where a setting would not be faster, F32 is used, which is at
@@ -203,6 +204,7 @@ typedef void (*tn_log_fn)(void *user, tn_log_level level, const char *message);
 typedef void (*tn_task_fn)(void *arg, int64_t task, int worker);
 typedef void (*tn_parallel_for_fn)(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
 
+/* The settings of a context. */
 typedef struct tn_desc {
     const tn_backend *backend;          /* NULL: tn_cpu_backend()                                */
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
@@ -327,6 +329,7 @@ typedef enum tn_kernel {
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
+/* An operand of a kernel. */
 typedef struct tn_view {
     void    *data;                   /* backend handle of element 0; NULL: operand absent */
     tn_dtype dtype;                  /* never TN_REAL                                     */
@@ -335,12 +338,13 @@ typedef struct tn_view {
     int64_t  strides[TN_MAX_RANK];   /* in elements                                       */
 } tn_view;
 
+/* A kernel call: operands and parameter block. */
 typedef struct tn_call {
     tn_kernel kernel;
     int       n_in, n_out;
     tn_view   in[TN_CALL_IN], out[TN_CALL_OUT];
-    int64_t   i[4];
-    double    f[6];
+    int64_t   i[4];                  /* i0 ... of TN_KERNELS   */
+    double    f[6];                  /* f0 ...                 */
     bool      accumulate;            /* out[0] += instead of = */
 } tn_call;
 
@@ -464,6 +468,7 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    has the dtype of its tensor.
    ====================================================================== */
 
+/* The elementwise functions of tn_activation, tn_glu and the MLPs. */
 typedef enum tn_act {
     TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
     TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
@@ -757,6 +762,7 @@ TN_API double    tn_effective_rank(const double *values, int64_t n);
    layer has by default (no_gain, no_projection, no_rope).
    ====================================================================== */
 
+/* A parameter. Programs may change the scales and adamw; use tn_params_freeze for frozen. */
 typedef struct tn_param {
     const char *name;
     tn_tensor  *value;          /* value->grad is its gradient after a backward pass        */
@@ -1105,6 +1111,7 @@ TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
 TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x);
 
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
+/* Eigenpairs of interaction matrices. */
 typedef struct tn_eigen {
     int64_t    outputs, count, n;           /* matrices, pairs per matrix, length of a vector                  */
     tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                         */
@@ -1129,6 +1136,7 @@ TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra, and the space that they refer to -------------------------- >>cp-spectra */
+/* Eigenvalues of interaction matrices. */
 typedef struct tn_spectrum {
     int64_t    outputs, count;              /* matrices, values per matrix                                            */
     tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                                */
@@ -1387,7 +1395,7 @@ TN_API tn_tensor      *tn_safetensors_read(tn_safetensors *file, const char *nam
 /* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
 
-typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;
+typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
 typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
 
 /* Writes tensors in their own dtypes, wide ones first, so that all are aligned. Names must be different. */
@@ -1411,7 +1419,7 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
 
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints: resume a run with bit-identical results --------------- >>io-checkpoints */
-/* Writes a checkpoint: a safetensors file of the parameters under their names (tn_params_read accepts it with
+/* Writes a checkpoint: a safetensors file with the parameters under their names (tn_params_read accepts it with
    TN_MATCH_IGNORE_EXTRA), the optimiser's moments as optim.m.NAME and optim.v.NAME, its counters as optim.scalars, the
    random clock as optim.clock; and notes that begin with "tensornet." for steps, seed and desc. `notes` are the caller's,
    for example how far the data was read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for
@@ -1535,19 +1543,21 @@ TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, i
    docs/language.md the keys of config.json.
    ====================================================================== */
 
+/* How a transformer gets the positions of its tokens. */
 typedef enum tn_positions {
     TN_POSITIONS_ROPE = 0,      /* queries and keys are rotated. Su et al. 2021                  */
     TN_POSITIONS_LEARNED,       /* a table of `context` rows is added to the embedding           */
     TN_POSITIONS_NONE
 } tn_positions;
 
+/* Where a block f, attention or MLP, has its norm. */
 typedef enum tn_place {
     TN_PLACE_PRE = 0,           /* x + f(norm(x)), and one norm before the unembedding           */
     TN_PLACE_POST,              /* norm(x + f(x))                                                */
     TN_PLACE_SANDWICH           /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
 } tn_place;
 
-#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): the sum of all 2 layers branches has the variance of one */
+#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): all branches together then add the variance of one branch */
 
 typedef struct tn_transformer_desc {
     int64_t vocab, layers, dim, heads; /* required                                                              */
@@ -1689,8 +1699,8 @@ typedef struct tn_name_map {
     bool         kv;            /* rows of heads; if the file has fewer, each is repeated (grouped queries)     */
     tn_head_rows rows;
 } tn_name_map;
-TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2; *count is its length */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the map of Hugging Face's Llama                 */
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the map of Hugging Face's Llama                  */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
    file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
@@ -1701,12 +1711,11 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image    matrices and curves as pixels
-   A figure is an owned picture: save it, or give its pixels to a writer of your own. Values are
-   host doubles; tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; at scale 2
-   or 3 a figure has the same layout with finer pixels. Text is UTF-8. There are glyphs for ASCII, the letters of
-   Latin-1, Greek letters, digits as subscripts and superscripts, and a few mathematical signs;
-   other characters are drawn as a box. '\n' breaks titles and captions. NaN is drawn grey.
-   Strings are used during the call only.
+   A figure is an owned picture: save it, or give its pixels to a writer of your own. Values are doubles of the host;
+   tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; at scale 2 or 3 a figure has the same layout
+   with finer pixels. Text is UTF-8: there are glyphs for ASCII, the letters of Latin-1, Greek letters, digits as
+   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. '\n' breaks titles
+   and captions. NaN is drawn grey. Strings are used during the call only.
    ====================================================================== */
 
 typedef struct tn_image {
