@@ -480,7 +480,7 @@ typedef enum tn_act {
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* a contiguous copy           */
-TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* a copy; differentiable between floats */
+TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable if ops take both dtypes */
 TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);                /* all equal */
 TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);  /* random, uniform */
 TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);   /* random, normal */
@@ -1497,9 +1497,9 @@ TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t by
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
 TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* the id of a token, or -1     */
-TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* the token before a text, or -1        */
-TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* [EOS], or -1                          */
-TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* [UNK], or -1: every text has its ids  */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* the id before a text, or -1           */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* the id of [EOS], or -1                */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK]; -1: not needed       */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
