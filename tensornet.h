@@ -2,8 +2,8 @@
 
    >>readme
 
-   Layers whose whole computation is a tensor: build them, train them, fold a network into one object, and
-   read that object from its weights: which inputs interact, along which eigenvectors.
+   Layers that are tensors: build and train them, fold a network into one tensor, and read from its weights which
+   inputs interact, along which eigenvectors.
 
    USE
        In ONE .c or .cpp file                        everywhere else
@@ -12,14 +12,14 @@
        cc -O2 program.c -lm         C99 or C++17, no other library. -fopenmp: threads. -O0 is seven to ten times slower.
 
        tn_ctx *ctx;                                        holds memory, backend, first error
-       tn_ctx_create(NULL, &ctx, NULL);
-       tn_params *params = tn_params_create(ctx);          y = P ((W x + b) (x) (V x + c)) + p
+       if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return 1;
+       tn_params *params = tn_params_create(ctx);          y = P ((W x + b) * (V x + c)) + p
        tn_mlp_desc desc = { .in = 784, .hidden = 256, .out = 10, .bias = true, .out_bias = true };
-       tn_mlp layer;
+       tn_mlp layer;                                       C++17: tn_mlp_desc desc = {}; desc.in = 784; ...
        tn_mlp_init(params, "mlp", &desc, &layer);
        tn_optim *optim = tn_optim_create(params, NULL);    AdamW
        for (each batch) {
-           tn_ctx_reset(ctx);                              last step's tensors go, their memory stays
+           tn_ctx_reset(ctx);                              frees the last step's tensors, keeps their memory
            tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, n, 784), *y = tn_tensor_1d(ctx, TN_I32, n);
            tn_write(x, TN_F32, pixels, n * 784);
            tn_write(y, TN_I32, labels, n);
@@ -28,10 +28,10 @@
            if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) puts(tn_ctx_error(ctx));
        }
        tn_cp *cp = tn_cp_from_mlp(ctx, &layer);            the layer as one tensor on [x;1]
-       tn_tensor *q = tn_cp_interaction_of(cp, 3);         the matrix behind output 3
+       tn_tensor *q = tn_cp_interaction_of(cp, 3);         the interaction matrix of output 3
        tn_ctx_destroy(ctx);                                frees everything
 
-   CONTENTS: search for a tag; both halves keep the same order, lowest first
+   CONTENTS: search for a tag; both halves have the same order, lowest level first
        DECLARATIONS                                IMPLEMENTATION
        >>readme   use, macros, limits
        >>types    status, context, memory          >>platform  numbers, text, errors
@@ -49,11 +49,11 @@
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
        >>models   transformer, config.json, names  >>models-impl
-       >>image    matrices, curves as pictures     >>image-impl
+       >>image    pictures of matrices and curves  >>image-impl
                                                    >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
                                                    >>tables
 
-   FAMILIES: what belongs together and is in several places
+   FAMILIES: the places of one subject
        attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
                    >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
@@ -64,36 +64,37 @@
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct
-       TENSORNET_IMPLEMENTATION  this file gets the code
-       TN_STATIC                 everything is static: with the implementation in the same file
-       TN_API                    what every public declaration begins with (a dllexport, say); default extern
+       TENSORNET_IMPLEMENTATION  compiles the implementation into this file
+       TN_STATIC                 makes every function static; the implementation must be in the same file
+       TN_API                    begins every public declaration (for example a dllexport); default: extern
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
-       TN_NO_THREADS             no OpenMP even where it is compiled in
-       TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are their affair
-       TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
-       TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
-       TN_HEADER_NAME            the name of this file, which includes itself: "tensornet.h" if it was not renamed
-     These leave parts out; what is left out is not declared. Files of one program agree on them.
+       TN_NO_THREADS             no OpenMP, even if the compiler has it switched on
+       TN_USE_BLAS               BLAS and LAPACK (link them) for large products, eigh, SVD; results may vary with threads
+       TN_DEBUG                  detects the use of tensors that a reset has freed, and fills them with NaN
+       TN_ALLOW_FAST_MATH        permits -ffast-math, without any promise about bit-identical results and NaN
+       TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
+     These leave parts out, with their declarations. All files of one program must define the same ones.
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
        TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
-       TN_NO_TRAINING            inference alone: no recording, backward pass, optimisers, graphs and checkpoints
-       TN_NO_F64                 contexts compute in F32, one of F64 is an error; decompositions stay in double, in plain C
-       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context takes the best there is
+       TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
+       TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
+       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
 
    LIMITS
-       Ranks up to 8. One context is used by one thread at a time; two contexts need no lock. Compute is F32 or F64 by
-       context. What is done is recorded only between tn_record and tn_backward. The library never prints or exits:
-       a failed call returns NULL or a status, the context keeps the first message, NULL operands pass it on.
-       OpenMP's idle threads spin by default: on a busy machine set OMP_WAIT_POLICY=passive in the environment.
+       Ranks are at most 8. One thread at a time may use a context; two contexts need no lock. A context computes in F32
+       or in F64. Ops are recorded only between tn_record and tn_backward. The library never prints and never exits: a
+       failed call returns NULL or a status, the context keeps the first message, and ops given NULL return NULL.
+       OpenMP's waiting threads spin by default: on a busy machine set OMP_WAIT_POLICY=passive in the environment.
 
    ARGUMENTS
-       First the object or the context, then what is read, last what is filled in (after it only `why`, a buffer for a
-       message). Calls that copy a number of elements or bytes, such as tn_read, have the order of memcpy and snprintf.
+       The object or the context comes first, then the inputs, last the outputs (only `why`, a buffer for a message,
+       follows them). Calls that copy a number of elements or bytes, such as tn_read, have memcpy's and snprintf's order.
 
-   docs/guide.md teaches, docs/math.md explains, docs/internals.md is for those who change this file.
+   docs/guide.md is a first course, howto.md answers questions, api.md lists every function, language.md is about
+   language models, math.md has the formulas, internals.md explains how to change this file.
 */
 
 #ifndef TENSORNET_H
@@ -122,7 +123,7 @@
 #ifndef TN_SIMD_MAX
 #define TN_SIMD_MAX 2
 #endif
-/* Young: what is declared so may still change, with a recipe in docs/CHANGES.md. */
+/* Marks declarations that may still change; docs/CHANGES.md then says how to adapt a program. */
 #define TN_EXPERIMENTAL
 
 #ifdef __cplusplus
@@ -137,7 +138,7 @@ extern "C" {
 #define TN_VERSION_MINOR 2
 #define TN_VERSION_PATCH 0
 #define TN_MAX_RANK 8
-#define TN_WHY 256                   /* bytes for a reason: char why[TN_WHY] */
+#define TN_WHY 256                   /* size of a buffer for a message: char why[TN_WHY] */
 
 typedef struct tn_ctx     tn_ctx;
 typedef struct tn_tensor  tn_tensor;
@@ -147,46 +148,47 @@ typedef struct tn_graph   tn_graph;
 
 typedef enum tn_status {
     TN_OK = 0,
-    TN_ERR_ARG,          /* NULL, out of range, of another context            */
-    TN_ERR_SHAPE,        /* extents that do not fit                           */
-    TN_ERR_DTYPE,        /* a dtype the call cannot take                      */
-    TN_ERR_MEMORY,       /* the allocator said no, or desc.max_bytes is spent */
-    TN_ERR_FILE,         /* could not open, read, write or rename             */
-    TN_ERR_FORMAT,       /* a damaged or hostile file                         */
-    TN_ERR_BACKEND,      /* the device or a kernel failed                     */
-    TN_ERR_DATA,         /* a token id or label outside its table             */
-    TN_ERR_NONFINITE,    /* NaN or infinity in a gradient or a matrix         */
-    TN_ERR_CONVERGENCE   /* an iteration did not converge                     */
+    TN_ERR_ARG,          /* NULL, out of range, or of another context           */
+    TN_ERR_SHAPE,        /* extents that do not match                           */
+    TN_ERR_DTYPE,        /* a dtype that the call does not accept               */
+    TN_ERR_MEMORY,       /* the allocator failed, or desc.max_bytes is reached  */
+    TN_ERR_FILE,         /* could not open, read, write or rename               */
+    TN_ERR_FORMAT,       /* a damaged or hostile file                           */
+    TN_ERR_BACKEND,      /* the device or a kernel failed                       */
+    TN_ERR_DATA,         /* a token id or label out of range                    */
+    TN_ERR_NONFINITE,    /* NaN or infinity in a gradient or a matrix           */
+    TN_ERR_CONVERGENCE   /* an iteration did not converge                       */
 } tn_status;
 
 typedef enum tn_dtype {
-    TN_REAL = 0,         /* the context's own: F32, or F64 if its desc said so */
+    TN_REAL = 0,         /* the context's dtype: F32, or F64 if its desc says so */
     TN_F32, TN_F64,
-    TN_BF16,             /* storage: cast and copy, and what ops make where desc.activations says so */
+    TN_BF16,             /* for storage: casts, copies, and results of ops where desc.activations is TN_BF16 */
     TN_I32
 } tn_dtype;
 
+/* The SIMD level of the cpu backend. */
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
-/* How large F32 matrices are multiplied. Where there is nothing that gains by a setting it is F32, which is at least as
-   exact, and the log says so once; F64 contexts and small shapes ignore it.
-   cpu: all but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in F32. AMX-BF16
-   runs all of them, AVX512_BF16 gains by TN_GEMM_BF16 alone. Infinities, NaN and numbers of 2^48 and more are multiplied as
-   in F32. Parts and products of parts below 2^-126 count as zero: an error of at most that much each.
-   cuda: TN_GEMM_TF32 and TN_GEMM_BF16 run on tensor cores, which read F32 operands rounded to 10 and 7 bits behind the
-   leading one and sum in F32; the two in parts are F32 there. A product of which an operand is BF16 (desc.activations) runs
-   on them in any setting: what it multiplies is exact, its sums are F32.
-   Errors: Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured on
-   the cpu at depth 1000; that of TF32, which no cpu has, computed from its rounding. */
+/* The precision in which large F32 matrices are multiplied. Where a setting would not be faster, F32 is used, which is at
+   least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
+   cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
+   F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. Infinities, NaN and numbers of at least 2^48
+   are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an error of at most that much each.
+   cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
+   and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
+   tensor cores in every setting: its factors are exact, its sums are F32.
+   The errors below are relative, in the Frobenius norm, for numbers drawn uniformly from [-1,1) at depth 1000: measured on
+   the cpu, except that of TF32, which is computed from its rounding. */
 typedef enum tn_gemm_precision {
     TN_GEMM_F32 = 0,     /* 4e-7                                                        */
     TN_GEMM_BF16,        /* 2e-3: one part                                              */
     TN_GEMM_BF16X3,      /* 4e-6: two parts, three products                             */
     TN_GEMM_BF16X6,      /* 2e-7: three parts, which hold all bits of F32; six products */
-    TN_GEMM_TF32         /* 2.6e-4: operands rounded to the 10 bits of TF32. cpu: F32     */
+    TN_GEMM_TF32         /* 2.6e-4: operands rounded to the 10 bits of TF32. cpu: F32   */
 } tn_gemm_precision;
 
-/* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
+/* alloc returns memory aligned for any C type, or NULL; release is given the size that was requested. */
 typedef struct tn_allocator {
     void *(*alloc)(size_t bytes, void *user);
     void  (*release)(void *p, size_t bytes, void *user);
@@ -194,86 +196,84 @@ typedef struct tn_allocator {
 } tn_allocator;
 
 typedef enum tn_log_level { TN_LOG_INFO = 0, TN_LOG_WARN, TN_LOG_ERROR } tn_log_level;
+/* A function of the program that receives the messages of the log. */
 typedef void (*tn_log_fn)(void *user, tn_log_level level, const char *message);
 
-/* A host program's own pool: call fn(arg, task, worker) once for each task in [0,tasks), with
+/* A thread pool of the program: call fn(arg, task, worker) once for each task in [0,tasks), with
    worker < workers and no two calls with the same worker at the same time; return when all are done. */
 typedef void (*tn_task_fn)(void *arg, int64_t task, int worker);
 typedef void (*tn_parallel_for_fn)(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
 
+/* The settings of a context. */
 typedef struct tn_desc {
     const tn_backend *backend;          /* NULL: tn_cpu_backend()                                */
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
-    int               device;
-    tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: every layer computes in it */
-    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16, F32 contexts only: what ops make is
-                                           stored in BF16, its gradients too; parameters, their gradients, optimisers,
-                                           statistics, losses and what you make stay F32, sums are F32 or wider */
-    uint64_t          seed;             /* of the Philox generator                               */
-    int               threads;          /* 0: all that OpenMP offers, else 1                     */
-    tn_parallel_for_fn parallel_for;    /* NULL: OpenMP when compiled in, else one thread        */
+    int               device;           /* number of the GPU                                     */
+    tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: the dtype of every layer  */
+    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16 (F32 contexts only): results of ops and their
+                                           gradients are stored in BF16. Parameters, their gradients, optimisers,
+                                           statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
+    uint64_t          seed;             /* of the random numbers (Philox)                        */
+    int               threads;          /* 0: as many as OpenMP offers, else 1                   */
+    tn_parallel_for_fn parallel_for;    /* NULL: OpenMP if compiled in, else one thread          */
     void             *parallel_user;
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it: the context itself
-                                           and some MB that the cpu backend keeps for products  */
-    size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
-    tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
-                                           neon), read once, else the best this processor has    */
+    size_t            max_bytes;        /* limit for tensors and workspaces; 0: no limit. The context itself and some MB
+                                           that the cpu backend keeps for products do not count  */
+    size_t            arena_bytes;      /* size of the arena's first block; 0: 4 MiB             */
+    tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
+                                           avx512, neon; read once), else the processor's best   */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
 } tn_desc;
 
 typedef struct tn_memory {
-    size_t   live, peak;                /* bytes now held from the allocator and the backend, as max_bytes counts them */
-    size_t   arena;                     /* of them: the arena's blocks                       */
+    size_t   live, peak;                /* bytes held now, and the most so far, counted as max_bytes counts */
+    size_t   arena;                     /* the part of `live` that is in the arena's blocks  */
     uint64_t allocations;               /* calls of the allocator and the backend so far     */
 } tn_memory;
 
-/* A NULL desc means all defaults. On failure *ctx is NULL, and why (or NULL, if the reason is not needed) says what
-   failed. */
+/* Creates a context. A NULL desc means all defaults. On failure *ctx is NULL, and why (may be NULL) says what failed. */
 TN_API tn_status   tn_ctx_create(const tn_desc *desc, tn_ctx **ctx, char why[TN_WHY]);
-/* Frees everything that belongs to the context: tensors, parameters, operators. NULL is fine. */
+/* Frees the context and everything that it owns: tensors, parameters, operators. NULL is allowed. */
 TN_API void        tn_ctx_destroy(tn_ctx *ctx);
-/* The first error since the last clear: its status and its message ("" when there is none). */
-TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);
-TN_API const char *tn_ctx_error(const tn_ctx *ctx);
-TN_API void        tn_ctx_clear_error(tn_ctx *ctx);
+TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);           /* the first error since the last clear, or TN_OK   */
+TN_API const char *tn_ctx_error(const tn_ctx *ctx);            /* the message of that error; "" if there is none   */
+TN_API void        tn_ctx_clear_error(tn_ctx *ctx);            /* forgets the error, so that the next one is kept  */
 /* Waits for the device and reports what it found: bad token ids, non-finite gradients. */
 TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
-/* Drops all arena tensors and the tape; keeps the memory for the next step. */
+/* Frees all arena tensors and the tape, and keeps their memory for the next step. */
 TN_API void        tn_ctx_reset(tn_ctx *ctx);
-/* The random stream starts again from this seed. */
-TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);
-/* What it holds and how it computes. Strings are constants of the program, never freed. */
-TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);
-TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);
-TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* never TN_REAL: where desc said so, tn_ctx_dtype */
-TN_API int         tn_ctx_threads(const tn_ctx *ctx);
-TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);
-TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
-/* What else than the processor it computes on: "NVIDIA H200, sm_90"; "" on cpu. Of the context, which keeps it. */
+TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);    /* restarts the random numbers from this seed       */
+TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);           /* how much memory the context holds                */
+TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);            /* TN_F32 or TN_F64                                 */
+TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* the dtype of the results of ops; never TN_REAL   */
+TN_API int         tn_ctx_threads(const tn_ctx *ctx);          /* the number of threads                            */
+TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);     /* "cpu", "reference" or "cuda": a constant string  */
+TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);        /* "plain", "avx2", "avx512" or "neon": a constant  */
+/* Names the device of the backend, "NVIDIA H200, sm_90"; "" on cpu. The string belongs to the context. */
 TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
-TN_API const char *tn_status_name(tn_status s);
-TN_API const char *tn_version(void);
+TN_API const char *tn_status_name(tn_status s);                /* names a status: a constant string                */
+TN_API const char *tn_version(void);                           /* the version of the implementation, "0.2.0"       */
 
-/* A mark inside the arena: what was made after it goes at its release, what was made before stays. TN_ERR_ARG while
-   recording, and for a mark from before the last reset. */
+/* A position in the arena. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
-TN_API tn_mark     tn_arena_mark(const tn_ctx *ctx);
+TN_API tn_mark     tn_arena_mark(const tn_ctx *ctx);           /* the arena's present position                     */
+/* Frees the arena tensors that were made after the mark. TN_ERR_ARG while recording, or if a reset came after it. */
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
 /* ======================================================================
    >>backend  the kernel table
-   Tensor bytes are touched by kernels only. All kernels have one signature; inputs and outputs are
-   views, numbers travel in a small block. A backend is a constant table: what it leaves NULL is
-   composed from its other rows, or runs on the host (logged once): slow, never wrong.
+   Only kernels touch the bytes of tensors. All kernels have one signature: inputs and outputs are
+   views, numbers are in a small parameter block. A backend is a constant table. A kernel that it leaves
+   NULL is composed from its other kernels or runs on the host: slower, but correct. The log says so once.
    ====================================================================== */
 
-/* X(ENUM, name, what the parameter block holds). Rows are explained at their implementation, >>op-NAME.
-   Every kernel that has an `accumulate` in its row adds to its first output instead of overwriting it. */
+/* X(ENUM, name, parameter block). Kernels are explained at their implementation, >>op-NAME.
+   A kernel with `accumulate` in its line can add to its first output instead of overwriting it. */
 #define TN_KERNELS(X) TN_KERNELS_BY(X, X)
-#define TN_KERNELS_BY(X, T) /* T: rows of training alone */ \
+#define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call       */ \
@@ -287,8 +287,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
     X(GLU,                    glu)                    /* i0 tn_act                              */ \
     T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
-    X(PROD,                   prod)                   /* i0 how many factors                    */ \
-    T(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
+    X(PROD,                   prod)                   /* i0 number of factors                   */ \
+    T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
@@ -296,7 +296,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
     T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
-    X(SOFTMAX,                softmax)                /* i0 1: its logarithm                    */ \
+    X(SOFTMAX,                softmax)                /* i0 1: log-softmax                      */ \
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
     T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
@@ -316,7 +316,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SGD,                    sgd)                    \
     T(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
     T(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
-    X(TICK,                   tick)                   /* i0 by how much                         */
+    X(TICK,                   tick)                   /* i0 how far the random clock advances   */
 
 typedef enum tn_kernel {
 #define TNI_X(ENUM, name) TN_KERNEL_##ENUM,
@@ -329,6 +329,7 @@ typedef enum tn_kernel {
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
+/* An operand of a kernel. */
 typedef struct tn_view {
     void    *data;                   /* backend handle of element 0; NULL: operand absent */
     tn_dtype dtype;                  /* never TN_REAL                                     */
@@ -337,12 +338,13 @@ typedef struct tn_view {
     int64_t  strides[TN_MAX_RANK];   /* in elements                                       */
 } tn_view;
 
+/* A kernel call: operands and parameter block. */
 typedef struct tn_call {
     tn_kernel kernel;
     int       n_in, n_out;
     tn_view   in[TN_CALL_IN], out[TN_CALL_OUT];
-    int64_t   i[4];
-    double    f[6];
+    int64_t   i[4];                  /* i0 ... of TN_KERNELS   */
+    double    f[6];                  /* f0 ...                 */
     bool      accumulate;            /* out[0] += instead of = */
 } tn_call;
 
@@ -352,45 +354,45 @@ struct tn_backend {
     int         abi;                                  /* TN_BACKEND_ABI                            */
     const char *name;
     bool        host;                                 /* handles are plain pointers of this process */
-    bool        bf16;                                 /* rows take BF16 operands, or answer TN_ERR_DTYPE before they do
-                                                         anything; false: all but COPY and FILL are given F32 copies */
-    bool        own_work;                             /* rows of attention bring the memory they work in; false: calls
-                                                         have what the reference's want as their last output */
+    bool        bf16;                                 /* kernels accept BF16 operands, or return TN_ERR_DTYPE before they
+                                                         write anything; false: all but COPY and FILL get F32 copies */
+    bool        own_work;                             /* attention kernels use scratch of the backend; false: their last
+                                                         output is a workspace, as the reference kernels need it */
     tn_status (*open)(const tn_desc *desc, void **state, char why[TN_WHY]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
     void      (*release)(void *state, void *p, size_t bytes);
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
-    /* Waits; answers the first error since the last one - also of a row or a copy that failed - with its words in why, and
-       forgets it. NULL: there is nothing to wait for and nothing to tell. Inside of a capture it does not wait. */
+    /* Waits for the device; returns the first error since the last call, of a kernel or a copy too, with its message in
+       why, and clears it. Does not wait during a capture. NULL: there is nothing to wait for or to report. */
     tn_status (*sync)(void *state, char why[TN_WHY]);
-    /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
-       out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
-       where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
+    /* Graphs: all four or none; none with `host`. Between begin and end kernels are only recorded. end returns the recording
+       and replay runs it, with the same numbers at the same addresses. The backend's scratch must not move while a graph
+       exists that was captured with it. A capture that fails leaves nothing to release. */
     tn_status (*capture_begin)(void *state, char why[TN_WHY]);
     tn_status (*capture_end)(void *state, void **graph, char why[TN_WHY]);
     tn_status (*replay)(void *state, void *graph);
     void      (*graph_release)(void *state, void *graph);
-    void      (*device)(void *state, char name[128]); /* what it computes on, and its architecture; NULL: nothing to tell */
+    void      (*device)(void *state, char name[128]); /* the device and its architecture; NULL: no name        */
     tn_kernel_fn fn[TN_KERNEL_COUNT];
 };
 
-TN_API const tn_backend *tn_reference_backend(void);  /* one thread, written to be read          */
-TN_API const tn_backend *tn_cpu_backend(void);        /* packed SIMD GEMM, fused kernels; default */
-/* The kernels of NVIDIA GPUs. tensornet_cuda.cu defines this one function: compile it with nvcc and link it, tensornet.h
-   itself never calls it. desc.device is the GPU. Where there is no driver, no such GPU, or none that the file was compiled
-   for, it does not open, with a reason, and the context runs on cpu. */
+TN_API const tn_backend *tn_reference_backend(void);  /* plain C on one thread, written to be read        */
+TN_API const tn_backend *tn_cpu_backend(void);        /* SIMD kernels on several threads: the default     */
+/* The backend for NVIDIA GPUs; desc.device selects one. Compile tensornet_cuda.cu, which defines this function, with nvcc
+   and link it; tensornet.h itself never calls it. Without a driver, such a GPU, or code for it in that file, the backend
+   does not open, and the context runs on cpu; the log has the reason. */
 extern const tn_backend *tn_cuda_backend(void);
-TN_API const char       *tn_kernel_name(tn_kernel k);
-/* How often this context has run kernel k (fallbacks and compositions count as what they run). */
+TN_API const char       *tn_kernel_name(tn_kernel k); /* "gemm" for TN_KERNEL_GEMM: a constant string      */
+/* Counts how often the context has run kernel k. A composed kernel counts as the kernels that it is made of. */
 TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 
 /* ======================================================================
    >>tensor   make, view, read, write, format
-   Row-major unless a view says otherwise; strides count elements. Fields are for reading. `data` is
-   the backend's handle: only kernels follow it. A dead tensor has no context that could keep a message: calls that
-   get nothing else return NULL, TN_ERR_ARG, -1 or NaN and no more.
+   Tensors are row-major unless a view says otherwise; strides count elements. Programs may read the fields, not
+   write them. `data` is the backend's handle: only kernels may dereference it. A freed tensor has no context to keep
+   a message: calls that get nothing else return NULL, TN_ERR_ARG, -1 or NaN.
    ====================================================================== */
 
 struct tn_tensor {
@@ -401,149 +403,154 @@ struct tn_tensor {
     int64_t    strides[TN_MAX_RANK];
     void      *data;
     tn_tensor *grad;                    /* same shape, or NULL                           */
-    tn_tensor *base;                    /* of a view: the tensor it looks into           */
+    tn_tensor *base;                    /* of a view: the tensor whose bytes it shares   */
     size_t     bytes;                   /* owned by this tensor, 0 for a view            */
     uint32_t   flags, alive;            /* internal                                      */
     tn_tensor *prev, *next;             /* internal                                      */
 };
 
-/* Arena tensors live until tn_ctx_reset (or the release of a mark); their bytes are not initialised. */
+/* Creates an arena tensor, which lives until tn_ctx_reset or the release of an earlier mark. Its elements are not
+   initialised. */
 TN_API tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
-TN_API tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n);
-TN_API tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m);
-TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k);
-/* An arena tensor with numbers of the host, in one call: row-major, as many as the shape has elements, of type `as`. They
-   are copied, and stay yours. Floats (TN_F32, TN_F64, TN_BF16, TN_REAL: the context's dtype) become the context's dtype,
-   TN_I32 stays I32. NULL and a message where the shape, `as` or a NULL pointer is wrong, and inside of a graph's capture.
+TN_API tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n);                             /* [n]     */
+TN_API tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m);                  /* [n,m]   */
+TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k);       /* [n,m,k] */
+/* Creates an arena tensor from numbers of the host, row-major and of type `as`, one per element. They are copied.
+   Floats (TN_F32, TN_F64, TN_BF16, or TN_REAL: the context's dtype) become the context's dtype, TN_I32 stays I32. Returns
+   NULL if the shape, `as` or a pointer is wrong, and during a graph's capture.
        const float x[6] = {1, 2, 3, 4, 5, 6};
        const int64_t shape[2] = {2, 3};
        tn_tensor *t = tn_tensor_from(ctx, 2, shape, TN_F32, x); */
 TN_API tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers);
-/* Owned tensors live until tn_tensor_destroy or the end of the context. Zeroed. */
+/* Creates an owned tensor of zeros, which lives until tn_tensor_destroy or the end of the context. */
 TN_API tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
-TN_API void       tn_tensor_destroy(tn_tensor *t);
-/* An owned, contiguous copy of any tensor or view. */
+TN_API void       tn_tensor_destroy(tn_tensor *t);            /* frees an owned tensor                         */
+/* Makes an owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
-/* "REAL", "F32", "F64", "BF16" or "I32"; "?" for anything else. A constant of the program, never freed. */
+/* Names a dtype: "REAL", "F32", "F64", "BF16" or "I32", else "?". The string is a constant. */
 TN_API const char *tn_dtype_name(tn_dtype dtype);
-TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* elements; 1 for rank 0 */
-TN_API bool       tn_tensor_contiguous(const tn_tensor *t);
+TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
+TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 
-/* Host memory to tensor and back, row-major, `count` elements of type `as` (TN_REAL: the context's),
-   converted. I32 from a float must be integral. Both wait for the device. */
+/* Copies `count` elements of type `as` from host memory into t, row-major, and converts them. TN_REAL means the context's
+   dtype. Floats for an I32 tensor must be integers. Waits for the device, as tn_read and tn_item do. */
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
-TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);
-TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error */
-/* to's numbers become those of from, of the same shape; any dtypes and strides, no memory in common. It is not recorded and
-   waits for nothing. A tensor that a recording needs cannot be written: TN_ERR_ARG. */
+TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);   /* the same, to the host */
+TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error           */
+/* Copies the numbers of `from` into `to`, which has the same shape and no common memory. Dtypes and strides may differ. It
+   is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
 TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
-/* Views: no bytes move. Arena headers over the same data. A negative axis counts from the last, here and in all that
-   takes one. tn_slice takes [start,stop), 0 <= start <= stop <= extent. */
+/* Returns a view of [start,stop) along an axis, 0 <= start <= stop <= extent. Views copy nothing: they are arena headers of
+   the same bytes. A negative axis counts from the last one, here and in all functions with an axis. */
 TN_API tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop);
-TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step); /* step < 0 too */
-TN_API tn_tensor *tn_transpose(tn_tensor *t, int axis_a, int axis_b);
-TN_API tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape);  /* one extent may be -1; contiguous t */
-TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);
+/* Returns a view of every step-th element. With step < 0 it goes down from start to stop + 1; stop may then be -1. */
+TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step);
+TN_API tn_tensor *tn_transpose(tn_tensor *t, int axis_a, int axis_b);        /* a view with two axes swapped   */
+/* Returns a view of a contiguous t with another shape; one extent may be -1. */
+TN_API tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape);
+TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);         /* a view with shape [n,m]        */
 
-/* Writes like NumPy: nested brackets, columns aligned, long axes shortened with "...". Returns the
-   length it would need without the final zero, as snprintf does; -1 on error. */
+/* Formats a tensor as NumPy does: nested brackets, aligned columns, long axes shortened with "...". Returns the
+   length without the final zero that the whole text needs, as snprintf does; -1 on error. */
 TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
 
 /* ======================================================================
    >>ops      pure functions of tensors
-   Results are arena tensors. Any NULL operand gives NULL: check once per step. Float operands have
-   the context's dtype, ids and labels are I32. Leading axes of row-wise ops are flattened.
-   Ops take the context besides their operands, because an operand may be NULL, the result of a call that failed, and then
-   names none. So does all that is made of ops (the layers' _forward, tn_cp_apply) or makes an object from another kind of
-   object (tn_cp_from_...); functions of one object, such as views and the other tn_cp_ functions, find it there.
-   With desc.activations BF16 operands are F32 and BF16 in any mix, results BF16 but for those of rank 0 (losses, means),
-   tn_chain's, those of tn_full, tn_uniform and tn_normal, which are yours, and copies, which are as what they copy.
-   A gradient has the dtype of what it is the gradient of.
+   Results are arena tensors. A NULL operand gives NULL, so that one check per step is enough. Float operands have the
+   context's dtype, ids and labels are I32. Row-wise ops work on the last axis; the axes before it count as rows.
+   Ops take the context besides their operands because an operand may be NULL, the result of a failed call. So do
+   functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
+   (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
+   With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
+   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; copies keep the dtype of their operand. A gradient
+   has the dtype of its tensor.
    ====================================================================== */
 
+/* The elementwise functions of tn_activation, tn_glu and the MLPs. */
 typedef enum tn_act {
     TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
     TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
     TN_ACT_ROUND,               /* to the nearest integer, ties to even; slope 1 (straight-through) */
     TN_ACT_EXP,                 /* e^x                                                            */
     TN_ACT_TANH,
-    TN_ACT_SQRT,                /* NaN below 0; slope 1/(2 sqrt(x)), at 0 infinite                */
-    TN_ACT_LOG                  /* ln x; -inf at 0, NaN below; slope 1/x                          */
+    TN_ACT_SQRT,                /* NaN below 0; slope 1/(2 sqrt(x)), infinite at 0                */
+    TN_ACT_LOG                  /* ln x; -inf at 0, NaN below 0; slope 1/x                        */
 } tn_act;
 
-TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
-TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable between what ops take */
-TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);
-TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);
-TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);
-TN_API tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* broadcast as in NumPy       */
-TN_API tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
-TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
-/* a / b, correctly rounded (in BF16: of the quotient in F32). Where b is 0 the result and its gradients are what IEEE 754
-   makes of them, infinite or NaN: choose with tn_where among divisors, not among quotients, to keep them finite. */
+TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* a contiguous copy           */
+TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable if ops take both dtypes */
+TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);                /* all equal */
+TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);  /* random, uniform */
+TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);   /* random, normal */
+TN_API tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a + b, broadcast as in NumPy */
+TN_API tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a - b, broadcast            */
+TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a * b elementwise, broadcast */
+/* a / b, broadcast and correctly rounded (BF16: of the quotient in F32). Where b is 0 the result and its gradients are
+   infinite or NaN, as IEEE 754 has it. To keep them finite choose with tn_where between divisors, not between quotients. */
 TN_API tn_tensor *tn_div(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
-TN_API tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor);
-/* Activations by their own names: TN_ACT_SQRT, TN_ACT_EXP, TN_ACT_LOG. At 0 the slopes of sqrt and log are infinite, and
-   their gradient there is infinite, or NaN where what comes back is 0. */
+TN_API tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor);          /* factor * a                  */
+/* The square root, TN_ACT_SQRT. At 0 its gradient is infinite, or NaN where the gradient of the result is 0. */
 TN_API tn_tensor *tn_sqrt(tn_ctx *ctx, tn_tensor *a);
-TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);
-TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);
-/* a where the condition is not 0, else b. condition I32; all three are broadcast as in NumPy. The number that is not chosen
-   plays no part, be it infinite or NaN, and its gradient is 0. */
+TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);                           /* e^x, TN_ACT_EXP             */
+TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);                           /* ln x, TN_ACT_LOG; at 0 as tn_sqrt */
+/* Takes elements of a where the condition (I32) is not 0, else of b; all three are broadcast. The number that is not
+   selected has no influence, even if it is infinite or NaN, and its gradient is 0. */
 TN_API tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b);
-TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* of all elements -> []       */
-TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);
-TN_API tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis);            /* the axis goes               */
-TN_API tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);          /* [..,m,k] [..,k,n] -> [..,m,n] */
+TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* sum of all elements -> []   */
+TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);                          /* mean of all elements -> []  */
+TN_API tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis);            /* sums over an axis and removes it */
+TN_API tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);          /* product [..,m,k] [..,k,n] -> [..,m,n] */
 /* y = x w^T + b.   x [..,n]  w [m,n]  b [m] or NULL -> [..,m] */
 TN_API tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b);
-TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);
-/* y = act(x[..,:h]) (x) x[..,h:]: bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
+TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);       /* applies a tn_act elementwise */
+/* y = act(x[..,:h]) * x[..,h:], a gated linear unit; bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
-/* y = x[..,:h] (x) x[..,h:2h] (x) ...: the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
+/* y = x[..,:h] * x[..,h:2h] * ..., the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
 TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
-/* [x;1]: appends a column of ones to the last axis */
+/* Appends a one to the last axis: [x;1].   x [..,n] -> [..,n+1] */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
-/* n >= 1 tensors one after the other along an axis that they have; all other extents are equal. Either all are I32, or all
-   are what ops compute in. The result is a copy: `tensors` may be a local array. */
+/* Joins n >= 1 tensors along an existing axis; all other extents are equal. All are I32, or all are floats as for any op.
+   The result is a copy: `tensors` may be a local array. */
 TN_API tn_tensor *tn_concat(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
-/* n >= 1 tensors of one shape along a new axis of the result, 0 <= axis <= rank; -1 is the last axis of the result. */
+/* Joins n >= 1 tensors of one shape along a new axis of the result, 0 <= axis <= rank; -1 makes it the last one. */
 TN_API tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
-/* What the ids select along an axis, numpy.take: tn_embed for any axis.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..]
-   An id outside [0,v) gives zeros and an error at sync. Gradients of what is selected several times add up in the order of
-   the ids, so that they have the same bits each time. */
+/* Selects by ids along an axis, as numpy.take does.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..].
+   An id outside [0,v) gives zeros, and an error at the next sync. An element that is selected several times sums its
+   gradients in the order of the ids, so that they are bit-identical in every run. */
 TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids);
-/* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
+/* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
+   An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain.   gain [c] or NULL; eps >= 0, and with 0 a row of zeros gives NaN.
+/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. With eps = 0 a row of zeros gives NaN; eps >= 0.
    Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
-/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL; eps >= 0, and with 0
-   a row of equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
+   of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
-/* e^x / sum e^x over the last axis, and its logarithm, x - log sum e^x. Finite x of any size: the largest is subtracted
-   first. -inf weighs nothing; a row of nothing else gives zeros (its logarithm -inf), as in tn_attend a query that sees no
-   key. A row with +inf or NaN becomes NaN.   x [..,c] -> [..,c], also c = 0 */
+/* e^x / sum e^x over the last axis.   x [..,c] -> [..,c], c >= 0.
+   Finite x may have any size: the largest is subtracted first. An element -inf has weight 0. A row of only -inf gives zeros
+   (tn_log_softmax: -inf), as a query without a visible key does in tn_attend. A row with +inf or NaN becomes NaN. */
 TN_API tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x);
-TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);
-/* Act only while recording; else they return x. */
-TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
-TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
-/* The product of a chain of matrices, m [b,n,d,d], n >= 1, with its scale apart, so that long chains neither overflow
-   nor vanish: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   y [b,d,d] of Frobenius norm 1; log_norm [b], or NULL
-   if not wanted. Where the product is zero y is zero, log_norm -inf and the gradient zero.
+TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);                   /* x - log sum e^x             */
+TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal; only while recording */
+/* Sets elements to 0 with probability p and divides the others by 1-p, only while recording; else returns x. */
+TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
+/* Multiplies a chain of matrices: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   m [b,n,d,d], n >= 1 -> y [b,d,d]
+   y has Frobenius norm 1 and *log_norm [b] is the logarithm of the scale, so that long chains neither overflow nor vanish;
+   log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
-/* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
-   by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
+/* Applies rotary positions (RoPE): x [B,T,n,d] -> [B,T,n,d].
+   With h = d/2 rounded down, the pair (x_k, x_(k+h)) of row t is rotated by the angle (first + t) base^(-2k/d); with odd d
+   the last number is not changed. So q.k depends only on the difference of two positions. A NULL desc means all defaults;
+   without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
-    bool    no_rotation;        /* only the norm                                                      */
-    bool    norm;               /* x[b,t,n,:] is first divided by its root mean square: QK-norm without a gain,
+    bool    no_rotation;        /* the norm only                                                      */
+    bool    norm;               /* first divide x[b,t,n,:] by its root mean square: QK-norm without a gain,
                                    Henry et al. 2020                                                  */
     double  eps;                /* of the norm, added to the mean square; 0: 1e-6                     */
 } tn_rope_desc;
@@ -552,20 +559,20 @@ TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
      TN_ATTEND_SOFTMAX    P_i = softmax of s_i            Vaswani et al. 2017
      TN_ATTEND_SQUARED    P_ij = s_ij^2
      TN_ATTEND_BILINEAR   P_ij = s1_ij s2_ij, two sets of q and k: with c_i constant, a tensor of all its inputs
-   The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
-   phi(q) = q1 (x) q2 of d d numbers, P = scale^2 phi(q) phi(k)^T, so that what a query needs of all keys before it is one
-   state, sum_j phi(k_j) v_j^T. Squared: d(d+1)/2 numbers, by symmetry; those of a pair count twice.
-   No form holds a T x T matrix. Softmax takes finite scores of any size: the largest is subtracted first. A score of -inf
-   weighs nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. Where v is not
-   finite, rows near it that do not see it may be NaN too: in a tile unseen pairs are products with 0. So are gradients where
-   any operand is not finite. */
+   The last two also have a linear form, whose time grows with T instead of T^2: with phi(q) = q1 (x) q2, d d numbers per
+   query, P = scale^2 phi(q) phi(k)^T, so that a query needs only one state of all keys before it, sum_j phi(k_j) v_j^T.
+   By symmetry squared needs d(d+1)/2 numbers, those of a pair counted twice.
+   No form stores a T x T matrix. Softmax accepts finite scores of any size: the largest is subtracted first. A score of -inf
+   has weight 0, and a row of only -inf counts as a row without keys; a score of +inf or NaN makes the row NaN. Where v is
+   not finite, rows nearby that do not see it may be NaN too, because masked pairs of a tile are multiplied by 0. The same
+   holds for gradients if any operand is not finite. */
 typedef enum tn_attend_kind { TN_ATTEND_SOFTMAX = 0, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR } tn_attend_kind;
 typedef enum tn_attend_form {
-    TN_ATTEND_FORM_AUTO = 0,    /* by a fixed rule of the extents; softmax and windows: quadratic         */
+    TN_ATTEND_FORM_AUTO = 0,    /* by a fixed rule of the extents (docs/measurements.md); softmax, windows: quadratic */
     TN_ATTEND_FORM_QUADRATIC,
     TN_ATTEND_FORM_LINEAR       /* squared and bilinear, without a window                                 */
 } tn_attend_form;
-/* c_i. n: how many keys query i sees. */
+/* The row scale c_i; n is the number of keys that query i sees. */
 typedef enum tn_row_scale {
     TN_ROW_SCALE_DEFAULT = 0,   /* softmax: TN_ROW_SCALE_NONE, else TN_ROW_SCALE_LENGTH                   */
     TN_ROW_SCALE_NONE,          /* 1                                                                      */
@@ -577,53 +584,52 @@ typedef struct tn_attend_desc {
     tn_attend_kind kind;
     tn_attend_form form;
     bool           bidirectional;
-                                /* queries see later keys, too; default: each sees keys up to its own position, query i
-                                   up to past + Tk - Tq + i of 0..past+Tk-1                               */
+                                /* queries also see later keys. Default: query i sees keys up to its own position,
+                                   past + Tk - Tq + i of 0..past+Tk-1                                     */
     int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
     tn_row_scale   row;
     int64_t        length;      /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
     double         eps;         /* of TN_ROW_SCALE_SUM; 0: 1e-6                                           */
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SCALE_SUM [B,H,F,dv+1] (v gets a
-                                   column of ones), contiguous, of the context's dtype. What the keys of earlier calls left
-                                   is read, then this call's are added, without the scale. F = d d, feature a d + b is
-                                   k1_a k2_b; squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording;
-                                   Tq <= Tk                                                               */
-    int64_t        past;        /* how many keys `state` holds                                            */
+                                   column of ones), contiguous, of the context's dtype. The call reads the sum over the
+                                   keys of earlier calls and adds its own keys, without the scale. F = d d, feature
+                                   a d + b is k1_a k2_b; squared: F = d(d+1)/2, row by row a <= b, k_a k_b. Not while
+                                   recording; Tq <= Tk                                                    */
+    int64_t        past;        /* number of keys in `state`                                              */
 } tn_attend_desc;
-/* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
-   else 1. Any extents, 0 too, but d >= 1. The queries are the last ones: Tq < Tk continues a sequence. A query that sees
-   no key gives zeros. */
+/* Computes attention.   q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].
+   Here s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 are set 2; else s = 1. Extents may be 0, but d >= 1. The queries
+   are the last positions: Tq < Tk continues a sequence. A query that sees no key gives zeros. */
 TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
-/* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
+/* The mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
-TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..]; first of equals */
-TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of rows right -> [] */
+TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */
+TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of correct rows -> [] */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>grad     recording and the backward pass
    ====================================================================== */
 
-/* From here on ops are noted; noise and dropout act. */
-TN_API void       tn_record(tn_ctx *ctx);
-/* d loss / d everything recorded, added to ->grad; loss has one element. Ends the recording.
-   Intermediate gradients go as soon as they are used, except where tn_watch asked to keep one. */
+TN_API void       tn_record(tn_ctx *ctx);          /* starts the recording of ops; noise and dropout act      */
+/* Adds d loss / d t to t->grad of every recorded t that needs it, and ends the recording; loss has one element.
+   Gradients of intermediate results are freed as soon as they are used, unless tn_watch keeps one. */
 TN_API tn_status  tn_backward(tn_ctx *ctx, tn_tensor *loss);
-/* Asks for the gradient of an arena tensor (an input, say): t->grad is there after tn_backward. */
+/* Asks for the gradient of an arena tensor, such as an input: t->grad exists after tn_backward. */
 TN_API tn_status  tn_watch(tn_tensor *t);
 
-/* A part of the recording that keeps nothing but its inputs and its result (Chen et al. 2016): what fn makes is dropped when
-   it returns and made a second time, by calling fn again, when the backward pass gets there. The memory of one such part
-   instead of all, for one more forward pass. Numbers and gradients have the same bits: random calls are repeated, too.
-       fn returns one tensor, made from in[0..n), parameters and other owned tensors by ops alone; tn_record, tn_backward,
-       tn_ctx_reset and graphs are errors in it. Arena tensors that want a gradient must be among the inputs: an error
-       names one that is not, unless it has a gradient already from what was made later (that gradient is right, too).
-       It may be called at any time up to tn_backward, with its own copy of the bytes at `with`, and must do the same
+/* Records fn(ctx, with, in) but keeps only its inputs and its result (Chen et al. 2016). What fn computes is freed when
+   it returns, and computed again in the backward pass by a second call. This takes the memory of one such part instead
+   of all, for one more forward pass. Results and gradients are bit-identical: random calls are repeated, too.
+       fn returns one tensor, made from in[0..n), parameters and other owned tensors by ops only; tn_record, tn_backward,
+       tn_ctx_reset and graphs are errors in it. Arena tensors that need a gradient must be among the inputs. An error
+       names one that is not, unless later ops have given it a gradient already (then its gradient is right, too).
+       fn may be called at any time until tn_backward, with a copy of the `bytes` bytes at `with`, and must do the same
        each time.
-   0 <= n <= 3, an input may be NULL. While not recording, or inside of another one, it is fn(ctx, with, in) and no more. A
-   tensor that is watched inside has no gradient afterwards. Returns NULL where fn does; the context has the error. */
+   0 <= n <= 3; an input may be NULL. While not recording, or inside another tn_recompute, it only calls fn. A tensor that
+   fn watches has no gradient afterwards. Returns NULL where fn does; the context has the error. */
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
 TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
                                                tn_tensor *const *in);
@@ -632,28 +638,28 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
-   Computed on the host in double from a copy of the matrix, whatever its dtype and strides; the results
-   are owned tensors of the context's dtype. On failure all results are NULL and the status says why:
-   TN_ERR_SHAPE, TN_ERR_NONFINITE (the matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY.
-   Same matrix, same bits. Nothing here is recorded.
+   Computed on the host, in double, from a copy of the matrix of any dtype and strides; the results are owned tensors of
+   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_SHAPE, TN_ERR_NONFINITE (the
+   matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY. Equal matrices give bit-identical results. Nothing
+   here is recorded.
 
        tn_eigh_result e;
        if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
    ====================================================================== */
 
-/* `error` of each result: |A - product of the results|_F / |A|_F with the results as they are stored
-   and cut, if desc.measure asks for it, else NaN. */
+/* `error` in each result: |A - product of the results|_F / |A|_F, for the results as stored and truncated, if
+   desc.measure is set, else NaN. */
 
 typedef enum tn_eigh_order {
     TN_EIGH_ASCENDING = 0,
-    TN_EIGH_MAGNITUDE            /* largest |value| first; of +-l the positive one */
+    TN_EIGH_MAGNITUDE            /* largest |value| first; +l before -l            */
 } tn_eigh_order;
 
 typedef struct tn_eigh_desc {
     tn_eigh_order order;
-    int64_t       top;           /* keep so many, the first in this order; 0: all */
-    bool          no_vectors;    /* values only: quicker, by another way: their last digits may differ */
+    int64_t       top;           /* number of pairs to keep, in this order; 0: all */
+    bool          no_vectors;    /* values only: faster, by another method, so their last digits may differ */
     bool          measure;
 } tn_eigh_desc;
 
@@ -663,11 +669,10 @@ typedef struct tn_eigh_result {
     double     error;
 } tn_eigh_result;
 
-/* Eigenvalues and -vectors of the symmetric part (A + A^T)/2.   a [n,n]
-   A = vectors^T diag(values) vectors. Of each vector the component of largest magnitude, the first of
-   equals, is positive. A NULL desc means all defaults. */
+/* Computes eigenvalues and eigenvectors of the symmetric part (A + A^T)/2: A = vectors^T diag(values) vectors.   a [n,n]
+   The component of largest magnitude of each vector, the first of equals, is positive. A NULL desc means all defaults. */
 TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
-TN_API void      tn_eigh_destroy(tn_eigh_result *r);
+TN_API void      tn_eigh_destroy(tn_eigh_result *r);     /* frees the tensors of the result */
 
 typedef struct tn_qr_desc { bool measure; } tn_qr_desc;
 
@@ -677,12 +682,12 @@ typedef struct tn_qr_result {
     double     error;
 } tn_qr_result;
 
-/* A = Q R.   a [m,n] */
+/* Computes the QR decomposition A = Q R.   a [m,n] */
 TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out);
-TN_API void      tn_qr_destroy(tn_qr_result *r);
+TN_API void      tn_qr_destroy(tn_qr_result *r);         /* frees the tensors of the result */
 
 typedef struct tn_svd_desc {
-    int64_t top;                 /* keep the so many largest; 0: all min(m,n) */
+    int64_t top;                 /* number of singular values to keep (largest first); 0: all min(m,n) */
     bool    measure;
 } tn_svd_desc;
 
@@ -693,15 +698,16 @@ typedef struct tn_svd_result {
     double     error;
 } tn_svd_result;
 
-/* A = U diag(s) Vt, every s right to about eps times the largest.   a [m,n]
-   Of each column of U the component of largest magnitude, the first of equals, is positive. */
+/* Computes the singular value decomposition A = U diag(s) Vt.   a [m,n]
+   Every s has an error of about eps times the largest. The component of largest magnitude of each column of U, the first of
+   equals, is positive. */
 TN_API tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out);
-TN_API void      tn_svd_destroy(tn_svd_result *r);
+TN_API void      tn_svd_destroy(tn_svd_result *r);       /* frees the tensors of the result */
 
-/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- >>lanczos-desc */
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is given by its products ---- >>lanczos-desc */
 
-/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the
-   search. */
+/* Computes y = A x for `count` vectors at once: x and y are [count,n], rows of doubles on the host. Any status but TN_OK
+   ends the search. */
 typedef tn_status (*tn_matvec_fn)(void *user, int64_t count, const double *x, double *y);
 
 typedef enum tn_lanczos_end {
@@ -712,63 +718,64 @@ typedef enum tn_lanczos_end {
 
 typedef struct tn_lanczos_desc {
     tn_lanczos_end end;
-    int64_t  top;                /* so many pairs; 0: all n                                                           */
-    double   tol;                /* a pair is found when |A v - l v| <= tol |A|. 0: 1e-12, in an F32 context 1e-8. Not
-                                    finer than the product's own rounding                                             */
-    int64_t  block;              /* vectors in one product; 0: 1, which wants the fewest. More pay where a product
-                                    of several costs hardly more than one                                             */
-    int64_t  basis;              /* vectors held, of n doubles each: top + 2 blocks, or all n, at least; 0: 2 top + 40
+    int64_t  top;                /* number of pairs; 0: all n                                                         */
+    double   tol;                /* a pair has converged when |A v - l v| <= tol |A|; 0: 1e-12, in F32 contexts 1e-8.
+                                    Rounding errors of the product are a lower limit                                  */
+    int64_t  block;              /* vectors per product; 0: 1, which needs the fewest. More are faster where a product
+                                    of several vectors costs hardly more than one                                     */
+    int64_t  basis;              /* vectors stored, of n doubles each: at least top + 2 blocks, or all n; 0: 2 top + 40
                                     blocks, at most n                                                                 */
-    int64_t  products;           /* no restart after so many multiplied vectors; 0: 300 times the basis               */
-    uint64_t seed;               /* of the start: the same seed, the same bits                                        */
+    int64_t  products;           /* no restart after this number of multiplied vectors; 0: 300 times the basis        */
+    uint64_t seed;               /* of the first vectors; equal seeds give bit-identical results                      */
     bool     measure;
 } tn_lanczos_desc;
 
 typedef struct tn_lanczos_result {
     tn_tensor *values;           /* [top]                                                              */
     tn_tensor *vectors;          /* [top,n] orthonormal rows, the largest component of each positive   */
-    double     residual;         /* the largest |A v - l v| / |A| of them: as the recurrence has it, or,
-                                    if desc.measure asks, by products with the vectors as stored. Set
-                                    where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
-    int64_t    products;         /* vectors multiplied                                                 */
+    double     residual;         /* the largest |A v - l v| / |A|: by the recurrence or, if desc.measure is
+                                    set, by products with the stored vectors. It is also set when
+                                    TN_ERR_CONVERGENCE says that `products` were not enough            */
+    int64_t    products;         /* number of multiplied vectors                                       */
 } tn_lanczos_result;
 
-/* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
-   Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
-   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
-   Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
-   a search a larger basis, or the products of the inverse. */
+/* Computes some eigenpairs by block Lanczos with full orthogonalisation and thick restarts. A is n x n and must be
+   symmetric: TN_ERR_ARG if the products show that it is not. Multiple eigenvalues are found with all their vectors: after
+   convergence a block of new random vectors looks for missing ones. Values that are crowded relative to |A|, as the
+   smallest of a positive matrix often are, converge slowly: use a larger basis, or products with the inverse.
+   Golub & Underwood 1977, Wu & Simon 2000, Zhou & Saad 2008 */
 TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
                             tn_lanczos_result *out);
-TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
+TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);     /* frees the tensors of the result */
 
-/* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
+/* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero or n is 0. */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 #endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
-   A layer's init makes its parameters in a tn_params under "name.w" and fills the struct; forward
-   reads the struct. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init
-   that fails adds no parameter and leaves the struct zeroed: TN_ERR_SHAPE for extents below 1 or of
-   2^31 - 1 and more, TN_ERR_ARG for a desc that contradicts itself or a name that is taken.
-   Flags of a desc name what is added to the plain layer (bias, residual, bidirectional); no_X is only for an X that is
-   on by default wherever there is one (no_gain, no_projection, no_rope).
+   A layer's init adds its parameters to a tn_params, under names such as "name.w", and fills the struct; forward computes
+   the result. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init that fails adds no
+   parameter and zeroes the struct: TN_ERR_SHAPE for extents below 1 or of at least 2^31 - 1, TN_ERR_ARG for a desc that
+   contradicts itself or a name that is in use.
+   Flags of a desc name what is added to the plain layer (bias, residual, bidirectional); no_X switches off an X that every
+   layer has by default (no_gain, no_projection, no_rope).
    ====================================================================== */
 
+/* A parameter. Programs may change the scales and adamw; use tn_params_freeze for frozen. */
 typedef struct tn_param {
     const char *name;
-    tn_tensor  *value;          /* value->grad is its gradient once a backward pass has run */
+    tn_tensor  *value;          /* value->grad is its gradient after a backward pass        */
     bool        frozen;         /* gets no gradient and no update                           */
-    double      lr_scale;       /* of the optimiser's learning rate: 1                      */
-    double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
-    bool        adamw;          /* AdamW's also where the optimiser is TN_OPTIM_MUON: set by the init of biases, gains,
-                                   embeddings and a transformer's head                      */
+    double      lr_scale;       /* factor of the optimiser's learning rate: 1               */
+    double      decay_scale;    /* factor of its weight decay: 1; 0 for biases and gains    */
+    bool        adamw;          /* updated by AdamW even if the optimiser is TN_OPTIM_MUON: set by the init of biases,
+                                   gains, embeddings and a transformer's head               */
 } tn_param;
 
-/* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
+/* Init rules, with their scale in brackets. n: fan-in, m: fan-out. */
 typedef enum tn_init_rule {
-    TN_INIT_DEFAULT = 0,        /* the layer's own, see its desc                                         */
+    TN_INIT_DEFAULT = 0,        /* the layer's own rule, see its desc                                    */
     TN_INIT_ZERO,
     TN_INIT_ONE,
     TN_INIT_NORMAL,             /* normal [1/sqrt(n)]                LeCun, Bottou, Orr & Mueller 1998   */
@@ -777,44 +784,44 @@ typedef enum tn_init_rule {
     TN_INIT_HE                  /* normal [sqrt(2/n)]                He, Zhang, Ren & Sun 2015           */
 } tn_init_rule;
 
-/* What a parameter starts as. std > 0 replaces the rule's scale (standard deviation, or the half
-   width of a uniform). fan_in, fan_out: 0 takes them from the last two extents. */
+/* The initial values of a parameter. std > 0 replaces the rule's scale (the standard deviation, or the half width of a
+   uniform distribution). fan_in and fan_out: 0 takes them from the last two extents. */
 typedef struct tn_init { tn_init_rule rule; double std; int64_t fan_in, fan_out; } tn_init;
 
-/* A set of parameters, empty. It owns them, and lives until tn_params_destroy or the end of the context; NULL on error. */
+/* Creates an empty set, which will own its parameters. It lives until tn_params_destroy or the end of the context; NULL on
+   error. */
 TN_API tn_params *tn_params_create(tn_ctx *ctx);
-TN_API void       tn_params_destroy(tn_params *params);
-TN_API tn_ctx    *tn_params_ctx(const tn_params *params);
-TN_API int64_t    tn_params_count(const tn_params *params);
-TN_API int64_t    tn_params_elements(const tn_params *params);              /* numbers in all of them together */
-TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* in the order of their making  */
-TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NULL when there is none       */
-/* A parameter of the context's dtype. The name is copied and must be new. NULL on error. */
+TN_API void       tn_params_destroy(tn_params *params);                    /* frees it with all its parameters */
+TN_API tn_ctx    *tn_params_ctx(const tn_params *params);                  /* its context                      */
+TN_API int64_t    tn_params_count(const tn_params *params);                /* number of parameters             */
+TN_API int64_t    tn_params_elements(const tn_params *params);             /* number of elements, all together */
+TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* parameter i, in order of creation */
+TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* the parameter of a name, or NULL */
+/* Adds a parameter of the context's dtype. The name is copied and must be new. NULL on error. */
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
-/* Gradients to zero: an optimiser's step does it, a failed backward pass may leave half of one. */
+/* Sets all gradients to zero. An optimiser's step does so itself; a failed backward pass may leave partial gradients. */
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
-/* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
-   standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
-   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed. A group's
-   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
-   tn_params_set_scales(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
-   AdamW (adamw = true) is so for good, unless the program sets it back. */
+/* Freezes every parameter whose name matches the pattern: it has no gradient, no memory for one, and no update. Returns how
+   many match, as the next three do. A pattern with stars must match the whole name, each star any run of characters
+   ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
-TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);
+TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
+/* Replaces both scales of matching parameters. A decay_scale of 1 gives decay to biases and gains, too. No decay for
+   embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+/* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
 TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);
-/* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
-   under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
-   are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
-   gradient. There is one parameter, under its first name: counted once, updated once, saved and loaded once. */
+/* Ties weights: makes `name`, which must be new, another name of the parameter `of`. A layer that is then created under it
+   uses that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim] have the
+   same layout; shapes must be equal, and the layer's init rule is not used). Both add to the same gradient. The parameter
+   keeps its first name and is counted, updated, saved and loaded once. */
 TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char *of);
-/* The same parameters again, with other names, frozen ones and scales, on ctx, which may be another context and of
-   another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
+/* Copies a set of parameters, with names, ties, frozen flags and scales, to ctx, which may be another context of another
+   dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
 TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
-/* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
-   the parameter of the same name in `to`. A model's array of blocks, which `from` owns, is copied to one that `to` owns,
-   and the pointer to it follows. Returns how many parameters there were; nothing is changed and -1 returned where `to`
-   lacks one.
+/* Redirects a copied struct of layers, of `bytes` bytes: each pointer to a parameter of `from` becomes one to the parameter
+   of the same name in `to`. A model's array of blocks, which `from` owns, is copied, and `to` owns the copy. Returns the
+   number of pointers; -1, without any change, if `to` lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
@@ -822,8 +829,8 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
 typedef struct tn_linear_desc {
     int64_t in, out;            /* required                                                         */
     bool    bias;
-    bool    augmented;          /* x ends with the constant one: the bias is the last column of W,
-                                   and y ends with a one again (in and out do not count it)         */
+    bool    augmented;          /* x and y end with a constant one, which in and out do not count;
+                                   the bias is the last column of W                                 */
     tn_init init;               /* 0: TN_INIT_UNIFORM for W and b                                   */
 } tn_linear_desc;
 typedef struct tn_linear {
@@ -831,10 +838,11 @@ typedef struct tn_linear {
     tn_tensor *w;               /* [out,in], augmented: [out,in+1] */
     tn_tensor *b;               /* [out] or NULL                   */
 } tn_linear;
+/* Creates the parameters NAME.w and NAME.b. */
 TN_API tn_status  tn_linear_init(tn_params *params, const char *name, const tn_linear_desc *desc, tn_linear *layer);
 TN_API tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x);       /* [..,in] -> [..,out] */
 
-/* ---- embedding: a row of a table per id --------------------------------- >>layer-embedding */
+/* ---- embedding: one row of a table per id ------------------------------- >>layer-embedding */
 typedef struct tn_embedding_desc {
     int64_t count, dim;         /* required             */
     tn_init init;               /* 0: normal, std 1     */
@@ -843,13 +851,14 @@ typedef struct tn_embedding {
     tn_embedding_desc desc;
     tn_tensor *w;               /* [count,dim] */
 } tn_embedding;
+/* Creates the parameter NAME.w. */
 TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, const tn_embedding_desc *desc, tn_embedding *layer);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
 /* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---- >>layer-norm */
 typedef enum tn_norm_kind {
-    TN_NORM_RMS = 0,            /* x / rms(x) (x) gain                              */
-    TN_NORM_LAYER               /* (x - mean(x)) / std(x) (x) gain + bias           */
+    TN_NORM_RMS = 0,            /* x / rms(x) * gain                                */
+    TN_NORM_LAYER               /* (x - mean(x)) / std(x) * gain + bias             */
 } tn_norm_kind;
 typedef struct tn_norm_desc {
     int64_t dim;                /* required          */
@@ -860,24 +869,25 @@ typedef struct tn_norm_desc {
 } tn_norm_desc;
 typedef struct tn_norm {
     tn_norm_desc desc;
-    tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
-    tn_tensor *bias;            /* [dim], zeros at first, or NULL                    */
+    tn_tensor *gain;            /* [dim], initially ones, or NULL                   */
+    tn_tensor *bias;            /* [dim], initially zeros, or NULL                  */
 } tn_norm;
+/* Creates the parameters NAME.gain and NAME.bias. */
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, const tn_norm_desc *desc, tn_norm *layer);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
 /* ---- mlp: P (act(W x + b)) + p, P (act(W x + b) * (V x + c)) + p, products of more ---- >>layer-mlp
    One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear).
    A bilinear layer of order k is y = P ((F_1 x + b_1) * ... * (F_k x + b_k)) + p, a CP tensor of order k + 1: k = 1 is
-   linear, k = 2 the third-order tensor of W = F_1 and V = F_2. Novikov et al. 2017, Chrysos et al. 2020 */
+   linear, k = 2 gives a tensor of order three with W = F_1 and V = F_2. Novikov et al. 2017, Chrysos et al. 2020 */
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* no activation: P ((W x + b) * (V x + c)) + p, or desc.order factors */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
     TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) * V x  */
-    TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
+    TN_MLP_GELU_TANH            /* one: GPT-2's approximation of GELU by tanh, made of several ops */
 } tn_mlp_kind;
-/* Default inits: TN_INIT_UNIFORM; with an order other than 2 TN_INIT_NORMAL, with which inputs of variance 1 give outputs of
-   variance 1 at any order (docs/math.md 8): F normal with variance 1/in, P with 1/hidden. */
+/* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
+   that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
@@ -885,10 +895,10 @@ typedef struct tn_mlp_desc {
     int64_t     order;          /* k, the number of encoders of TN_MLP_BILINEAR; 0: 2. 0 for other kinds */
     bool        bias;           /* of the encoders                                                 */
     bool        out_bias;       /* of the projection                                               */
-    bool        no_projection;  /* P = I: out is hidden                                            */
-    bool        residual;       /* y = x + layer(x): out must be in                                */
-    bool        augmented;      /* x ends with the constant one and so does y; biases are the last
-                                   columns of the encoders and of P (in, hidden and out do not count the one) */
+    bool        no_projection;  /* P = I: out must equal hidden                                    */
+    bool        residual;       /* y = x + layer(x): out must equal in                             */
+    bool        augmented;      /* x and y end with a constant one, which in, hidden and out do not
+                                   count; biases are the last columns of the encoders and of P     */
     tn_init     init;           /* of the encoders; 0: see above                                   */
     tn_init     init_out;       /* of P; 0: see above                                              */
 } tn_mlp_desc;
@@ -899,34 +909,36 @@ typedef struct tn_mlp {
     tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                                        */
     tn_tensor *pb;              /* [out] or NULL                                                                          */
 } tn_mlp;
+/* Creates the parameters NAME.w, NAME.b, NAME.p and NAME.pb, as far as the desc has them. */
 TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, const tn_mlp_desc *desc, tn_mlp *layer);
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
-TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2; bilinear: 2 */
-TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
+TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                           /* number of encoders; bilinear: 2  */
+TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);                          /* a constant string such as "relu" */
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
-   What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
-   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start
-   normal with 1/n^2, which gives outputs of variance 1. */
+   A bilinear layer holds this tensor in factors. All o are computed by one product [rows,n] [n,out n], then a dot product
+   with x: x (x) x is never formed. The gradient of T_o is symmetric, so T_o - T_o^T changes by weight decay only. Weights
+   start normal with variance 1/n^2, which gives outputs of variance 1. */
 typedef struct tn_quadratic_desc {
     int64_t in, out;            /* required                                                        */
     bool    bias;               /* the layer works on [x;1]: T has a linear and a constant part    */
-    bool    augmented;          /* x ends with the constant one already, and so does y             */
+    bool    augmented;          /* x and y end with a constant one                                 */
     tn_init init;               /* 0: TN_INIT_NORMAL                                               */
 } tn_quadratic_desc;
 typedef struct tn_quadratic {
     tn_quadratic_desc desc;
     tn_tensor *t;               /* [out,n,n], n = in, or in + 1 with bias or augmented */
 } tn_quadratic;
+/* Creates the parameter NAME.t. */
 TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer);
 TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
 
-/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x ---------- >>layer-modifier
-   V holds the default output features, m says by how much each is modified, and a penalty on W x keeps modifications
-   few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
-   `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
-   bilinear one whose first encoder has the bias 1, and so a tensor. W (A, if there is one) starts at zero: no
-   modification; B, V and P start as in a bilinear layer of order other than 2. */
+/* ---- modifier: y = P (m(x) * (V x + c)) + p,  m(x) = 1 + W x ------------ >>layer-modifier
+   V holds the default output features, m(x) modifies each of them, and a penalty on W x keeps the modifications few (L1)
+   or small (L2): Sharkey 2023, footnote 5. W may have low rank, W = A B, and W x may be rounded to multiples of `step`
+   (with a straight-through gradient: Bengio, Leonard & Courville 2013). Without rounding the layer is bilinear, with bias
+   1 in its first encoder, and therefore a tensor. W (or A) starts at zero, so that nothing is modified; B, V and P start
+   as in a bilinear layer of an order other than 2. */
 typedef enum tn_penalty { TN_PENALTY_L1 = 0, TN_PENALTY_L2 } tn_penalty;     /* mean |W x|, mean (W x)^2 */
 typedef struct tn_modifier_desc {
     int64_t    in, hidden;      /* required                                                        */
@@ -936,7 +948,7 @@ typedef struct tn_modifier_desc {
     tn_penalty penalty;
     bool       bias;            /* c                                                               */
     bool       out_bias;        /* p                                                               */
-    bool       no_projection;   /* P = I: out is hidden                                            */
+    bool       no_projection;   /* P = I: out must equal hidden                                    */
     tn_init    init;            /* of V and B; 0: TN_INIT_NORMAL                                   */
     tn_init    init_w;          /* of W, or A; 0: TN_INIT_ZERO                                     */
     tn_init    init_out;        /* of P; 0: TN_INIT_NORMAL                                         */
@@ -950,18 +962,19 @@ typedef struct tn_modifier {
     tn_tensor *p;               /* [out,hidden] or NULL                */
     tn_tensor *pb;              /* [out] or NULL                       */
 } tn_modifier;
+/* Creates the layer's parameters under NAME. */
 TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn_modifier_desc *desc, tn_modifier *layer);
-/* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
-   loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
+/* [..,in] -> [..,out]. If penalty is not NULL, *penalty becomes the penalty [] of W x before rounding, which the program
+   adds to its loss: loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
 /* ---- attention: heads that read other positions ------------------------- >>layer-attention
-   q, k and v are linear in x; tn_rope gives q and k their position, tn_attend their pattern, o adds the heads up.
+   q, k and v are linear in x; tn_rope adds the positions to q and k, tn_attend attends, and o sums the heads.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
    o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
-   Differential (Ye et al. 2024): (1 - lambda_init) norm((softmax1 - lambda softmax2) v) with an RMS-norm of each head and
-   lambda = exp(lq1.lk1) - exp(lq2.lk2) + lambda_init; the published norm's gain is left to o, which holds it exactly.
-   Plain differential: (softmax1 - lambda softmax2) v, lambda one number. */
+   Differential (Ye et al. 2024): (1 - lambda_init) norm((softmax1 - lambda softmax2) v), with an RMS-norm of each head and
+   lambda = exp(lq1.lk1) - exp(lq2.lk2) + lambda_init; o contains the gain of the published norm, exactly.
+   Plain differential: (softmax1 - lambda softmax2) v, where lambda is a single number. */
 typedef enum tn_attention_kind {
     TN_ATTENTION_SOFTMAX = 0, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
     TN_ATTENTION_DIFFERENTIAL_PLAIN
@@ -969,192 +982,196 @@ typedef enum tn_attention_kind {
 typedef struct tn_attention_desc {
     int64_t dim, heads;         /* required                                                             */
     int64_t out;                /* 0: dim                                                               */
-    int64_t d_qk, d_v;          /* of a head; 0: dim/heads, and d_qk of the differential kinds dim/(2 heads) */
+    int64_t d_qk, d_v;          /* per head; 0: dim/heads, for d_qk of the differential kinds dim/(2 heads) */
     tn_attention_kind kind;
     tn_attend_form form;        /* of squared and bilinear                                              */
-    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position */
-    int64_t window;             /* 0: none; see tn_attend_desc, for this and the next three             */
+    bool    bidirectional;      /* queries also see later keys; default: keys up to their own position  */
+    int64_t window;             /* 0: none; see tn_attend_desc, also for the next three                 */
     tn_row_scale row;
     int64_t length;
     double  scale;
-    bool    no_rope;            /* positions come from elsewhere, or there are none                     */
+    bool    no_rope;            /* no rotary positions                                                  */
     double  rope_base;          /* 0: 10000                                                             */
-    bool    qk_norm;            /* each q and k through an RMS-norm, before the rotation                */
-    bool    head_norm;          /* each head's output through an RMS-norm (differential: always)        */
+    bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
+    bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
-    int64_t depth;              /* of the block in its model, from 0                                    */
+    int64_t depth;              /* number of the block in its model, from 0                             */
     bool    bias, out_bias;     /* of q, k and v; of o                                                  */
     bool    mix_values;         /* v becomes m0 v + m1 values with learned m: value residual, Zhou et al. 2024 */
     tn_init init;               /* of qk and v; 0: TN_INIT_UNIFORM                                      */
     tn_init init_out;           /* of o; 0: TN_INIT_UNIFORM                                             */
 } tn_attention_desc;
 typedef struct tn_attention {
-    tn_attention_desc desc;     /* with out, d_qk, d_v and lambda_init in place                         */
+    tn_attention_desc desc;     /* with out, d_qk, d_v and lambda_init filled in                        */
     tn_tensor *qk;              /* [2s,heads d_qk,dim] Q1, (Q2), K1, (K2): s = 2 for bilinear and differential, else 1 */
     tn_tensor *v;               /* [heads d_v,dim]                                                      */
     tn_tensor *o;               /* [out,heads d_v]                                                      */
     tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
-    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
-                                   first; or NULL                                                       */
-    tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, initially normal with std 0.1; plain: [1], initially
+                                   lambda_init; or NULL                                                 */
+    tn_tensor *mix;             /* [2] m0, m1, initially 1/2; or NULL                                   */
 } tn_attention;
+/* Creates the parameters NAME.qk, NAME.v, NAME.o and, as far as the desc has them, the others of tn_attention. */
 TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const tn_attention_desc *desc,
                                      tn_attention *layer);
-/* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
-   *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
+/* x [B,T,dim] -> [B,T,out]. If values is not NULL, it passes v [B,T,heads,d_v] from the first layer of a model to the
+   others: a *values of NULL becomes this layer's v, any other is mixed in where the desc has mix_values. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
-TN_API const char *tn_attention_kind_name(tn_attention_kind kind);
+TN_API const char *tn_attention_kind_name(tn_attention_kind kind);                 /* a constant such as "softmax" */
 
-/* What a causal layer remembers while it decodes: k and v of `length` positions, or the running state of the linear form,
-   whose size does not depend on the length, and which has no end. k and v are stored as activations are, a state in the
-   context's dtype. desc.form AUTO takes the smaller one; softmax, differential and windows keep k and v. Freed by
-   _destroy, or with the context; the layer may go before. NULL on error. */
+/* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
+   not depend on the length and which never fills up. k and v have the dtype of activations, a state the context's. With
+   TN_ATTEND_FORM_AUTO the smaller one is used; softmax, differential and windows need k and v. */
 typedef struct tn_attention_cache tn_attention_cache;
+/* Creates an empty cache, freed by _destroy or with the context; the layer may be freed earlier. NULL on error. */
 TN_API tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length);
-TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);
-TN_API void       tn_attention_cache_reset(tn_attention_cache *cache);              /* nothing is past any more */
-TN_API int64_t    tn_attention_cache_past(const tn_attention_cache *cache);         /* positions so far         */
-TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);        /* of its tensors           */
-/* x [batch,T,dim], the next T positions, one or a whole prompt -> [batch,T,out], what _forward over everything so far would
-   give for them; *values are of these T positions. Not while recording. On error the cache is as before, but for a
-   state that was being read: that one wants a reset first, and says so. */
+TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);            /* frees the cache          */
+TN_API void       tn_attention_cache_reset(tn_attention_cache *cache);              /* empties the cache        */
+TN_API int64_t    tn_attention_cache_past(const tn_attention_cache *cache);         /* positions in the cache   */
+TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);        /* bytes of its tensors     */
+/* Continues a sequence: x [batch,T,dim], the next T positions (one, or a whole prompt) -> [batch,T,out], as _forward over
+   all positions so far would give for them; *values are those of the T positions. Not while recording. On error the cache is
+   unchanged, except a state that was being read, which then needs a reset: later calls say so. */
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
-   >>operator a layer's whole computation as one object
-   y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP factors, never formed unless asked for.
-   With k = 2, F_0 = W and F_1 = V this is a bilinear layer and B[o,i,j] = sum_h P[o,h] W[h,i] V[h,j] its tensor.
-   Where `constant` is set the last input is the constant one: biases live in the last columns, and a
-   plain x is given the one by tn_cp_apply. docs/math.md has every formula; Pearce et al. 2024, Sharkey 2023.
-   Functions that give a tn_cp or a tensor give a new, owned one (NULL on error) and leave their arguments as
-   they are. "Order 2 only" is an error of any other order.
+   >>operator a whole layer as one tensor
+   y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP form, stored as its factors.
+   With k = 2, F_0 = W and F_1 = V this is a bilinear layer with the tensor B[o,i,j] = sum_h P[o,h] W[h,i] V[h,j].
+   With `constant` the last input is the constant one: biases are the last columns, and tn_cp_apply
+   appends the one to a plain x. docs/math.md has every formula; Pearce et al. 2024, Sharkey 2023.
+   Functions that return a tn_cp or a tensor return a new, owned one (NULL on error) and do not change their arguments.
+   "Order 2 only" means that any other order is an error.
    ====================================================================== */
 
 #define TN_CP_MAX_ORDER 6
 
 typedef struct tn_cp {
     tn_ctx    *ctx;
-    int        order;                       /* k, the number of input factors  */
-    int64_t    out, terms;                  /* rows of P; rank-one terms        */
-    int64_t    in[TN_CP_MAX_ORDER];         /* columns of F_k, the one included */
-    bool       constant;
-    tn_tensor *p;                           /* [out,terms]                      */
-    tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                    */
+    int        order;                       /* k, the number of input factors      */
+    int64_t    out, terms;                  /* rows of P; number of terms          */
+    int64_t    in[TN_CP_MAX_ORDER];         /* columns of F_k, with the constant   */
+    bool       constant;                    /* whether inputs end with the one     */
+    tn_tensor *p;                           /* [out,terms]                         */
+    tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                       */
 } tn_cp;
 
 typedef enum tn_cp_input {
     TN_CP_INPUT_PLAIN = 0,      /* all elements of an input are variables      */
-    TN_CP_INPUT_CONSTANT        /* the last one is the constant one            */
+    TN_CP_INPUT_CONSTANT        /* the last element is the constant one        */
 } tn_cp_input;
-/* From arrays (copied): p [out,terms], f[0..order) [terms,in_k]. */
+/* Makes an operator from arrays, which are copied: p [out,terms], f[0..order) [terms,in_k]. */
 TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input);
-/* From a bilinear layer of order up to TN_CP_MAX_ORDER. Biases and a residual are folded in, and set `constant`; without
-   them it stays clear. */
+/* Makes an operator from a bilinear layer (order <= TN_CP_MAX_ORDER). Biases and a residual are folded in and set
+   `constant`. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
-/* From a modifier layer without rounding, from a tensor layer. */
-TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
-TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
-/* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
-   out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, where these would not fit desc.max_bytes. */
+TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);      /* from a layer without rounding */
+TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /* from its tensor, exactly      */
+/* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
+   out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, if these exceed desc.max_bytes. */
 TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
-/* The stack x -> embed -> mlp -> unembed as one operator; embed or unembed may be NULL. */
+/* Makes one operator of the stack x -> embed -> mlp -> unembed; embed and unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
-/* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
-   `constant` the layer has biases and takes a plain x. All inputs of equal length. */
+/* Makes a trainable bilinear layer with the operator's factors. With `constant` the layer has biases and accepts a plain x.
+   All inputs have equal length. */
 TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_mlp *layer);
+/* Makes a trainable quadratic layer with the operator's tensor. Order 2 only; inputs as above. */
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_quadratic *layer);
-TN_API void   tn_cp_destroy(tn_cp *cp);
+TN_API void   tn_cp_destroy(tn_cp *cp);                                        /* frees the operator            */
 
 /* ---- folding ------------------------------------------------------------ >>cp-folding */
-/* x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one). A bias sets `constant`. */
+/* Folds in a linear map on the input side: x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one)
+   A bias sets `constant`. */
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b);
-/* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
+/* Folds in a linear map on the output side: x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
 TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b);
-/* B+: x -> x + cp(x), h + n terms on [x;1]. All inputs of equal length; out = in (without the one). */
+/* Adds a residual connection: x -> x + cp(x), in h + n terms on [x;1]. All inputs have equal length; out = in, without the
+   one. */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
-/* (B + B^T)/2 in 2 h terms. Order 2 only. */
+/* Symmetrises the operator: (B + B^T)/2 in 2 h terms. Order 2 only. */
 TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
-/* quadratic, linear and constant part: cp([x;1]) = quadratic(x) + L x + c.   L [out,n]  c [out]
-   Pass NULL for a part that is not wanted. Without `constant` L and c are zero. Order 2 only. */
+/* Splits an operator into quadratic, linear and constant part: cp([x;1]) = quadratic(x) + L x + c.   L [out,n]  c [out]
+   Pass NULL for a part that is not needed. Without `constant` L and c are zero. Order 2 only. */
 TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant);
-/* Input `slot` held at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix: tn_cp_dense gives it). */
+/* Fixes input `slot` at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix, see tn_cp_dense). */
 TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u);
 
 /* ---- forms -------------------------------------------------------------- >>cp-forms */
-/* The full tensor [out,in_0,..]; and the same with each slice as (B + B^T)/2, order 2 only.
-   TN_ERR_MEMORY, with the size, where it would not fit desc.max_bytes. */
+/* Returns the full tensor [out,in_0,..]. TN_ERR_MEMORY, with the size, if it exceeds desc.max_bytes. */
 TN_API tn_tensor *tn_cp_dense(const tn_cp *cp);
-TN_API tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp);
-/* Q_u = sum_o u[o] (B_o + B_o^T)/2, the interaction matrix of output direction u [out]: [in,in]. Order 2 only. */
+TN_API tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp);       /* the same, each slice (B + B^T)/2. Order 2 only */
+/* Returns the interaction matrix of output direction u [out], Q_u = sum_o u[o] (B_o + B_o^T)/2: [in,in]. Order 2 only. */
 TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u);
-TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);
-/* As a function (differentiable, arena result): x [..,in] -> [..,out]. With `constant` x may come without the one. */
+TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);       /* that of one output            */
+/* Applies the operator: x [..,in] -> [..,out], differentiable, an arena tensor. With `constant`, x may lack the one. */
 TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
-/* On k different inputs: b(u,v) for k = 2, with u in slot 0. Not symmetrised: symmetrise the operator first. */
+/* Applies the operator to k different inputs: b(u,v) for k = 2, with u in slot 0. It is not symmetrised by this call. */
 TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x);
 
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
+/* Eigenpairs of interaction matrices. */
 typedef struct tn_eigen {
-    int64_t    outputs, count, n;           /* matrices, pairs of each, length of a vector                    */
-    tn_tensor *values;                      /* [outputs,count] by falling magnitude                           */
-    tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive */
-    bool       constant;                    /* the operator's: the last component belongs to the constant one */
+    int64_t    outputs, count, n;           /* matrices, pairs per matrix, length of a vector                  */
+    tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                         */
+    tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive  */
+    bool       constant;                    /* as in the operator: the last component is that of the one       */
 } tn_eigen;
 
-/* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
-   can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
-   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. A few pairs of a large problem,
-   size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
-   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only.
-   TN_ERR_SHAPE where n or 2 terms are 2^31 or more. */
+/* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out] (0: all that can
+   differ from zero, min(n, 2 terms)). They are in the operator's input space: fold the embedding in first to get pixels.
+   Exact: from the 2h x 2h problem R S R^T if 2 terms < n, else from the full one. A few pairs of a large problem, size
+   min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the largest
+   |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only. TN_ERR_SHAPE if n or
+   2 terms are at least 2^31. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
-/* The same for every output, sharing the factorisation and the threads. */
+/* Does the same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
-TN_API void      tn_eigen_destroy(tn_eigen *e);
-/* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant */
+TN_API void      tn_eigen_destroy(tn_eigen *e);                                /* frees the tensors of the result */
+/* Makes an operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant. */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
-/* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all.
-   Order 2 only. */
+/* Truncates an operator to the first k eigenpairs of each output. k = 0 gives the zero operator (a count of 0 above means
+   all). Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
-/* ---- spectra and the space they belong to ------------------------------- >>cp-spectra */
+/* ---- spectra, and the space that they refer to -------------------------- >>cp-spectra */
+/* Eigenvalues of interaction matrices. */
 typedef struct tn_spectrum {
-    int64_t    outputs, count;              /* matrices, values of each                                               */
-    tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
-    tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
-    tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
+    int64_t    outputs, count;              /* matrices, values per matrix                                            */
+    tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                                */
+    tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of l^2 over all eigenvalues     */
+    tn_tensor *rank_low, *rank_high;        /* [outputs] bounds of (sum |l|)^2 / sum l^2 over all eigenvalues         */
 } tn_spectrum;
 
-/* The `count` largest eigenvalues by magnitude of every output's interaction matrix (0: all that can differ from
-   zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
-   norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
-   The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
-   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not.
+/* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (0: all that can differ from
+   zero), and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the
+   norm is known from the factors, and the missing part of its square comes from values no larger than the last one.
+   Order 2 only. The values refer to the space of the operator's inputs: without the embedding, tn_cp_from_stack gives the
+   hidden space, where they depend on the choice of coordinates; with it the input space, where they do not.
    Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
-   Spectra of bilinear layers, and how few values of each count: Pearce et al. 2024; docs/math.md 10 */
+   Spectra of bilinear layers, and how few values of each matter: Pearce et al. 2024; docs/math.md 10 */
 TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
-TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
-/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in], the second moment of the inputs (of [x;1] where the
-   operator has the constant one). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: what x^T Q x
-   does on inputs of that moment. They are the same in all coordinates, their sum is the mean of x^T Q x, and what
-   the data hardly reach counts little. Any order, all inputs of equal length. `constant` is clear, as no element of
-   z is the one. TN_ERR_SHAPE where s is of another size, TN_ERR_ARG where it is not positive semidefinite,
-   TN_ERR_NONFINITE. docs/math.md 12 */
+TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);                   /* frees the tensors of the result */
+/* Moves an operator to the data metric: z -> cp(S^1/2 z), where S = E[x x^T] [in,in] is the second moment of the inputs (of
+   [x;1] if the operator has `constant`). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: the effect of
+   x^T Q x on such inputs. They are the same in all coordinates, their sum is the mean of x^T Q x, and directions that are
+   rare in the data count little. Any order; all inputs have equal length. The result has no `constant`, as no element of
+   z is the one. TN_ERR_SHAPE if s has another size, TN_ERR_ARG if it is not positive semidefinite, TN_ERR_NONFINITE.
+   docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s);
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing */
-/* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
-   Orders 1 and 2. O(h h' n), no tensor is formed. Operators of one context: TN_ERR_ARG; with the same order, input
-   lengths and `constant`: TN_ERR_SHAPE. So do all below. */
+/* Computes the inner products of all pairs of (symmetrised) interaction tensors, G[o,o'] = <S_o, S'_o'>: [out_a,out_b].
+   Orders 1 and 2. O(h h' n); no tensor is formed. Here and below: TN_ERR_ARG if the operators have different contexts,
+   TN_ERR_SHAPE if their order, input lengths or `constant` differ. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
-/* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
+/* Computes the cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
-/* Of the whole symmetrised tensors. Equal out. The cosine with a zero operator is NaN. */
+/* Computes the inner product of the whole symmetrised tensors, which have equal out. */
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
-TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
-TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
+TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
+TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -1166,32 +1183,31 @@ typedef enum tn_schedule_kind {
     TN_SCHEDULE_CONSTANT = 0, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_TRAPEZOID
 } tn_schedule_kind;
 
-/* The factor on the learning rate: up linearly over `warmup` steps, then constant, or down by half a cosine
-   (Loshchilov & Hutter 2017) or a line, reaching `floor` at step `total`. The trapezoid stays constant until the last
-   `decay` steps before `total`, which go down in a line, or as 1 - sqrt (Haegele et al. 2024): a run can be prolonged from
-   a checkpoint of its constant part. */
+/* The factor of the learning rate. It rises linearly over `warmup` steps and is then constant, or falls along half a cosine
+   (Loshchilov & Hutter 2017) or a line to `floor` at step `total`. The trapezoid is constant until the last `decay` steps
+   before `total`, and then falls along a line, or as 1 - sqrt (Haegele et al. 2024): such a run can be prolonged from a
+   checkpoint of its constant part. */
 typedef struct tn_schedule {
     tn_schedule_kind kind;
     int64_t          warmup, total;
     double           floor;
     int64_t          decay;             /* of the trapezoid, at most total - warmup; 0: a fifth of total, but at least
-                                           1, or what is left                                                            */
-    bool             one_minus_sqrt;    /* of the trapezoid: instead of the line                                         */
+                                           1, and at most total - warmup                                                 */
+    bool             one_minus_sqrt;    /* of the trapezoid: in place of the line                                        */
 } tn_schedule;
-/* Step 0 is the first. A NULL schedule gives 1. */
-TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
+TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0; NULL: 1 */
 
 typedef enum tn_optim_kind {
     TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
-    TN_OPTIM_SGD,               /* with momentum, if wanted */
-    TN_OPTIM_MUON               /* matrices: the nearest half-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
+    TN_OPTIM_SGD,               /* with momentum if it is set */
+    TN_OPTIM_MUON               /* matrices: the nearest semi-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
                                    for vectors and for parameters marked adamw (tn_params_use_adamw) */
 } tn_optim_kind;
 
-/* How long Muon's update of a matrix [rows,cols] is, whose singular values are about 1. */
+/* The scale of Muon's update of a matrix [rows,cols], whose singular values are otherwise about 1. */
 typedef enum tn_muon_scale {
     TN_MUON_SCALE_SHAPE = 0,    /* sqrt(max(1, rows/cols))      Jordan et al. 2024                                    */
-    TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as long as AdamW's, which can lend its lr   Liu et al. 2025 */
+    TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as large as AdamW's, so its lr can be used   Liu et al. 2025 */
 } tn_muon_scale;
 
 typedef struct tn_optim_desc {
@@ -1201,65 +1217,66 @@ typedef struct tn_optim_desc {
     double        eps;          /* 0: 1e-8                                                         */
     double        weight_decay; /* decoupled: p -= lr wd p, times each parameter's decay_scale     */
     double        momentum;     /* SGD; Muon, 0: 0.95                                              */
-    bool          nesterov;     /* SGD; Muon's always is                                           */
-    double        clip_norm;    /* gradients are scaled to this global norm where it is exceeded; 0: never */
+    bool          nesterov;     /* SGD; Muon always uses it                                        */
+    double        clip_norm;    /* largest global norm: larger gradients are scaled to it; 0: no limit */
     tn_schedule   schedule;     /* of lr and adam_lr                                               */
-    double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_SCALE_RMS lr */
+    double        adam_lr;      /* Muon: for AdamW's parameters; 0: 3e-4, with TN_MUON_SCALE_RMS lr */
     tn_muon_scale muon_scale;
-    int           newton_schulz;   /* Muon's steps, up to 20; 0: 5                                 */
-    int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none. An F32
-                                      device is told it in F32, also behind the warm-up: last bits differ from 0's */
-    double        momentum_start;  /* from here; 0: 0.85, or momentum if that is less              */
+    int           newton_schulz;   /* Muon's iterations, up to 20; 0: 5                            */
+    int64_t       momentum_warmup; /* Muon's momentum rises linearly over this number of steps; 0: none. F32 devices get
+                                      it as an F32 number, also after the warm-up: last bits differ from those without */
+    double        momentum_start;  /* initial momentum; 0: 0.85, or `momentum` if that is less     */
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
-/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). A NULL desc
-   means AdamW with all defaults. Lives until tn_optim_destroy or the end of the context; NULL on error. */
+/* Creates an optimiser of these parameters, and of those added later. A NULL desc means AdamW with all defaults. After the
+   parameters were destroyed a step is an error (TN_ERR_ARG). Lives until tn_optim_destroy or the end of the context; NULL
+   on error. */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
-TN_API void      tn_optim_destroy(tn_optim *optim);
-/* One update from the gradients, of all backward passes since the last one: a batch that is too large for the memory is
-   taken in n parts, each with its loss divided by n, and gives the gradient of the whole, up to rounding:
+TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the optimiser                 */
+/* Updates the parameters from the gradients of all backward passes since the last step. A batch that is too large for the
+   memory can be divided into n parts, each with its loss divided by n: up to rounding the gradient is that of the whole.
        for (i = 0; i < n; i++) {
            tn_ctx_reset(ctx);
            tn_record(ctx);
            tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
        }
        tn_optim_step(optim);
-   The gradients are zero afterwards. While the context holds an error nothing is updated, nor where a label or id was
-   outside its table, nor where a gradient is not finite, in whichever part: the error (TN_ERR_DATA; or TN_ERR_NONFINITE,
-   with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
+   Afterwards the gradients are zero. Nothing is updated while the context holds an error, nor if a label or an id was
+   outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or TN_ERR_NONFINITE, with
+   the step and the parameter's name) is returned here on a host backend, and by the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
-TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so far, skipped ones included */
-TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
-TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
-TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
-/* The same number where it lies: an arena view [1], to be kept by tn_assign without waiting for the device. */
+TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
+TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
+TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
+TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* gradient norm of the last step, unclipped  */
+/* Returns that norm as an arena view [1] on the device, which tn_assign can copy without waiting. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
-/* Beside it: 0, or another number where the last step updated nothing because of what a kernel had found, in it or in one
-   before it since the last sync. */
+/* Returns such a view of a number that is not 0 if the last step updated nothing. The cause is an error that a kernel found
+   in this step, or in an earlier one since the last sync. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
-/* ---- graphs: what repeats is noted once and replayed -------------------- >>graphs
-   A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
-   backend can capture, a step whose shapes repeat is named once:
+/* ---- graphs: a repeated step is captured once and replayed -------------- >>graphs
+   A step of a small model is a thousand short kernels, and a fast device waits for the host to launch them. Where the
+   backend can capture, a step whose shapes repeat is launched as one graph:
 
-       ids = tn_tensor_create(ctx, TN_I32, 2, shape);      what goes in and what comes out: owned tensors
+       ids = tn_tensor_create(ctx, TN_I32, 2, shape);      inputs and outputs are owned tensors
        loss = tn_tensor_create(ctx, TN_REAL, 0, NULL);
        for (each step) {
            tn_write(ids, TN_I32, batch, n);
            if (graph) tn_graph_run(graph);
-           else if (warm && tn_graph_supported(ctx)) {     at least one step was taken as it is: all memory is found
+           else if (warm && tn_graph_supported(ctx)) {     after an ordinary step, which has allocated all memory
                tn_graph_begin(ctx);
-               step();                                     notes, computes nothing
+               step();                                     records, computes nothing
                if (tn_graph_end(ctx, &graph) == TN_OK) tn_graph_run(graph);
-               else {                                      tn_ctx_error says why; nothing runs until that is cleared
+               else {                                      tn_ctx_error says why; clear it to go on
                    tn_ctx_clear_error(ctx);
-                   warm = false;                           no graph, then
+                   warm = false;                           continue without a graph
                    step();
                }
            } else step();
        }
-       void step(void)                                     all of it: reset, forward, backward, update
+       void step(void)                                     the whole step: reset, forward, backward, update
        {
            tn_ctx_reset(ctx);
            tn_record(ctx);
@@ -1269,35 +1286,36 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
            tn_optim_step(optim);
        }
 
-   A replay gives the bits that the step itself would have given. What is on the device changes with it: parameters,
-   moments, the random clock, and what the host tells an optimiser before each step (learning rate and momentum by
-   their schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
-   ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
-   Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
-   there yet, a cache (decoding, its reset), a kernel that the backend lacks. Each is an error that names it, tn_graph_end
-   returns it, and but for that error the context is as it was before tn_graph_begin. Arena tensors of the captured step are
-   dead after tn_graph_end. */
+   A replay is bit-identical to the step itself. What is on the device changes with it: parameters, moments, the random
+   clock, and the numbers that the host sends an optimiser before each step (learning rate and momentum by their
+   schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
+   ops (a factor, p of dropout, clip_norm, decay, lr_scale, frozen flags, the set of parameters).
+   A captured step must not need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, new memory, a cache
+   (decoding, its reset), a kernel that the backend lacks. Each is an error that names it and that tn_graph_end returns;
+   apart from that error the context is then as it was before tn_graph_begin. Arena tensors of the captured step are freed
+   by tn_graph_end. */
 
-/* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
+/* Tells whether the backend can capture graphs; cpu and reference cannot. If not, tn_graph_begin is an error. */
 TN_API TN_EXPERIMENTAL bool      tn_graph_supported(const tn_ctx *ctx);
-/* Resets the arena, as tn_ctx_reset does; from here on kernels are noted instead of run. TN_ERR_BACKEND where that is not
-   supported. Not while another graph is captured. */
+/* Begins a capture: resets the arena, as tn_ctx_reset does, and from now on kernels are recorded instead of run.
+   TN_ERR_BACKEND if the backend cannot capture. Not while another graph is captured. */
 TN_API TN_EXPERIMENTAL tn_status tn_graph_begin(tn_ctx *ctx);
-/* *graph lives until tn_graph_destroy or the end of the context; NULL on error, also on one that was cleared since
-   tn_graph_begin. An optimiser may step once in a graph. */
+/* Ends a capture. *graph lives until tn_graph_destroy or the end of the context; NULL on error, also on one that was cleared
+   since tn_graph_begin. An optimiser may step at most once in a graph. */
 TN_API TN_EXPERIMENTAL tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
-/* Resets the arena, tells the optimisers' numbers, replays. Does not wait: what a kernel finds (a bad id, a gradient that is
-   not finite) comes at the next sync. TN_ERR_ARG, and nothing is done: a tensor that it uses was destroyed, a checkpoint was
-   read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
+/* Replays a graph: resets the arena, sends the optimisers' numbers, runs the kernels. It does not wait: what a kernel finds
+   (a bad id, a gradient that is not finite) is reported at the next sync. TN_ERR_ARG, and nothing is run, if a tensor of the
+   graph was destroyed, a checkpoint was read, the context has another seed, or a gradient that was zero at the capture is
+   not (or the reverse). */
 TN_API TN_EXPERIMENTAL tn_status tn_graph_run(tn_graph *graph);
-TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
+TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* frees the graph */
 #endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>io       safetensors, npy, idx
-   Readers trust nothing: a damaged file is an error that names the file, the byte and the reason,
-   and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
-   integers in I32 if every one of them fits. A finite double too large for a float is an error, too.
+   A damaged file is an error that names the file, the byte and the reason, and that changes nothing. Tensors that are
+   read are owned; floats get the context's dtype, integers I32 if all of them fit. A finite double that is too large for
+   a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
    and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS
@@ -1305,38 +1323,38 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
    syncing the data fails, the save fails and the old file stays. If only syncing the folder fails, the save also reports an
    error, but the new file is already in place. no_sync in a tn_sink leaves both out: faster, and still safe when the process
    dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor Windows do not sync.
-   A process that is killed while it saves leaves its temporary file behind; the next save to the same PATH removes it, or a
+   A process that is killed during a save leaves its temporary file; the next save to the same PATH removes it, or a
    later one if its number is above 8. A save holds a lock on its temporary file (flock), which ends with the process, so
-   the file of a save that is still running is left alone, and the second of two saves at the same time takes PATH.tn2.tmp,
+   the file of a save that is still running is not touched, and the second of two saves at the same time uses PATH.tn2.tmp,
    and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
-   leftovers stay, until the 99 names up to PATH.tn99.tmp are taken: then saves fail with a message that says so, and you
-   have to remove the files that no program is writing. Files of these names belong to the library; it touches no other file.
-   Where each machine has locks of its own (network file systems mounted without shared locks), do not save to the same PATH
-   from two machines at the same time: one may remove the temporary file of the other. That save fails with a message, unless
-   the file is replaced in the very moment before the rename. On Windows a save can fail, but not damage a file, when another
-   one to the same PATH begins between the closing and the renaming of its temporary file.
+   old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message that says so,
+   and you have to remove the files that no program is writing. Files with these names belong to the library; it touches no
+   others. Where each machine has its own locks (network file systems mounted without shared locks), do not save to the same
+   PATH from two machines at the same time: one may remove the temporary file of the other. That save fails with a message,
+   unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if another one
+   to the same PATH begins between the closing and the renaming of its temporary file.
    A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
    ====================================================================== */
 
-/* Where bytes come from: a path, memory, or a call that fetches `bytes` bytes at `offset` into dst (false: it
-   could not). Memory and user must outlive what reads them. name is for messages; NULL: the path, or what it is. */
+/* A source of bytes: a path, memory, or a function that copies `bytes` bytes at `offset` to dst (false: it could not).
+   Memory and user must outlive what reads from them. name is used in messages; NULL: the path, or the kind of source. */
 typedef bool (*tn_fetch_fn)(void *user, uint64_t offset, void *dst, size_t bytes);
 typedef struct tn_source {
     const char *path;
     const void *data;
-    uint64_t    bytes;                  /* of the memory, or of all that fetch can reach */
+    uint64_t    bytes;                  /* of the memory, or of all that fetch can read  */
     tn_fetch_fn fetch;
     void       *user;
     const char *name;
 } tn_source;
 
-/* Where bytes go: a path, memory, or a call that is handed one piece after the other (false: it could not). */
+/* A sink for bytes: a path, memory, or a function that gets one piece after the other (false: it could not). */
 typedef bool (*tn_store_fn)(void *user, const void *src, size_t bytes);
 typedef struct tn_sink {
     const char *path;
-    void       *data;                   /* NULL: nothing is written, only counted          */
-    size_t      room;
-    size_t     *used;                   /* gets the length, also where room is too small   */
+    void       *data;                   /* NULL: the bytes are only counted                */
+    size_t      room;                   /* size of data                                    */
+    size_t     *used;                   /* becomes the length, also if room is too small   */
     tn_store_fn store;
     void       *user;
     const char *name;
@@ -1344,16 +1362,16 @@ typedef struct tn_sink {
 } tn_sink;
 
 #ifndef TN_NO_STDIO
-TN_API tn_source tn_source_path(const char *path);
-TN_API tn_sink   tn_sink_path(const char *path);
+TN_API tn_source tn_source_path(const char *path);                                 /* reads a file            */
+TN_API tn_sink   tn_sink_path(const char *path);                                   /* writes a file           */
 #endif
-TN_API tn_source tn_source_memory(const void *data, size_t bytes);
-TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
-TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);
-TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);
+TN_API tn_source tn_source_memory(const void *data, size_t bytes);                 /* reads memory            */
+TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);   /* reads by calling fetch  */
+TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
+TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
-   Opening reads and checks the header; a tensor's bytes are read when they are asked for.
+   Opening a file reads and checks its header; a tensor's bytes are read by tn_safetensors_read.
    https://github.com/huggingface/safetensors */
 typedef struct tn_safetensors tn_safetensors;
 typedef struct tn_safetensors_entry {
@@ -1361,153 +1379,159 @@ typedef struct tn_safetensors_entry {
     const char *dtype;                  /* as the file spells it: "F32", "BF16", "F8_E4M3"       */
     int         rank;
     int64_t     shape[TN_MAX_RANK];
-    uint64_t    offset, bytes;          /* of its data, in the file                              */
+    uint64_t    offset, bytes;          /* of its data in the file                               */
 } tn_safetensors_entry;
 
-/* NULL on error. Closed by its _close or with the context. */
+/* Opens a safetensors file. It is closed by _close or with the context; NULL on error. */
 TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
-TN_API void            tn_safetensors_close(tn_safetensors *file);
-TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);
-TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in the order of the data */
-TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* or NULL */
-TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* NULL: no such key */
-/* F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; others are refused by name. */
+TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
+TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
+TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
+TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* NULL: none */
+TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
+/* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
+   is an error that names it. */
 TN_API tn_tensor      *tn_safetensors_read(tn_safetensors *file, const char *name);
-/* A tensor's bytes as they are, of any dtype; `bytes` must be the entry's. */
+/* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
 
-typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;
+typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
 typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
 
-/* Tensors are written in their own dtype, wide ones first, so that all are aligned. Names differ from each other. */
+/* Writes tensors in their own dtypes, wide ones first, so that all are aligned. Names must be different. */
 TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count,
                                       const tn_note *notes, int64_t note_count);
 
-/* The parameters of a model, by name. Reading sets all of them or none (unless a device fails halfway): each must be in
-   the file with its shape. */
+/* Whether a file of parameters may hold other tensors as well. */
 typedef enum tn_params_match {
-    TN_MATCH_ALL = 0,                   /* and the file holds nothing else */
+    TN_MATCH_ALL = 0,                   /* no: another tensor is an error */
     TN_MATCH_IGNORE_EXTRA
 } tn_params_match;
+/* Reads all parameters by name from a safetensors file, or none on error (unless a device fails halfway): each must be in
+   the file with its shape. */
 TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match);
+/* Writes all parameters under their names to a safetensors file. */
 TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
-TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* TN_MATCH_ALL */
-TN_API tn_status tn_params_save(const tn_params *params, const char *path);
+TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* reads a file, TN_MATCH_ALL   */
+TN_API tn_status tn_params_save(const tn_params *params, const char *path);     /* writes a file without notes  */
 #endif
 
 #ifndef TN_NO_TRAINING
-/* ---- checkpoints: a run that goes on as if it had never stopped --------- >>io-checkpoints
-   Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
-   optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
-   optim.clock; steps, seed and desc as notes that begin with "tensornet.". The notes given are the caller's own: how far his
-   data was read, say; tn_safetensors_open and tn_safetensors_metadata bring them back. Write after a step: gradients that
-   wait for one are not in it.
-   Read: into an optimiser that the program has made as it made the first, over the same parameters, frozen and marked as
-   they were; then every later step has the bits that it would have had. All of it is set or nothing (unless a device fails
-   halfway); gradients become zero. TN_ERR_FORMAT: no checkpoint, or a damaged one. TN_ERR_ARG, TN_ERR_SHAPE: of another kind
-   of optimiser, or of another model. TN_ERR_DTYPE: of a context of another dtype. A desc that differs in its numbers (lr,
-   say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
+/* ---- checkpoints: resume a run with bit-identical results --------------- >>io-checkpoints */
+/* Writes a checkpoint: a safetensors file with the parameters under their names (tn_params_read accepts it with
+   TN_MATCH_IGNORE_EXTRA), the optimiser's moments as optim.m.NAME and optim.v.NAME, its counters as optim.scalars, the
+   random clock as optim.clock; and notes that begin with "tensornet." for steps, seed and desc. `notes` are the caller's,
+   for example how far the data was read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for
+   one are not in the file. */
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+/* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
+   every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
+   TN_ERR_FORMAT: not a checkpoint, or damaged. TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model.
+   TN_ERR_DTYPE: a context of another dtype. If numbers of the desc differ (such as lr), the program's are used, with a
+   warning in the log for each; numbers that are not finite are accepted with a warning, too. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 #endif /* TN_NO_TRAINING */
 
 /* ---- npy: one NumPy array ----------------------------------------------- >>io-npy
-   Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
-   Objects are never unpickled. Writes version 1; BF16 goes as f4, because NumPy has no such type. */
-TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);
-TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);
+   Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
+   Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
+TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
+TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
-TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);
-TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);
+TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */
+TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);           /* writes a .npy file             */
 #endif
 
-/* ---- idx: the format of MNIST ------------------------------------------- >>io-idx
-   scale 0: integers become I32 (labels), floats stay as they are. Else all become floats of the context's dtype,
-   times scale: tn_idx_load(ctx, "train-images-idx3-ubyte", 1 / 255.0) is [60000,28,28] in [0,1]. A batch of
-   shuffled rows is tn_embed(ctx, tn_reshape_2d(images, 60000, 784), ids). */
+/* ---- idx: the format of MNIST ------------------------------------------- >>io-idx */
+/* Reads an idx array. With scale 0 integers become I32 (labels), and floats are not scaled. Else all become floats of the
+   context's dtype, times scale: tn_idx_load(ctx, "train-images-idx3-ubyte", 1 / 255.0) is [60000,28,28] in [0,1]. A batch
+   of shuffled rows is tn_embed(ctx, tn_reshape_2d(images, 60000, 784), ids). NULL on error. */
 TN_API tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale);
 #ifndef TN_NO_STDIO
-TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
+TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /* the same from a file           */
 #endif
 
 #ifndef TN_NO_TEXT
 /* ======================================================================
    >>text     tokens of text: WordPiece, bytes, shards
-   A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
-   tokenizers does it for the published TinyStories models: NFD, accents stripped, lower-case; punctuation and digits
-   stand alone; then the longest piece that the vocabulary has, and so on, inner pieces written with ## before them.
-   A word with a part that no piece begins, or of more than 100 letters, is one [UNK]. Unicode 14 throughout (Hugging Face
-   mixes versions 8 to 15, so characters that came after Unicode 8 may fall otherwise there).
-   A tokenizer is read-only once it is made: several threads may use one, as long as no call fails.
+   A tokenizer converts UTF-8 to ids and back. There are two kinds: bytes, which need no vocabulary, and WordPiece as in
+   Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each punctuation mark
+   and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its start; pieces inside
+   a word begin with ##. A word that cannot be split in this way, or of more than 100 letters, is one [UNK]. Unicode 14 is
+   used throughout (Hugging Face mixes versions 8 to 15, so it may treat characters newer than Unicode 8 differently).
+   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
 
-/* 258 ids: each byte is its own, then [BOS] and [EOS]. Their names are <0x00> ... <0xFF>. NULL: no memory. */
+/* Creates a tokenizer of 258 ids: one per byte, then [BOS] and [EOS]. Tokens are named <0x00> ... <0xFF>. NULL: out of
+   memory. */
 TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
-/* A tokenizer.json of the kind above, else an error that names what is not of it. Ids must be 0 ... n-1, each once.
-   post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or
-   with the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the
-   usual one). A bytes tokenizer has no file: TN_ERR_ARG. */
+/* Reads a tokenizer.json of the kind above; anything else is an error that names the difference. Ids must be 0 ... n-1, each
+   once. post_processor: none, or one special token before the text; pairs of texts are not encoded. The tokenizer is freed
+   by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
+/* Writes a tokenizer.json, byte for byte as Hugging Face does (but its template for pairs is always the default one).
+   TN_ERR_ARG for a tokenizer of bytes, which has no file. */
 TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
 #ifndef TN_NO_STDIO
-TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);
-TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);
+TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);             /* reads a file            */
+TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);   /* writes a file           */
 #endif
-TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);
+TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);                        /* frees the tokenizer     */
 
-/* A vocabulary from a text, as Hugging Face's WordPiece trainer makes it: [UNK] [BOS] [EOS], the letters, the letters inside
-   words; then again and again the pair of neighbours that is most frequent becomes a piece. Letters stand in the order of
-   their code points and of equally frequent pairs the one with the lower ids goes first: so a text has one vocabulary.
-   It is smaller than `vocab` where no pair is left. TN_ERR_ARG where the letters alone are more, TN_ERR_DATA for a text
-   without words. Words of more than 100 letters, and U+0000, are left out. */
 typedef struct tn_tokenizer_desc {
     int64_t     min_count;              /* of a pair that becomes a piece; 0: 2                                          */
-    int64_t     letters;                /* how many letters at most, the most frequent ones; 0: all                      */
-    const char *separator;              /* what stands between two texts and is part of none, "<|endoftext|>"; or NULL   */
+    int64_t     letters;                /* largest number of letters, the most frequent ones; 0: all                     */
+    const char *separator;              /* between two texts and part of neither, such as "<|endoftext|>"; or NULL       */
 } tn_tokenizer_desc;
+/* Trains a vocabulary on a text, as Hugging Face's WordPiece trainer does: [UNK] [BOS] [EOS], the letters, the letters
+   inside words; then repeatedly the most frequent pair of neighbours becomes a piece. Letters are ordered by code point,
+   equally frequent pairs by lower ids: a text has exactly one vocabulary. It is smaller than `vocab` if no pair is left.
+   TN_ERR_ARG if the letters alone are more, TN_ERR_DATA for a text without words. Words of more than 100 letters, and
+   U+0000, are left out. */
 TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
                                         const tn_tokenizer_desc *desc);
 
-TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* ids are 0 ... count-1; NULL: 0      */
-TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* "##ing"; NULL: no such id           */
-TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token          */
-TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);             /* what tn_tokenizer_encode puts first; -1: none */
-TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* [EOS]; -1: none                     */
-TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* -1: none, every text has its ids    */
-TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
+TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
+TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
+TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* the id of a token, or -1     */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* the id before a text, or -1           */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* the id of [EOS], or -1                */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK]; -1: not needed       */
+TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
-/* The bytes [begin,end) of the text behind an id, stripped marks with the letter before them. An [UNK] can so be charged
-   for what it hides. Nothing ([0,0)) is behind the [BOS] in front. The parts of a Hangul syllable share its bytes. */
+/* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
+   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0). Parts of a Hangul syllable share bytes. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
-typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* [BOS] before the text: no, yes */
+typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
-/* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
-   Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
+/* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
+   counts. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD. spans: room for
    `room`, or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t room, tn_span *spans);
-/* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
-   id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
-   where they came from tn_tokenizer_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
-   Spaces: none before inner pieces, digits after digits, closing signs and . , ! ? ; : % nor after opening ones; none on
-   both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's; quotation marks open and close
-   in turn; one everywhere else. */
+/* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
+   without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. Encoding
+   it gives the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS], which print nothing; the next token
+   begins a line). There is one space between tokens, but none before inner pieces, digits after digits, closing signs and
+   . , ! ? ; : % and none after opening signs; none on both sides of - _ / after a word, of . , : in a number, of an
+   apostrophe in don't, she's. Quotation marks open and close in turn. */
 TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
-   20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
-   checked against `vocab` as they are read. NULL or a status on error. */
+   20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c */
 typedef struct tn_shard tn_shard;
+/* Opens a shard and checks its header and length. It is closed by _close or with the context; NULL on error. */
 TN_API tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab);
-TN_API void      tn_shard_close(tn_shard *shard);
-TN_API int64_t   tn_shard_count(const tn_shard *shard);
+TN_API void      tn_shard_close(tn_shard *shard);                              /* closes the shard           */
+TN_API int64_t   tn_shard_count(const tn_shard *shard);                        /* number of ids              */
+/* Reads the ids [first,first+n). An id outside [0,vocab) is an error. */
 TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
-/* 16 bits an id where `vocab` fits them, else 32. */
+/* Writes n ids, with 16 bits per id if `vocab` permits it, else 32. */
 TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
 #endif /* TN_NO_TEXT */
 
@@ -1516,39 +1540,41 @@ TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, i
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
    Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
-   docs/guide.md the keys of config.json.
+   docs/language.md the keys of config.json.
    ====================================================================== */
 
+/* How a transformer gets the positions of its tokens. */
 typedef enum tn_positions {
-    TN_POSITIONS_ROPE = 0,      /* queries and keys are turned. Su et al. 2021                   */
+    TN_POSITIONS_ROPE = 0,      /* queries and keys are rotated. Su et al. 2021                  */
     TN_POSITIONS_LEARNED,       /* a table of `context` rows is added to the embedding           */
     TN_POSITIONS_NONE
 } tn_positions;
 
+/* Where a block f, attention or MLP, has its norm. */
 typedef enum tn_place {
     TN_PLACE_PRE = 0,           /* x + f(norm(x)), and one norm before the unembedding           */
     TN_PLACE_POST,              /* norm(x + f(x))                                                */
     TN_PLACE_SANDWICH           /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
 } tn_place;
 
-#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): what 2 layers branches add then has the variance of one */
+#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): all branches together then add the variance of one branch */
 
 typedef struct tn_transformer_desc {
     int64_t vocab, layers, dim, heads; /* required                                                              */
-    int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
+    int64_t context;            /* required: tokens per training text; a limit with learned positions only      */
     /* the MLP */
     tn_mlp_kind mlp;
     int64_t order;              /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
-    int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
+    int64_t hidden;             /* 0: 4 dim with one encoder; with k encoders 8 dim/(k+1), which gives as many
                                    parameters, rounded to the nearest multiple of 8                             */
     bool    mlp_bias, mlp_out_bias;
-    bool    no_projection;      /* of the MLP: hidden is dim                                                    */
+    bool    no_projection;      /* of the MLP: hidden must equal dim                                            */
     /* attention: as in tn_attention_desc */
     tn_attention_kind attention;
     tn_attend_form    form;
     int64_t d_qk, d_v;
     int64_t window;
-    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position  */
+    bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
     tn_row_scale row;
     int64_t row_length;         /* 0: context                                                                   */
@@ -1559,39 +1585,39 @@ typedef struct tn_transformer_desc {
     /* norms */
     tn_norm_kind norm;
     tn_place     place;
-    bool    no_norm;            /* no norms at all (but those inside attention)                                 */
+    bool    no_norm;            /* no norms at all, except inside attention                                     */
     bool    no_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
-    bool    embed_norm;         /* another one after the embedding                                              */
+    bool    embed_norm;         /* one more norm, after the embedding                                           */
     double  norm_eps;           /* 0: 1e-5                                                                      */
     /* the residual stream */
-    double  attn_scale, mlp_scale; /* factors of what a branch adds; 0: 1; or TN_SCALE_DEPTH                    */
-    bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0)  */
+    double  attn_scale, mlp_scale; /* factor of a branch before it is added; 0: 1; or TN_SCALE_DEPTH            */
+    bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0) */
     bool    value_residual;     /* v = m0 v + m1 (v of the first block), m learned; both as in modded-nanoGPT   */
-    /* the end */
+    /* the output */
     bool    tied;               /* U = E                                                                        */
     double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
-    /* How it starts. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual stream
-       0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in, embeddings are normal, std 1. */
+    /* The initial values. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual
+       stream 0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in; embeddings are normal, std 1. */
     tn_init_rule init;
     double  init_std;           /* replaces the rule's scale                                                    */
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
     bool    zero_out;           /* matrices that write to the residual stream are 0                             */
     bool    zero_head;          /* U is 0                                                                       */
-    /* How it is trained; no file tells. true: a block keeps its input alone, the rest is computed a second time for its
+    /* Training, not saved in files. true: a block keeps only its input and computes the rest a second time for the
        gradient (tn_recompute). With value_residual the first block, whose values all others read, keeps everything. */
     bool    recompute;
 } tn_transformer_desc;
 
 typedef struct tn_transformer_block {
-    tn_norm      norm1, norm2;          /* of attention, of the MLP      NAME.blocks.0.norm1.gain                */
-    tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
+    tn_norm      norm1, norm2;          /* for attention, for the MLP    NAME.blocks.0.norm1.gain                */
+    tn_norm      norm1_out, norm2_out;  /* with TN_PLACE_SANDWICH        NAME.blocks.0.norm1_out.gain            */
     tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
     tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
     tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
 } tn_transformer_block;
 
-/* To copy one to a clone of its parameters: tn_params_rebind. */
+/* A transformer. To copy one for a clone of its parameters, use tn_params_rebind. */
 typedef struct tn_transformer {
     tn_transformer_desc   desc;         /* with its defaults filled in                                           */
     tn_embedding          embed;        /* [vocab,dim]                   NAME.embed.w                            */
@@ -1601,80 +1627,83 @@ typedef struct tn_transformer {
     tn_transformer_block *blocks;       /* [layers], owned by the tn_params                                      */
 } tn_transformer;
 
-/* Parameters go to `params` under "NAME." (NULL or "": no prefix). What does not fit is TN_ERR_SHAPE or TN_ERR_ARG. */
+/* Creates the parameters under "NAME." (NULL or "": no prefix). TN_ERR_SHAPE or TN_ERR_ARG for an invalid desc. */
 TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, const tn_transformer_desc *desc,
                                       tn_transformer *model);
-/* ids I32 [B,T] -> logits [B,T,vocab]; an id outside the vocabulary is an error at the next sync. */
+/* Computes the logits: ids I32 [B,T] -> [B,T,vocab]. An id outside the vocabulary is an error at the next sync. */
 TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
-/* ids [B,T] -> what the unembedding reads, [B,T,dim]; and from there to logits. forward is one after the other. */
+/* Computes all of forward but the unembedding: ids [B,T] -> [B,T,dim]. */
 TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* Applies the unembedding, and softcap: [B,T,dim] -> logits [B,T,vocab]. */
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
-/* The mean cross-entropy [] of targets I32 [B,T], in nats a token. */
+/* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
 
-/* What decoding remembers of `batch` texts, up to `length` tokens each. Causal models only. Owned: freed by _destroy or with
-   the context. */
+/* The cache of `batch` texts for decoding, up to `length` tokens each. */
 typedef struct tn_transformer_cache tn_transformer_cache;
+/* Creates an empty cache of a causal model, freed by _destroy or with the context. NULL on error. */
 TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *model, int64_t batch,
                                                          int64_t length);
-TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
-TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
-TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
-/* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
-   over the whole. Not while recording. After a failed call the cache wants a reset. */
+TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);         /* frees the cache      */
+TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* empties the cache    */
+TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens in the cache  */
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* bytes of its tensors */
+/* Computes the logits of the next n >= 1 tokens of each text, or of a whole prompt: ids I32 [B,n] -> [B,n,vocab], as forward
+   over the whole texts would. Not while recording. After a failed call the cache needs a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
                                         tn_transformer_cache *cache);
 
-/* Draws an id from softmax(logits/temperature) over the top_k largest (0: all; of equals the first), and of these the
-   fewest that hold top_p of the mass together (0 or 1: all; Holtzman et al. 2020). temperature 0: the largest, the first of
-   equals. u in [0,1) is the caller's random number: equal u, equal id. -1 where n < 1, a number is out of its range, a
-   logit is NaN or +inf, or all are -inf. No memory is asked for. */
+/* Draws an id from softmax(logits/temperature). Only the top_k largest count (0: all; the first of equals), and of these
+   the fewest that together have at least the probability top_p (0 or 1: all; Holtzman et al. 2020). temperature 0: the
+   largest, the first of equals. u in [0,1) is the caller's random number: equal u give equal ids. Returns -1 if n < 1, an
+   argument is out of range, a logit is NaN or +inf, or all are -inf. Allocates no memory. */
 TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
 
-/* What a desc costs, without a model. A multiply-add is two flops; norms, RoPE, activations and adds are not counted.
-   Numbers are per token, the mean over a text of T; all 0 where the desc is none (tn_transformer_check says why). */
+/* The cost of a model, per token: the mean over a text of T. A multiply-add is two flops; norms, RoPE, activations and
+   additions are not counted. */
 typedef struct tn_transformer_cost {
-    int64_t params;             /* numbers to learn, tied ones once                                            */
-    int64_t table;              /* of them: embedding and positions, which are looked up, not multiplied by    */
+    int64_t params;             /* number of learned numbers, tied ones once                                   */
+    int64_t table;              /* of these: embedding and positions, which are looked up, not multiplied      */
     double  weights;            /* flops of products with weights, the unembedding included                    */
-    double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic
-                                   form, but for desc.form TN_ATTEND_FORM_LINEAR, where states are read and added to */
-    double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
+    double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic form or,
+                                   with desc.form TN_ATTEND_FORM_LINEAR, of reading and updating states        */
+    double  forward, training;  /* weights + scores; three times that: a backward pass costs two forward passes */
 } tn_transformer_cost;
+/* Computes the cost of a desc without a model. All numbers are 0 if the desc is invalid (tn_transformer_check says why). */
 TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
-/* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
+/* Checks a desc. *out (out may be NULL, or desc) becomes the desc with its defaults filled in. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
-/* ---- config.json -------------------------------------------------------- >>model-config
-   Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
-   twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
-   is computed are understood or refused, and others ignored. On error *desc stays as it was. */
+/* ---- config.json -------------------------------------------------------- >>model-config */
+/* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
+/* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2"
+   or "llama", Hugging Face's keys are read: those that change what is computed are used, or are an error; others are
+   ignored. On error *desc does not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
-/* ---- weights of others -------------------------------------------------- >>model-weights
-   A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
-   numbers. {l} is a block's number; a line without it holds once. */
+/* ---- weights of other programs ------------------------------------------ >>model-weights
+   A line of a map says where a part of a parameter is in a file. Matrices are [out,in] here; the rows of a vector are its
+   numbers. {l} is a block's number; a line without it is used once. */
 typedef enum tn_head_rows {
     TN_HEAD_ROWS_PLAIN = 0,     /* as they are                                                                  */
-    TN_HEAD_ROWS_SWAPPED,       /* the halves of each head change places: RoPE that turns the other way         */
-    TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that turns neighbours  */
+    TN_HEAD_ROWS_SWAPPED,       /* the halves of each head are exchanged: RoPE that rotates the other way       */
+    TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that rotates neighbours */
 } tn_head_rows;
 typedef struct tn_name_map {
-    const char  *file;          /* "transformer.h.{l}.attn.c_attn.weight|h.{l}.attn.c_attn.weight": the first there is */
+    const char  *file;          /* "transformer.h.{l}.attn.c_attn.weight|h.{l}.attn.c_attn.weight": the first that exists */
     const char  *param;         /* "blocks.{l}.attn.qk"                                                         */
     bool         transpose;     /* the file has [in,out]                                                        */
-    int          file_part, file_parts; /* of so many equal runs of rows in the file, this one; 0, 0: all       */
-    int          part, parts;   /* the same of the parameter                                                    */
-    bool         kv;            /* rows of heads, of which the file may have fewer: each is repeated (grouped queries) */
+    int          file_part, file_parts; /* part file_part (from 0) of file_parts equal parts of its rows; 0, 0: all */
+    int          part, parts;   /* the same for the parameter                                                   */
+    bool         kv;            /* rows of heads; if the file has fewer, each is repeated (grouped queries)     */
     tn_head_rows rows;
 } tn_name_map;
-TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* Hugging Face's GPT-2: Conv1D's [in,out], c_attn */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama                                   */
-/* Reads a safetensors file through a map. All of the model's parameters are set, or none (unless a device fails halfway):
-   a parameter that nothing in the map and the file gives, a shape that does not fit, and a tensor of the map that the
-   file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the map of Hugging Face's Llama                  */
+/* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
+   Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
+   file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
 #endif /* TN_NO_MODELS */
@@ -1682,12 +1711,11 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image    matrices and curves as pixels
-   Every figure is an owned picture: hand its pixels to a writer of your own, or save it. Values are
-   host doubles; tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; a figure
-   drawn at scale 2 or 3 has the same layout with finer pixels. Text is UTF-8. ASCII, the letters of
-   Latin-1, Greek letters, digits as subscripts and superscripts, and a few mathematical signs have
-   glyphs; other characters are drawn as a box. '\n' breaks titles and captions. NaN is drawn grey.
-   Strings are used during the call only.
+   A figure is an owned picture: save it, or give its pixels to a writer of your own. Values are doubles of the host;
+   tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; at scale 2 or 3 a figure has the same layout
+   with finer pixels. Text is UTF-8: there are glyphs for ASCII, the letters of Latin-1, Greek letters, digits as
+   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. '\n' breaks titles
+   and captions. NaN is drawn grey. Strings are used during the call only.
    ====================================================================== */
 
 typedef struct tn_image {
@@ -1696,25 +1724,25 @@ typedef struct tn_image {
     uint8_t *pixels;                /* [height,width,3]: sRGB bytes, top row first */
 } tn_image;
 
-/* A white picture. It, and every figure below, lives until tn_image_destroy (NULL is fine) or the end of the context.
-   All that give one give NULL on error: TN_ERR_SHAPE for sizes that fit no memory, TN_ERR_ARG for a desc that
-   contradicts itself. */
+/* Creates a white picture. Pictures, and all figures below, live until tn_image_destroy or the end of the context. All
+   functions that return one return NULL on error: TN_ERR_SHAPE for sizes that are too large for the memory, TN_ERR_ARG
+   for a desc that contradicts itself. */
 TN_API tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height);
-TN_API void      tn_image_destroy(tn_image *image);
-/* PNG goes through stb_image_write, when the file with the implementation includes it before tensornet.h;
-   binary PPM needs no library, and most viewers know it. */
+TN_API void      tn_image_destroy(tn_image *image);            /* frees a picture; NULL is allowed */
+/* Writes a PNG with stb_image_write, which the file with the implementation has to include before tensornet.h. */
 TN_API tn_status tn_image_write_png(const tn_image *image, tn_sink sink);
+/* Writes a binary PPM, which needs no library and which most viewers can show. */
 TN_API tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink);
-/* A figure as SVG: lines, rectangles and text that stay sharp at any size, for papers and web pages. Text is set in the
+/* Writes a figure as SVG: lines, rectangles and text that are sharp at any size, for papers and web pages. Text uses the
    viewer's own sans-serif font. A matrix of up to 4096 cells is made of rectangles, a larger one is an embedded PNG with
    one pixel per cell. No library is needed, and equal figures give equal bytes. The file repeats what the figure
-   functions drew: a picture of tn_image_create is one embedded PNG, and pixels of a figure that were changed
-   afterwards show only within matrices. */
+   functions drew: a picture of tn_image_create is one embedded PNG, and pixels that were changed after drawing a figure
+   are visible only within matrices. */
 TN_API tn_status tn_image_write_svg(const tn_image *image, tn_sink sink);
 #ifndef TN_NO_STDIO
-TN_API tn_status tn_image_save_png(const tn_image *image, const char *path);
-TN_API tn_status tn_image_save_ppm(const tn_image *image, const char *path);
-TN_API tn_status tn_image_save_svg(const tn_image *image, const char *path);
+TN_API tn_status tn_image_save_png(const tn_image *image, const char *path);       /* writes a file */
+TN_API tn_status tn_image_save_ppm(const tn_image *image, const char *path);       /* writes a file */
+TN_API tn_status tn_image_save_svg(const tn_image *image, const char *path);       /* writes a file */
 #endif
 
 typedef enum tn_colours {
@@ -1722,7 +1750,7 @@ typedef enum tn_colours {
     TN_COLOURS_SEQUENTIAL           /* white, green, dark blue                                      */
 } tn_colours;
 
-/* The colour at t in [-1,1] (diverging) or [0,1] (sequential); NaN: grey. */
+/* Computes the colour at t in [-1,1] (diverging) or [0,1] (sequential); NaN gives grey. */
 TN_API void tn_colour(tn_colours colours, double t, uint8_t rgb[3]);
 
 /* ---- one matrix ---------------------------------------------------------- */
@@ -1732,22 +1760,22 @@ typedef struct tn_matrix_desc {
     const char *const *x_names, *const *y_names;  /* one per column, per row; NULL: their numbers     */
     tn_colours colours;
     double  low, high;              /* ends of the colour scale; both 0: from the data. Diverging
-                                       scales reach as far below zero as above                        */
+                                       scales extend equally far below and above zero                 */
     double  clip;                   /* with low = high = 0: the percentile of |value| at which the
                                        scale ends, such as 99.5, so that a few huge values do not
                                        leave the others white; 0: 100                                 */
     int64_t cell;                   /* pixels per cell; 0: as fits into size                          */
     int64_t size;                   /* of the longer side; 0: 400. Larger matrices show means of
-                                       neighbours, and the scale is of what is shown                  */
+                                       neighbours, whose range is then that of the scale              */
     bool    numbers;                /* write the value into each cell that has room                   */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
 } tn_matrix_desc;
 
-/* values [rows,columns], row-major */
+/* Draws a matrix: values [rows,columns], row-major. A NULL desc means all defaults, here and below. */
 TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns,
                                  const tn_matrix_desc *desc);
-TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* rank 0, 1, 2 */
+TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* of rank 0, 1, 2 */
 
 /* ---- a grid of matrices ---------------------------------------------------- */
 typedef struct tn_tiles_desc {
@@ -1768,10 +1796,10 @@ typedef struct tn_tiles_desc {
     int     scale;                  /* 0: 1                                                           */
 } tn_tiles_desc;
 
-/* values [count,height,width] */
+/* Draws a grid of matrices: values [count,height,width]. */
 TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
                                 const tn_tiles_desc *desc);
-TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* rank 3 */
+TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* of rank 3 */
 
 /* ---- curves and spectra ------------------------------------------------------ */
 typedef enum tn_series_kind {
@@ -1793,7 +1821,7 @@ typedef struct tn_series {
     tn_series_kind kind;
     bool          dashed;
     bool          show_last;        /* write the last value at the end of the line                    */
-    int           colour;           /* 1..7 of the palette; 0: the series' place among all            */
+    int           colour;           /* 1..7 of the palette; 0: by the number of the series            */
 } tn_series;
 
 typedef struct tn_plot_desc {
@@ -1801,14 +1829,14 @@ typedef struct tn_plot_desc {
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
                                        entry that is NULL has no tick; the first 32 others are shown  */
     int64_t x_name_count;           /* number of x_names                                              */
-    bool    log_x, log_y;           /* what is not positive is left out                               */
+    bool    log_x, log_y;           /* logarithmic axes: points that are not positive are left out    */
     double  x_low, x_high;          /* both 0: from the data                                          */
     double  y_low, y_high;
     int64_t width, height;          /* of the picture; 0: 560 x 360                                   */
     int     scale;                  /* 0: 1                                                           */
 } tn_plot_desc;
 
-/* series [count] in one pair of axes, the first undermost. A NULL desc means all defaults. */
+/* Draws series [count] in one pair of axes, the first at the bottom. */
 TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
 #endif /* TN_NO_IMAGE */
 
