@@ -3,13 +3,12 @@
 # /* ---- title ---- >>tag.
 #
 # With -v check=1 it prints only what is wrong: a tag of two blocks; a reference to a tag that no block has; a section that
-# is not in the contents exactly once; a banner without a tag; a section of more than 300 lines before its first block. The
-# image sections may still have banners without tags.
+# is not in the contents exactly once; a banner without a tag; a section of more than 300 lines before its first block.
 function wrong(what, where) { bad = 1; print "FAIL " what ": " where }
 function close_block(end) {
     if (name == "") return
     if (!check) printf "%-28s %6d %6d\n", name, first, end - first + 1
-    else if (name in section && name !~ /^>>image/ && end - first >= 300)
+    else if (name in section && end - first >= 300)
         wrong(end - first + 1 " lines before the first block of a section", name)
 }
 function open_block(tag, line) {
@@ -35,7 +34,7 @@ NR == 3 || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RSTART, RLEN
         word = substr($0, RSTART + 3, RLENGTH - 3)
         sub(/ \*\/$/, "", word)
         open_block(word, NR)
-    } else if (check && name !~ /^>>image/) wrong("a banner without a tag", "line " NR)
+    } else if (check) wrong("a banner without a tag", "line " NR)
 }
 /CONTENTS/ && NR < 100 { contents = 1 }
 /FAMILIES|MACROS/ && NR < 100 { contents = 0 }
