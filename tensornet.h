@@ -2426,7 +2426,7 @@ static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
     if (max == 0 || (live <= max && bytes <= max - live)) return true;
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu are more than max_bytes = %zu", what, bytes, live, max);
+    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live, max);
     return false;
 }
 
@@ -2460,8 +2460,8 @@ static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (ctx->capture) {
-        tni_fail(ctx, TN_ERR_ARG, "graph: %s: memory for %zu bytes is asked for inside of a capture; the step before it, "
-                 "of the same shapes, would have found it", what, bytes);
+        tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
+                 "the same shapes first", what, bytes);
         return NULL;
     }
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
@@ -2471,7 +2471,7 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
-    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are given back inside of a capture", bytes);
+    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are released during a capture, expected none", bytes);
     ctx->backend->release(ctx->state, p, bytes ? bytes : 1);
     ctx->memory.live -= bytes;
 }
@@ -2481,7 +2481,8 @@ static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
     if (!tni_area_size(n, m, 8, &bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
+        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit the address space", what, (long long)n,
+                 (long long)m);
         return NULL;
     }
     return (double *)tni_alloc(ctx, bytes, what);
@@ -2522,7 +2523,7 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
     size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
     void  *p;
     if (a->blocks == TNI_BLOCKS) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %d blocks are in use", TNI_BLOCKS);
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
         return false;
     }
     want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
@@ -2544,7 +2545,7 @@ static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     char *p;
     if (bytes > SIZE_MAX - TNI_ALIGN) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit a size", bytes);
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
         return NULL;
     }
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
@@ -2680,7 +2681,7 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
     for (g = ctx->graphs; g; g = g->next) {
         for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
         if (g->lost[0] || (used && i == g->used_count)) continue;
-        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
+        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that the graph uses %s", TNI_SHAPE(used), why);
         else tni_print(g->lost, sizeof g->lost, "%s", why);
     }
 }
@@ -2777,7 +2778,7 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 static bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: not inside of a function that tn_recompute calls", what);
+    tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
     return false;
 }
 
@@ -2785,7 +2786,7 @@ static bool tni_not_aside(tn_ctx *ctx, const char *what)
 static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
-    tni_fail(ctx, TN_ERR_ARG, "graph: %s inside of a capture, which notes kernels only", what);
+    tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
     return false;
 }
 
@@ -2860,10 +2861,10 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     int       i, k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
-        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, expected a kernel of backend %s",
                         tn_kernel_name(call->kernel), ctx->backend->name);
     if (!ctx->fallback_said[call->kernel])
-        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
+        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel; it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
     memset(l, 0, sizeof l);
@@ -2973,7 +2974,7 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
     v->dtype = TN_F32;
     if (!from.data) return TN_OK;
     if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
-        return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
+        return tni_fail(ctx, TN_ERR_MEMORY, "cast: the F32 copy of a BF16 operand %s does not fit the address space",
                         tni_shape_of(all.rank, all.shape).s);
     v->data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     if (!v->data) return TN_ERR_MEMORY;
@@ -3058,26 +3059,27 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
-        tni_print(why, TN_WHY, "desc.dtype: a context computes in F32 or F64, not in %s", tn_dtype_name(d->dtype));
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
 #ifdef TN_NO_F64
     if (d->dtype == TN_F64) {
-        tni_print(why, 256, "desc.dtype: F64 was left out of this build (TN_NO_F64), expected F32");
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32");
         return TN_ERR_DTYPE;
     }
 #endif
     if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, TN_WHY, "desc.activations: a context of %s has its activations in %s, not in %s",
-                  tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tn_dtype_name(d->activations));
+        tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
+                  tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
         return TN_ERR_DTYPE;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
-        tni_print(why, TN_WHY, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
+        tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
+                  (int)TN_GEMM_TF32);
         return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
-        tni_print(why, TN_WHY, "desc.allocator: alloc without release");
+        tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
         return TN_ERR_ARG;
     }
     return TN_OK;
@@ -3096,10 +3098,11 @@ static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
     const tn_backend *wanted = ctx->desc.backend;
     tn_status         s;
     if (wanted->abi != TN_BACKEND_ABI) {
-        tni_print(why, TN_WHY, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
+        tni_print(why, TN_WHY, "backend %s: abi is %d, expected %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
         s = TN_ERR_BACKEND;
     } else if (!tni_graphs_whole(wanted)) {
-        tni_print(why, TN_WHY, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
+        tni_print(why, TN_WHY, "backend %s: it has some of the four graph functions, expected %s", wanted->name,
+                  wanted->host ? "none for a host backend" : "all or none");
         s = TN_ERR_BACKEND;
     } else s = wanted->open(&ctx->desc, &ctx->state, why);
     if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
@@ -3129,7 +3132,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
     ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
-        tni_print(why, TN_WHY, "no memory for %zu bytes of context", sizeof *ctx);
+        tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
         return TN_ERR_MEMORY;
     }
     memset(ctx, 0, sizeof *ctx);
@@ -3186,7 +3189,7 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
-                    "step %d: the norm of the gradient is not finite; the update was skipped, parameters are as before",
+                    "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
                     (int)f[3]);
 }
 
@@ -3234,12 +3237,13 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
 {
     int i;
     if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank %d, but it must be 0 to %d", rank, TN_MAX_RANK);
+        tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
         return false;
     }
     for (i = 0; i < rank; i++)
         if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative", i, tni_shape_of(rank, shape).s);
+            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative, expected 0 or more", i,
+                     tni_shape_of(rank, shape).s);
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
@@ -3268,7 +3272,7 @@ static bool tni_dtype_known(tn_ctx *ctx, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "tensor: %d is no dtype", (int)*dtype);
+    tni_fail(ctx, TN_ERR_DTYPE, "tensor: dtype is %d, expected %d to %d", (int)*dtype, (int)TN_REAL, (int)TN_I32);
     return false;
 }
 
@@ -3320,7 +3324,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is %s", TNI_SHAPE(t));
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
         return NULL;
     }
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
@@ -3509,10 +3513,10 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     tn_tensor *t;
     if (!ctx) return TN_ERR_ARG;
     heads = &ctx->heads[ctx->head];
-    if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena release: the tape still needs what would go");
+    if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena_release: the tape still needs the tensors made after the mark");
     if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
         || (m.head_block == heads->at && m.head_used > heads->used))
-        return tni_fail(ctx, TN_ERR_ARG, "arena release: the mark is newer than the arena's last reset");
+        return tni_fail(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset");
     for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
         size_t b = m.head_block;
         bool   kept = false;
@@ -3563,9 +3567,10 @@ static tn_tensor *tni_view_of(tn_tensor *t)
 
 static bool tni_axis(const tn_tensor *t, int *axis, const char *op)
 {
+    const int given = *axis;
     if (*axis < 0) *axis += t->rank;
     if (*axis >= 0 && *axis < t->rank) return true;
-    tni_fail(t->ctx, TN_ERR_ARG, "%s: no such axis in %s", op, TNI_SHAPE(t));
+    tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
     return false;
 }
 
@@ -3577,8 +3582,8 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] of axis %d of %s", (long long)start, (long long)stop,
-                 (long long)step, axis, TNI_SHAPE(t));
+        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
+                 (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
         return NULL;
     }
     v = tni_view_of(t);
@@ -3631,12 +3636,20 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t    full[TN_MAX_RANK], stride = 1;
     int        i;
     if (!tni_alive(t)) return NULL;
-    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape) || !tni_infer_shape(t, rank, shape, full)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s", TNI_SHAPE(t), shape ? tni_shape_of(rank, shape).s : "NULL");
+    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
+        if (rank < 0 || rank > TN_MAX_RANK)
+            tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
+        else tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: shape is NULL, expected %d extents", rank);
+        return NULL;
+    }
+    if (!tni_infer_shape(t, rank, shape, full)) {
+        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
+                 tni_shape_of(rank, shape).s);
         return NULL;
     }
     if (!tn_tensor_contiguous(t)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view; tn_copy makes it contiguous", TNI_SHAPE(t));
+        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
+                 TNI_SHAPE(t));
         return NULL;
     }
     v = tni_view_of(t);
@@ -3689,11 +3702,11 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
     if (!tni_alive(t)) return TN_ERR_ARG;
     if (!tni_dtype_known(t->ctx, as)) return TN_ERR_DTYPE;
     if (count != tn_tensor_count(t))
-        return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %lld elements for a tensor %s", op, (long long)count, TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: count is %lld, expected the elements of %s", op, (long long)count,
+                        TNI_SHAPE(t));
     if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
     if (t->ctx->capture)
-        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s inside of a capture, which notes kernels only", op,
-                        TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s during a capture, expected kernels only", op, TNI_SHAPE(t));
     return TN_OK;
 }
 
@@ -3713,7 +3726,8 @@ static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, 
     for (i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
-            return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, no 32-bit integer", op, (long long)(first + i), v);
+            return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, expected a 32-bit integer", op,
+                            (long long)(first + i), v);
         tni_store(dst, to, i, v);
     }
     return TN_OK;
@@ -3770,7 +3784,8 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     tn_ctx   *ctx;
     if (s != TN_OK || count == 0) return s;
     ctx = t->ctx;
-    if (tni_tape_reads(ctx, t)) return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
+    if (tni_tape_reads(ctx, t))
+        return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
     (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
     if (!tn_tensor_contiguous(t)) {
@@ -3809,9 +3824,9 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (!tni_alive(to)) return TN_ERR_ARG;
     if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
-        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: %s to %s", TNI_SHAPE(from), TNI_SHAPE(to));
+        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: from is %s, expected %s", TNI_SHAPE(from), TNI_SHAPE(to));
     if (tni_tape_reads(to->ctx, to))
-        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is part of a recording", TNI_SHAPE(to));
+        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
     return tni_copy(to, from);
 }
@@ -4015,7 +4030,9 @@ tn_status tn_watch(tn_tensor *t)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
     if ((t->flags & TNI_OWNED) || t->base || !tni_computes(t->ctx, t->dtype))
-        return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is not an arena tensor of the context's dtype", TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is %s %s, expected an arena tensor of the context's dtype",
+                        TNI_SHAPE(t), t->flags & TNI_OWNED ? "an owned tensor of" : t->base ? "a view of" : "a tensor of",
+                        tn_dtype_name(t->dtype));
     t->flags |= TNI_WATCHED | TNI_WANTS_GRAD;
     return TN_OK;
 }
@@ -4033,9 +4050,9 @@ static tn_status tni_backward_check(tn_ctx *ctx, const tn_tensor *loss)
 {
     if (ctx->status != TN_OK || !tni_usable(ctx, loss, "backward", "loss")) return ctx->status;
     if (tn_tensor_count(loss) != 1)
-        return tni_fail(ctx, TN_ERR_SHAPE, "backward: loss is %s, but it must have one element", TNI_SHAPE(loss));
+        return tni_fail(ctx, TN_ERR_SHAPE, "backward: loss is %s, expected one element", TNI_SHAPE(loss));
     if (!ctx->tape || !tni_wants_grad(loss))
-        return tni_fail(ctx, TN_ERR_ARG, "backward: nothing was recorded that leads to a parameter; call tn_record first");
+        return tni_fail(ctx, TN_ERR_ARG, "backward: loss leads to no parameter, expected tn_record before the forward pass");
     return TN_OK;
 }
 
@@ -4141,14 +4158,15 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     y = again->fn(ctx, again->with, n->in);
     ctx->recording = false;
     if (y && (!tni_same_shape(y, n->out) || ctx->calls - again->first != again->calls))
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s and %lld random calls, and now %s and %lld", TNI_SHAPE(n->out),
-                 (long long)again->calls, TNI_SHAPE(y), (long long)(ctx->calls - again->first));
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
+                 TNI_SHAPE(y), (long long)(ctx->calls - again->first), TNI_SHAPE(n->out), (long long)again->calls);
     else if (y) {
         tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
         c.f[0] = 1;
         tni_run_grad(ctx, &c, y);
         tni_tape_back(ctx);
-    } else if (ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s, and now nothing", TNI_SHAPE(n->out));
+    } else if (ctx->status == TN_OK)
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));
     ctx->calls = calls;
     bereft = tni_step_back(ctx, &a, false);
     for (i = 0; i < 3; i++) {
@@ -4158,7 +4176,7 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
         t->grad = NULL;
     }
     if (bereft && ctx->status == TN_OK)
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn reads %s, which wants a gradient and is not among its inputs",
+        tni_fail(ctx, TN_ERR_ARG, "recompute: fn reads %s, which needs a gradient, expected it among the inputs",
                  TNI_SHAPE(bereft));
 }
 
@@ -4166,8 +4184,12 @@ static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *wit
 {
     int i;
     if (!ctx) return false;
-    if (!fn || n < 0 || n > 3 || (n > 0 && !in) || (bytes > 0 && !with)) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn, its bytes or its inputs are NULL, or %d inputs are not 0 to 3", n);
+    if (n < 0 || n > 3) {
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n);
+        return false;
+    }
+    if (!fn || (n > 0 && !in) || (bytes > 0 && !with)) {
+        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "the array of inputs" : "with");
         return false;
     }
     for (i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
@@ -4287,7 +4309,7 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tn_dtype_name(t->dtype),
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
              tn_dtype_name(ctx->desc.dtype));
     return false;
 }
@@ -4296,7 +4318,7 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but must be I32", op, what, tn_dtype_name(t->dtype));
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
     return false;
 }
 
@@ -4575,7 +4597,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
         int     ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
         int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
         if (na != nb && na != 1 && nb != 1) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s", op, TNI_SHAPE(a), TNI_SHAPE(b));
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
             return false;
         }
         shape[i] = na == 1 ? nb : na;
@@ -4869,7 +4891,7 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 {
     if (!tni_is_real(ctx, a, "mean", "a")) return NULL;
     if (tn_tensor_count(a) == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, there is nothing to average", TNI_SHAPE(a));
+        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a));
         return NULL;
     }
     return tni_sum(ctx, a, -1, 1.0 / (double)tn_tensor_count(a));
@@ -4881,7 +4903,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     tn_tensor *d;
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
     if (!tni_same_shape(a, b)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mse: a is %s but b is %s", TNI_SHAPE(a), TNI_SHAPE(b));
+        tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
         return NULL;
     }
     d = tn_sub(ctx, a, b);
@@ -4971,7 +4993,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
     if ((unsigned)kind <= TN_ACT_LOG) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
+    tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG);
     return false;
 }
 
@@ -5055,7 +5077,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, but its last extent must be even", TNI_SHAPE(x));
+        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5114,9 +5136,13 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     tn_call    c;
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
-    if (x->rank < 1 || k < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1",
-                 TNI_SHAPE(x), (long long)k);
+    if (k < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: k is %lld, expected at least 1", (long long)k);
+        return NULL;
+    }
+    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
+                 (long long)k);
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5251,10 +5277,19 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     tn_tensor *y;
     tn_view    va, vb, vc;
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
-    if (a->rank < 2 || b->rank < 2 || a->shape[a->rank - 1] != b->shape[b->rank - 2]
-        || (a->rank > 2 && b->rank > 2
-            && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s", TNI_SHAPE(a), TNI_SHAPE(b));
+    if (a->rank < 2 || b->rank < 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
+                 TNI_SHAPE(a->rank < 2 ? a : b));
+        return NULL;
+    }
+    if (a->shape[a->rank - 1] != b->shape[b->rank - 2]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
+                 (long long)a->shape[a->rank - 1]);
+        return NULL;
+    }
+    if (a->rank > 2 && b->rank > 2
+        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a), TNI_SHAPE(b));
         return NULL;
     }
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
@@ -5303,12 +5338,18 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tn_tensor *y;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
-    if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s but w is %s", TNI_SHAPE(x), TNI_SHAPE(w));
+    if (w->rank != 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w));
+        return NULL;
+    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
+                 (long long)w->shape[1], TNI_SHAPE(w));
         return NULL;
     }
     if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s but b is %s", TNI_SHAPE(w), TNI_SHAPE(b));
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b), (long long)w->shape[0],
+                 TNI_SHAPE(w));
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5353,7 +5394,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     tn_call    c;
     if (!(x = tni_contiguous(ctx, x, "append_one", "x"))) return NULL;
     if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "append_one: x has rank 0, there is no last axis");
+        tni_fail(ctx, TN_ERR_SHAPE, "append_one: x has rank 0, expected at least 1");
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5414,13 +5455,13 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
         if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected one shape"
-                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents but for axis %d", op,
+            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
+                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
                      TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
             return false;
         }
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d add up to more than 2^63", op, axis);
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis);
             return false;
         }
         all += stacked ? 1 : t[k]->shape[axis];
@@ -5434,8 +5475,8 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
     int64_t k;
     if (!ctx) return false;
     if (n < 1 || !t) {
-        tni_fail(ctx, TN_ERR_ARG, t ? "%s: %lld tensors, expected at least 1" : "%s: the array of %lld tensors is NULL", op,
-                 (long long)n);
+        tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
+                 : "%s: the array of %lld tensors is NULL", op, (long long)n);
         return false;
     }
     for (k = 0; k < n; k++) {
@@ -5474,9 +5515,9 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
-        tni_fail(ctx, rank > TN_MAX_RANK ? TN_ERR_SHAPE : TN_ERR_ARG, rank > TN_MAX_RANK
-                 ? "%s: tensors of rank %d, expected at most %d" : "%s: no such axis in a result of rank %d", op,
-                 rank > TN_MAX_RANK ? t[0]->rank : rank, TN_MAX_RANK - 1);
+        if (rank > TN_MAX_RANK)
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: there is no such axis, expected an axis of a result of rank %d", op, rank);
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
@@ -5564,7 +5605,8 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     tni_node  *n;
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
     if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s and ids are %s", TNI_SHAPE(table), TNI_SHAPE(ids));
+        if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
+        else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
         return NULL;
     }
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
@@ -5656,7 +5698,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!tni_axis(x, &axis, "gather")) return NULL;
     rank = x->rank - 1 + ids->rank;
     if (rank > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "gather: x is %s and ids are %s, a result of rank %d, expected at most %d", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
                  TNI_SHAPE(ids), rank, TN_MAX_RANK);
         return NULL;
     }
@@ -5771,7 +5813,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     if (eps >= 0 && eps < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, but must be zero or positive", op, eps);
+    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
     return false;
 }
 
@@ -5782,8 +5824,13 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x")) || !tni_is_eps(ctx, eps, "rmsnorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "rmsnorm", "gain"))) return NULL;
-    if (x->rank < 1 || (gain && (gain->rank != 1 || gain->shape[0] != x->shape[x->rank - 1]))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x is %s and gain is %s", TNI_SHAPE(x), gain ? TNI_SHAPE(gain) : "absent");
+    if (x->rank < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x has rank 0, expected at least 1");
+        return NULL;
+    }
+    if (gain && (gain->rank != 1 || gain->shape[0] != x->shape[x->rank - 1])) {
+        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: gain is %s, expected [%lld], for x is %s", TNI_SHAPE(gain),
+                 (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
         return NULL;
     }
     y = tni_made(ctx, x->rank, x->shape);
@@ -5920,7 +5967,8 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s and %s is %s", op, TNI_SHAPE(x), what, TNI_SHAPE(t));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
     return false;
 }
 
@@ -5933,7 +5981,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
     if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
     if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, there is no last axis");
+        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, expected at least 1");
         return NULL;
     }
     if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
@@ -6083,7 +6131,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
     if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, but must be [b,n,d,d] with n >= 1", TNI_SHAPE(m));
+        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
         return NULL;
     }
     d = m->shape[2];
@@ -6192,7 +6240,7 @@ static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const cha
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     if (t->rank != 4) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must have four axes: batch, position, head, dimension", op, what,
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
                  TNI_SHAPE(t));
         return NULL;
     }
@@ -6233,12 +6281,12 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
     if (!(d.base > 0 && d.base < HUGE_VAL)) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: the base is %g, but must be positive", d.base);
+        tni_fail(ctx, TN_ERR_ARG, "rope: base is %g, expected a positive number", d.base);
         return NULL;
     }
     if (d.first > INT64_MAX - x->shape[1]) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: %lld rows from position %lld on are beyond the last one", (long long)x->shape[1],
-                 (long long)d.first);
+        tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
+                 (long long)d.first, (long long)x->shape[1]);
         return NULL;
     }
     if (d.no_rotation && !d.norm) return x;
@@ -6756,18 +6804,21 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 /* The numbers of a desc: in range, and the defaults in place. */
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
-    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_FORM_LINEAR
-        || (unsigned)a->row > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
-                 (int)a->form, (int)a->row);
+    if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
+    else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
+        tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
+    else if ((unsigned)a->row > TN_ROW_SCALE_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row is %d, expected 0 to %d", (int)a->row, (int)TN_ROW_SCALE_SUM);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
-        tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
-                 (long long)a->length, (long long)a->past);
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
+                 a->window < 0 ? "window" : a->length < 0 ? "length" : "past",
+                 (long long)(a->window < 0 ? a->window : a->length < 0 ? a->length : a->past));
     else if (!(fabs(a->scale) < HUGE_VAL))
-        tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
+        tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
     else if (a->row == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
-                                  "bilinear pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: row is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
+                                  "itself, and bilinear scores have signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_SCALE_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
@@ -6785,7 +6836,7 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
         && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
         && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
              "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
@@ -6795,10 +6846,10 @@ static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64
 {
     if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
     if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
-        return tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form",
+        return tni_fail(ctx, TN_ERR_ARG, "attend: form is linear, expected the quadratic form: %s has no linear form",
                         a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     if ((double)d * (double)d * ((double)dv + 1) <= 1e15) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: the state would have %lld * %lld * %lld numbers, expected at most 1e15",
                     (long long)d, (long long)d, (long long)dv);
 }
 
@@ -6811,12 +6862,13 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
                                                                                             : TN_ATTEND_FORM_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_FORM_LINEAR && (a->state || a->past > 0))
-        tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s is given, expected the linear form: the quadratic form has no state",
+                 a->state ? "state" : "past");
     else if (a->past > 0 && !a->state)
-        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
+        tni_fail(ctx, TN_ERR_ARG, "attend: past is %lld without a state, expected 0", (long long)a->past);
     else if (a->past > INT64_MAX - k->shape[1])
-        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past: with %lld more they cannot be counted", (long long)a->past,
-                 (long long)k->shape[1]);
+        tni_fail(ctx, TN_ERR_ARG, "attend: past is %lld, expected at most 2^63 - 1 less the %lld keys of k",
+                 (long long)a->past, (long long)k->shape[1]);
     else return true;
     return false;
 }
@@ -6829,19 +6881,19 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
     if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tn_dtype_name(s->dtype),
+        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
                  tn_dtype_name(ctx->desc.dtype));
         return false;
     }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_contiguous(s))
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
                  (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
     else if (q->shape[1] > k->shape[1])
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: %lld queries, but only %lld keys: with a state some would stand in the past",
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: there are %lld queries, expected at most the %lld keys with a state",
                  (long long)q->shape[1], (long long)k->shape[1]);
     else if (ctx->recording)
-        tni_fail(ctx, TN_ERR_ARG, "attend: a state cannot be used while recording");
+        tni_fail(ctx, TN_ERR_ARG, "attend: a state is given while recording, expected none: it has no gradient");
     else return true;
     return false;
 }
@@ -7007,7 +7059,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
     if (!(p >= 0 && p < 1)) {
-        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, but must be in [0,1)", p);
+        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
         return NULL;
     }
     if (!ctx->recording || p == 0) return x;
@@ -7029,7 +7081,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
     tn_tensor *z;
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
     if (!(std >= 0)) {
-        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, but must not be negative", std);
+        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
         return NULL;
     }
     if (!ctx->recording || std == 0) return x;
@@ -7085,9 +7137,10 @@ static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
 {
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
              && memcmp(z->shape, labels->shape, sizeof *z->shape * (size_t)labels->rank) == 0;
-    if (!fits) tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s but labels are %s", op, TNI_SHAPE(z), TNI_SHAPE(labels));
+    if (!fits) tni_fail(ctx, TN_ERR_SHAPE, "%s: labels are %s, expected the shape of logits %s without its last axis",
+                        op, TNI_SHAPE(labels), TNI_SHAPE(z));
     else if (tn_tensor_count(z) == 0)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, there is nothing to average", op, TNI_SHAPE(z));
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, expected at least one row and one column", op, TNI_SHAPE(z));
     else return true;
     return false;
 }
@@ -7152,7 +7205,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     tn_call    c;
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, but its last extent must be at least 1", TNI_SHAPE(x));
+        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
         return NULL;
     }
     y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
@@ -8743,7 +8796,7 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
 static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m,
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
              (long long)n);
     return false;
 }
@@ -8751,7 +8804,7 @@ static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
-    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
+    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
     return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
 }
 
@@ -8759,7 +8812,7 @@ static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *
 static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
-    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, but there are %lld", op, (long long)top, (long long)all);
+    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
     return -1;
 }
 
@@ -8768,7 +8821,7 @@ static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a
     int64_t   n = a->shape[0] * a->shape[1];
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, holds NaN or infinity", op, TNI_SHAPE(a));
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
 }
 
 static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
@@ -8831,7 +8884,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     tni_symmetrise(n, matrix);
     if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
     if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
-        return tni_fail(ctx, s, "eigh: a, %s: no convergence", TNI_SHAPE(a));
+        return tni_fail(ctx, s, "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
     if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
     if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
@@ -8865,7 +8918,7 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
     if (s != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
-        return tni_fail(ctx, s, "svd: a, %s: no convergence", TNI_SHAPE(a));
+        return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
@@ -8888,7 +8941,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
     n = a->shape[0];
     if (n != a->shape[1])
-        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected a square matrix", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
@@ -8945,13 +8998,16 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->pool = tni_ctx_pool(ctx);
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
-    if ((unsigned)d->end > TN_LANCZOS_SMALLEST) return tni_fail(ctx, TN_ERR_ARG, "lanczos: end %d is none", (int)d->end);
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
+    if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
-    if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, "
-                        "and tol must be below one",
-                        (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
+    if (d->block < 0 || d->basis < 0 || d->products < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: %s is %lld, expected 0 or more",
+                        d->block < 0 ? "block" : d->basis < 0 ? "basis" : "products",
+                        (long long)(d->block < 0 ? d->block : d->basis < 0 ? d->basis : d->products));
+    if (!(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
     l->end = d->end;
     l->seed = d->seed;
@@ -8960,11 +9016,11 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
     l->limit = d->products > 0 ? d->products : 300 * l->room;
     if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
-        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room,
-                        (long long)n);
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: a basis of %lld vectors of %lld does not fit the address space",
+                        (long long)l->room, (long long)n);
     if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least",
-                    (long long)l->room, (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->room,
+                    (long long)(l->top + 2 * l->block));
 }
 
 /* |A v - l v| / |A| of the results as they are stored: y is A v. */
@@ -8990,13 +9046,13 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     out->residual = l->residual;
     out->products = l->products;
     if (s == TN_ERR_CONVERGENCE)
-        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products,
+        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, expected %g", (long long)l->products,
                         l->residual, l->tol);
     if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm)
-        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|",
+        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x.A y and y.A x differ by %g |A|",
                         l->skew / l->norm);
-    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
-    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product has NaN or infinity, expected finite numbers");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: fn failed: %s", tn_status_name(s));
     if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
     return tni_lanczos_measure(ctx, l, &out->residual);
@@ -9014,7 +9070,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
     if (!ctx) return TN_ERR_ARG;
-    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: fn is NULL, expected a matrix-vector product");
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
@@ -25069,7 +25125,7 @@ static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
     tni_cpu_close(cpu);
     *state = NULL;
-    tni_print(why, TN_WHY, "no memory for the backend's state");
+    tni_print(why, TN_WHY, "no memory for the state of the cpu backend");
     return TN_ERR_MEMORY;
 }
 

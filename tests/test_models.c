@@ -626,7 +626,7 @@ TEST(bad_descs)
     REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias belongs to layer norm");
     REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
-    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
             "a window has no linear");
@@ -870,7 +870,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
-    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "with dim 4 and 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");

@@ -421,7 +421,7 @@ TEST(frozen_parameters)
     /* All frozen: nothing leads to a parameter, and a step has nothing to do. */
     tn_params_freeze(w.params, "");
     CHECK_STATUS(give(&w, both_of), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "nothing was recorded");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "loss leads to no parameter");
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     close_world(&w);
 }
