@@ -1823,12 +1823,12 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
-   >>platform assert, numbers, text, errors
+   >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
 #ifdef __FAST_MATH__
 #ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h promises equal bits and sees NaN: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
+#error "tensornet.h needs NaN and the order of sums: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
 #endif
 #endif
 
@@ -1842,7 +1842,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #include <stdio.h>
 #if defined(_WIN32)
 #include <io.h>
-#ifdef __cplusplus                      /* as windows.h has it, which is too large for one function */
+#ifdef __cplusplus                      /* declared as in windows.h, which is too large to include for one function */
 extern "C"
 #endif
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
@@ -1856,7 +1856,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #if defined(LOCK_EX)
 #define TNI_FLOCK (LOCK_EX | LOCK_NB)
 #elif defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__) || defined(__DragonFly__)
-#define TNI_FLOCK (2 | 4)               /* the same numbers there, but hidden under _POSIX_C_SOURCE and _XOPEN_SOURCE */
+#define TNI_FLOCK (2 | 4)               /* the values are the same, but _POSIX_C_SOURCE and _XOPEN_SOURCE hide them */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -1905,7 +1905,7 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
     return b == 0 || a <= SIZE_MAX / b;
 }
 
-/* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
+/* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
     *bytes = 0;
@@ -1916,9 +1916,9 @@ static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 }
 
 /* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
-   A double is an integer times a power of two, so both directions are a long decimal that is shifted
-   by bits: exact, and rounded once, half to even. 800 digits hold any double (at most 767 are needed);
-   what a text has beyond them only has to say "not exactly half". */
+   A double is an integer times a power of two, so both directions shift a long decimal by bits: this is
+   exact, and is rounded once, half to even. 800 digits hold any double (at most 767 are needed); further
+   digits of a text only decide whether it is exactly half. */
 #define TNI_DIGITS 800
 
 typedef struct tni_decimal {          /* 0.d[0]d[1]..d[n-1] x 10^point */
@@ -1939,8 +1939,8 @@ static void tni_decimal_trim(tni_decimal *a)
     if (a->n == 0) a->point = 0;
 }
 
-/* Digits that do not fit leave their trace in the last one: zero and five are the only digits
-   that can pretend to be exact. */
+/* A nonzero digit that does not fit changes a last digit of 0 or 5, the only ones that could make the number look
+   exact. */
 static void tni_decimal_push(tni_decimal *a, unsigned digit)
 {
     if (a->n < TNI_DIGITS) a->d[a->n++] = (uint8_t)digit;
@@ -1994,7 +1994,7 @@ static void tni_decimal_shift(tni_decimal *a, int bits)          /* a *= 2^bits 
     }
 }
 
-/* Does the part behind the first `keep` digits round up? Half goes to the even neighbour. */
+/* Does the part after the first `keep` digits round up? Half rounds to even. */
 static bool tni_decimal_rounds_up(const tni_decimal *a, int keep)
 {
     if (keep < 0 || keep >= a->n) return false;
@@ -2140,7 +2140,7 @@ static int tni_format_double(char dst[32], double v, int digits)
 }
 
 /* ---- text --------------------------------------------------------------- >>messages
-   The few conversions that messages need, %s %c %d %lld %llu %zu %g, in every locale and without stdio. */
+   The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
 static void tni_text_add(tni_text *t, const char *s, size_t n)
@@ -2226,7 +2226,7 @@ const char *tn_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
-/* A float's upper half: to nearest, ties to even; NaN stays NaN. */
+/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
 static uint16_t tni_bf16_bits(float f)
 {
     uint32_t bits;
@@ -2243,7 +2243,7 @@ static float tni_bf16_value(uint16_t half)
     return f;
 }
 
-/* The same of a double. What only looks like a tie once it is a float is nudged off it. */
+/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
 static uint16_t tni_bf16_of(double v)
 {
     float    f = (float)v;
@@ -2258,8 +2258,8 @@ static uint16_t tni_bf16_of(double v)
 
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
-/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
-   without its zeros, so that its strides do. */
+/* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
+   without its zeros, so that its strides fit. */
 static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
@@ -2287,7 +2287,7 @@ const char *tn_version(void)
 }
 
 /* ---- the context -------------------------------------------------------- >>context-state
-   Owned objects hang in one list, so that the context can free what its user forgot. */
+   Owned objects are in one list, so that the context can free those that its user has not destroyed. */
 typedef struct tni_owned {
     struct tni_owned *prev, *next;
     void            (*destroy)(struct tni_owned *self);
@@ -2296,7 +2296,7 @@ typedef struct tni_owned {
 
 typedef struct tni_block { char *p; size_t bytes; } tni_block;
 #define TNI_BLOCKS 128
-#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to here, then follow what is asked for */
+#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to this size, then have the requested size */
 
 typedef struct tni_arena {
     tni_block block[TNI_BLOCKS];
@@ -2316,19 +2316,19 @@ struct tn_ctx {
     tn_status         status;
     char              error[512], device[128];
     tn_memory         memory;
-    tni_arena         heads[2], data[2];    /* tensor headers and tape; their bytes, and those of what is recomputed */
+    tni_arena         heads[2], data[2];    /* tensor headers and tape; bytes of tensors, of recomputed tensors */
     int               head;             /* which of the two is in use: TN_DEBUG keeps the last one readable */
-    int               aside;            /* 1: in what is dropped and recomputed, whose bytes are in data[1] */
+    int               aside;            /* 1: inside tn_recompute, whose tensors have their bytes in data[1] */
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
-    struct tni_node  *tape, *waiting;   /* newest first; the tape of what a recomputed part stands in, meanwhile */
+    struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
     bool              recording;
-    tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
-    uint64_t          resets;           /* of the arena: a mark is good for one   */
+    tn_dtype          made;             /* dtype of results of ops: desc.activations, in a tni_scope desc.dtype */
+    uint64_t          resets;           /* of the arena: a mark is valid until the next */
     tn_tensor        *idle;             /* gradients whose memory is free again */
-    tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
-    tn_status         spoilt;           /* the first failure in that capture, cleared or not */
+    tn_graph         *graphs, *capture; /* all graphs, newest first; the one being captured, or NULL */
+    tn_status         spoilt;           /* the first failure during the capture, cleared or not */
     char              spoilt_by[512];
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
@@ -2338,7 +2338,7 @@ struct tn_ctx {
     bool              fallback_said[TN_KERNEL_COUNT];
 };
 
-/* What an optimiser keeps on the device, see >>op-optim. */
+/* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
 static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
@@ -2346,7 +2346,7 @@ static void tni_say(const tn_desc *desc, tn_log_level level, const char *message
     if (desc->log) desc->log(desc->log_user, level, message);
 }
 
-/* The first error wins; every failure is logged. */
+/* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
     char     message[sizeof ctx->error];
@@ -2402,21 +2402,21 @@ void tn_ctx_clear_error(tn_ctx *ctx)
     ctx->error[0] = 0;
 }
 
-/* ---- what a tensor is marked with --------------------------------------- >>tensor-flags */
+/* ---- flags of a tensor -------------------------------------------------- >>tensor-flags */
 
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
-       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
-       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
-       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
+       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer overwrites it */
+       TNI_SEED = 64,                   /* the loss that tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the current capture uses it ... */
        TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
        TNI_GRAPHED = 512 };             /* a graph uses it                                          */
 
-/* Whose bytes t looks into. */
+/* The tensor whose bytes t refers to: its base, or itself. */
 static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
 /* ======================================================================
-   >>memory   the allocator, counted; arenas
+   >>memory   counted allocations, and arenas
    ====================================================================== */
 
 static void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
@@ -2456,7 +2456,7 @@ static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* The same from the backend. */
+/* The same for memory of the backend. */
 static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (ctx->capture) {
@@ -2476,7 +2476,7 @@ static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* n m doubles for a host algorithm. */
+/* n * m doubles for a host algorithm. */
 static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
@@ -2515,7 +2515,7 @@ static void tni_disown(tni_owned *o)
     if (o->next) o->next->prev = o->prev;
 }
 
-/* ---- arenas: blocks that are kept, a mark that moves -------------------- >>arenas */
+/* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */
 #define TNI_ALIGN 64
 
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
@@ -2529,7 +2529,7 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
     want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
     if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
     if (want < bytes) want = bytes;
-    if (ctx->desc.max_bytes > 0) {       /* near the limit a block of just the size is better than none */
+    if (ctx->desc.max_bytes > 0) {       /* near the limit a block of the exact size may still fit */
         size_t left = ctx->desc.max_bytes - (size_t)tni_min((int64_t)ctx->memory.live, (int64_t)ctx->desc.max_bytes);
         if (want > left / 2) want = bytes;
     }
@@ -2601,11 +2601,11 @@ static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
     tni_philox(counter, key, out);
 }
 
-/* 23 bits in the middle of their interval: never 0, never 1, exact in float. */
+/* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
 static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
 
 /* ======================================================================
-   >>threads  parallel-for over tasks whose boundaries never depend on the number of threads
+   >>threads  parallel loops over tasks, whose boundaries do not depend on the number of threads
    ====================================================================== */
 
 static int tni_default_threads(const tn_desc *desc)
@@ -2640,8 +2640,8 @@ static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>graph    what the host notes of a captured step, see >>graph-run
-   The owned tensors that it uses, so that the loss of one of them stops its replay.
+   >>graph    the host's record of a captured step, see >>graph-run
+   It lists the owned tensors that the step uses, so that a graph whose tensor was destroyed is not replayed.
    ====================================================================== */
 
 enum { TNI_GRAPH_OPTIMS = 8 };
@@ -2656,12 +2656,12 @@ struct tn_graph {
     int64_t   used_count, calls;
     uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
     tn_optim *optim[TNI_GRAPH_OPTIMS];
-    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* number of updates before the capture */
     int       optims;
-    char      lost[128];        /* why it cannot run any more, or "" */
+    char      lost[128];        /* why it can no longer run, or "" */
 };
 
-/* The owned tensors among a call's operands. */
+/* Adds the owned tensors among a call's operands to the graph's list. */
 static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 {
     int i;
@@ -2673,7 +2673,7 @@ static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
     }
 }
 
-/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
+/* Makes all graphs that use a tensor (NULL: all graphs) invalid. */
 static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
     tn_graph *g;
@@ -2688,8 +2688,8 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 #endif /* TN_NO_TRAINING */
 
 /* ======================================================================
-   >>nodes    the nodes of the tape, as far as tensors ask for them; see >>tape
-   A tensor that the backward pass will read cannot be written.
+   >>nodes    the nodes of the tape, and whether they read a tensor; see >>tape
+   A tensor that the backward pass will read must not be written.
    ====================================================================== */
 
 typedef struct tni_node tni_node;
@@ -2699,11 +2699,11 @@ struct tni_node {
     tni_node       *before;
     tni_backward_fn backward;
     tn_tensor      *out, *in[3], *saved[2];
-    tn_tensor     **list;               /* inputs of an op that takes any number of them, n_list */
+    tn_tensor     **list;               /* n_list inputs of an op that takes any number of them */
     int64_t         n_list;
     int64_t         i[4];
     double          f[4];
-    const void     *with;               /* of a tn_recompute: its tni_again */
+    const void     *with;               /* the tni_again of a tn_recompute */
 };
 
 static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
@@ -2719,13 +2719,13 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
     return false;
 }
 
-/* Would the backward pass notice if t changed? */
+/* Will the backward pass read t? */
 static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
-/* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
+/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
 static void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
@@ -2738,8 +2738,8 @@ static void tni_tape_clear(tn_ctx *ctx)
 
 /* ======================================================================
    >>dispatch chooses the implementation of a kernel call
-   The backend's own row, or a composition of its other rows, or the reference on the host. BF16 operands are
-   copied to F32 for rows that do not take them.
+   The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.
+   BF16 operands are copied to F32 for kernels that do not take them.
    ====================================================================== */
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
@@ -2758,7 +2758,7 @@ uint64_t tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k)
     return ctx && (unsigned)k < TN_KERNEL_COUNT ? ctx->kernel_calls[k] : 0;
 }
 
-/* The bytes a view spans, from its lowest address: what has to travel when a kernel runs on the host. */
+/* The bytes that a view spans, from its lowest address: they are copied when a kernel runs on the host. */
 static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 {
     int64_t first = 0, last = 0;
@@ -2774,7 +2774,7 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
     *bytes = (size_t)(last - first + 1) * tni_dtype_size(v->dtype);
 }
 
-/* fn of a tn_recompute makes tensors by ops: it does not begin, end or drop what it is a part of. */
+/* The function given to tn_recompute must not reset the arena, start a recording or run a backward pass. */
 static bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
@@ -2782,7 +2782,7 @@ static bool tni_not_aside(tn_ctx *ctx, const char *what)
     return false;
 }
 
-/* Nothing that needs the host can be part of a graph; `what` is named. */
+/* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
 static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
@@ -2790,7 +2790,7 @@ static bool tni_uncaptured(tn_ctx *ctx, const char *what)
     return false;
 }
 
-/* The backend knows more than the status s of a call. Its words may be of an error before that call: their status counts. */
+/* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
 static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
@@ -2811,10 +2811,10 @@ static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t byt
     return ctx->backend->download(ctx->state, dst, src, bytes);
 }
 
-/* The bytes of an operand and their copy on the host. Operands that overlap, as views of one tensor may, have one copy. */
+/* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
 typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
 
-/* Makes spans that overlap equal. */
+/* Extends overlapping spans to their union. */
 static void tni_lent_join(tni_lent *l, int n)
 {
     int  i, k;
@@ -2833,7 +2833,7 @@ static void tni_lent_join(tni_lent *l, int n)
             }
 }
 
-/* Brings operand i down, unless one before it has; the view moves onto the copy. */
+/* Copies operand i to the host, unless an earlier operand has the same span, and lets the view point to the copy. */
 static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 {
     tn_status s = TN_OK;
@@ -2853,7 +2853,7 @@ static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
     return s;
 }
 
-/* A device that lacks a kernel: operands come down, the reference runs, outputs go up. */
+/* The host fallback: copies the operands to the host, runs the reference kernel, and copies the outputs back. */
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
@@ -2884,7 +2884,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* The backend's kernel, else its composition from simpler ones, else the reference on the host. */
+/* The backend's kernel, or else its composition from simpler ones, or else the reference kernel on the host. */
 static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
 {
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
@@ -2894,9 +2894,9 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ---- >>dispatch-bf16
-   The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
-   be the call a row, a composition or the host's. */
+/* ---- BF16 operands of kernels that compute in F32: copied, and the results cast back ---- >>dispatch-bf16
+   The copies are in the arena during the call and are released after it. Results are rounded once, whether a kernel, a
+   composition or the host computes them. */
 
 static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
 
@@ -2911,7 +2911,7 @@ static bool tni_call_has_bf16(const tn_call *c)
     return has;
 }
 
-/* Does the call read what its output k holds? */
+/* Does the call read the old numbers of its output k? */
 static bool tni_call_adds(const tn_call *c, int k)
 {
     switch (c->kernel) {
@@ -2925,7 +2925,7 @@ static bool tni_call_adds(const tn_call *c, int k)
     }
 }
 
-/* What a view looks at, without repeats: an axis along which it is stretched is one element. */
+/* The elements of a view without repeats: a broadcast axis has extent 1. */
 static tn_view tni_folded_view(tn_view v)
 {
     int i;
@@ -2933,8 +2933,8 @@ static tn_view tni_folded_view(tn_view v)
     return v;
 }
 
-/* The strides of the same elements laid out without gaps, the axes in the order they have in memory: what was contiguous
-   stays so, a transposed matrix stays one. Stretched axes stay stretched. */
+/* Strides of the same elements without gaps, with the axes in their order in memory: a contiguous view stays contiguous, a
+   transposed matrix stays transposed, and broadcast axes stay broadcast. */
 static void tni_packed_strides(tn_view *v)
 {
     const tn_view from = tni_folded_view(*v);
@@ -2965,7 +2965,7 @@ static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *t
     return tni_run(ctx, &c);
 }
 
-/* An F32 copy in the place of a BF16 operand; an absent one is F32 from now on, too. `read`: with its numbers. */
+/* Replaces a BF16 operand by an F32 copy, with its numbers if `read`; an absent operand becomes F32, too. */
 static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
 {
     const tn_view from = *v, all = tni_folded_view(from);
@@ -2999,7 +2999,7 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* BF16 operands go to a row that takes them; to all others copies do. */
+/* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. */
 static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
@@ -3016,13 +3016,13 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 }
 
 /* ======================================================================
-   >>context  its desc, its backend, its end
-   Defaults are filled in, the backend is opened (the processor's, where the wanted one does not open), and
-   faults that kernels have left in a word on the device become errors at the next sync.
+   >>context  creating and destroying a context
+   Defaults are filled in and the backend is opened (or the cpu backend, if it does not open). Faults that
+   kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best level there is up to the wanted one */
-static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: ctx counts the memory of that state */
+static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best available level up to the wanted one */
+static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: makes ctx count the memory of the state */
 
 static tn_simd tni_simd_from_environment(void)
 {
@@ -3037,7 +3037,7 @@ static tn_simd tni_simd_from_environment(void)
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
     static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
-    return ctx ? name[ctx->desc.simd] : "none";             /* by now a level that is here */
+    return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
 }
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
@@ -3085,14 +3085,14 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
     return TN_OK;
 }
 
-/* A host's rows run as they are named, and its steps are told at once what a graph's are told at a sync: none of these. */
+/* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
 static bool tni_graphs_whole(const tn_backend *b)
 {
     const int n = (b->capture_begin != NULL) + (b->capture_end != NULL) + (b->replay != NULL) + (b->graph_release != NULL);
     return n == 0 || (n == 4 && !b->host);
 }
 
-/* Opens the wanted backend, or with the reason logged the cpu. */
+/* Opens the wanted backend; if that fails, logs the reason and opens the cpu backend. */
 static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
 {
     const tn_backend *wanted = ctx->desc.backend;
@@ -3206,11 +3206,12 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 
 /* ======================================================================
    >>tensor-impl  headers, views, copies to and from the host
-   A header is on the host and its bytes are the backend's. Arena tensors are linked newest first, so that a
-   mark gives back what came after it; owned ones are in a list of their own. A view has a base and no bytes.
+   The header of a tensor is on the host, its bytes are memory of the backend. Arena tensors are linked newest first,
+   so that a release can find those made after the mark; owned tensors have a list of their own. A view has a
+   base and no bytes.
    ====================================================================== */
 
-/* What an op asks of each operand; `what` names it in the message. */
+/* Checks an operand of an op; `what` is its name in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!ctx) return false;
@@ -3223,21 +3224,23 @@ static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 
 static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
-/* What ops take: the context's own dtype, and that of its activations. */
+/* Ops take the context's dtype and that of its activations. */
 static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 {
     return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
 }
 
-/* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
+/* A view asks its base, which may have been watched or frozen after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
-/* The same of any shape, with a message where it is none or does not fit. */
+/* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
 static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
+        if (rank < 0 || rank > TN_MAX_RANK)
+            tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
+        else tni_fail(ctx, TN_ERR_SHAPE, "tensor: shape is NULL, expected %d extents", rank);
         return false;
     }
     for (i = 0; i < rank; i++)
@@ -3276,7 +3279,7 @@ static bool tni_dtype_known(tn_ctx *ctx, tn_dtype *dtype)
     return false;
 }
 
-/* A header alone, in the arena. */
+/* A header without bytes, in the arena. */
 static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t = (tn_tensor *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *t);
@@ -3369,7 +3372,7 @@ static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same
     return tni_run(to->ctx, &c);
 }
 
-/* An owned tensor; `what` is named where there is no room for it. */
+/* An owned tensor; `what` is its name in an out-of-memory message. */
 static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
@@ -3431,8 +3434,8 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
 
 /* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
 
-/* The headers that go are marked dead, so that a tensor kept too long is told from a live one; under
-   TN_DEBUG they also stay readable until the next reset, and their data turns into NaN. */
+/* Marks the removed headers as dead, so that later uses of them are reported. With TN_DEBUG they stay readable
+   until the next reset, and their data is filled with NaN. */
 static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
 {
     for (; ctx->arena_tensors && ctx->arena_tensors != until; ctx->arena_tensors = ctx->arena_tensors->prev) {
@@ -3455,7 +3458,7 @@ void tn_ctx_reset(tn_ctx *ctx)
 #endif
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
     ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
-    if (ctx->calls > 0) {                /* the clock ticks: next step's random calls count from zero again */
+    if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
         tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
         c.i[0] = 1;
         tni_run(ctx, &c);
@@ -3471,7 +3474,7 @@ void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
     tni_fill(ctx->clock, 0);
 }
 
-/* A mark is good until the next reset, and on its side of a tn_recompute. */
+/* A mark is valid until the next reset, and only inside or only outside a tn_recompute, where it was made. */
 static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
 
 tn_mark tn_arena_mark(const tn_ctx *ctx)
@@ -3487,8 +3490,8 @@ tn_mark tn_arena_mark(const tn_ctx *ctx)
     return m;
 }
 
-/* What was made after the mark goes; `newest` is the last header before it. A gradient younger than its tensor goes too:
-   returns the last such tensor, or NULL. */
+/* Releases all tensors made after the mark; `newest` is the last header before it. Older tensors lose gradients that were
+   made after it: returns the last such tensor, or NULL. */
 static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 {
     tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
@@ -3516,7 +3519,8 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena_release: the tape still needs the tensors made after the mark");
     if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
         || (m.head_block == heads->at && m.head_used > heads->used))
-        return tni_fail(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset");
+        return tni_fail(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset, "
+                        "on this side of tn_recompute");
     for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
         size_t b = m.head_block;
         bool   kept = false;
@@ -3588,7 +3592,7 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     }
     v = tni_view_of(t);
     if (!v) return NULL;
-    step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* longer ones take one element all the same */
+    step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
     v->shape[axis] = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
     v->strides[axis] *= step;
     if (v->shape[axis] > 0) v->data = (char *)v->data + start * t->strides[axis] * (int64_t)tni_dtype_size(t->dtype);
@@ -3610,8 +3614,8 @@ tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
     return v;
 }
 
-/* Fills in the one extent that may be -1; false where the elements do not come out even. The extents of
-   an empty shape have to fit without its zeros. */
+/* Fills in the one extent that may be -1; false if the number of elements differs. The extents of an empty shape have
+   to fit without its zeros. */
 static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, int64_t *full)
 {
     int64_t count = tn_tensor_count(t), known = 1;
@@ -3671,8 +3675,8 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 }
 
 /* ---- write and read ----------------------------------------------------- >>tensor-copies
-   Contiguous tensors of the same dtype go through in one piece; what has to be converted goes in small
-   ones by way of the stack, so that neither allocates. Views go by way of a contiguous copy, made by a kernel. */
+   Contiguous tensors of the same dtype are copied at once, others are converted in small pieces on the stack, so
+   that neither allocates. Strided views are first copied to a contiguous tensor by a kernel. */
 
 static double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
@@ -3682,7 +3686,7 @@ static double tni_load(const void *p, tn_dtype dtype, int64_t i)
     return (double)((const float *)p)[i];
 }
 
-static int32_t tni_i32_of(double v)                     /* toward zero, saturated; NaN is 0 */
+static int32_t tni_i32_of(double v)                     /* towards zero, saturated; NaN becomes 0 */
 {
     if (v != v) return 0;
     return v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
@@ -3696,7 +3700,7 @@ static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
     else ((float *)p)[i] = (float)v;
 }
 
-/* The checks that reading and writing share, and the type that TN_REAL stands for. */
+/* The checks that reading and writing share; replaces TN_REAL by the context's dtype. */
 static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *host, int64_t count, const char *op)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
@@ -3710,12 +3714,12 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
     return TN_OK;
 }
 
-/* Converts n elements. Integers take whole numbers in their range only; `first` is where these stand in all. */
+/* Converts n elements. I32 takes whole numbers in its range only; `first` is the index of the first in the tensor. */
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first,
                             const char *op)
 {
     int64_t i;
-    if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
+    if (to == TN_F64 && from == TN_F32) {                    /* the common pairs, without a branch per element */
         for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
         return TN_OK;
     }
@@ -3733,7 +3737,7 @@ static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, 
     return TN_OK;
 }
 
-/* Integers that would not fit are found before anything is written. */
+/* Checks all integers before anything is written. */
 static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_t count)
 {
     int64_t   i;
@@ -3845,7 +3849,7 @@ typedef struct tni_format { const tn_tensor *t; const double *v; tni_text *to; i
 
 static bool tni_format_skips(int64_t i, int64_t n) { return n > 8 && i >= TNI_FORMAT_EDGE && i < n - TNI_FORMAT_EDGE; }
 
-/* Between two members of an axis: rows begin a new line, matrices stand apart by an empty one. */
+/* Between two members of an axis: rows begin a new line, matrices are separated by an empty line. */
 static void tni_format_break(const tni_format *f, int axis)
 {
     int k;
@@ -3899,7 +3903,7 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
         return -1;
     }
     f.t = t; f.v = v; f.to = &nowhere; f.width = &width;
-    tni_format_axis(&f, 0, 0);                       /* only to learn the width of what is shown */
+    tni_format_axis(&f, 0, 0);                       /* only to find the width of the numbers */
     f.to = &out;
     tni_text_add(&out, "", 0);
     tni_format_axis(&f, 0, 0);
@@ -3908,14 +3912,14 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 }
 
 /* ======================================================================
-   >>tape     what was done, and how to go back
-   A node per recorded op, newest first. Gradients are made when first added to. The gradient of a view
-   is the same view of its base's gradient, so views need no nodes. An intermediate's gradient is
-   complete when the backward pass reaches the op that made it: all its readers came later.
+   >>tape     recorded operations and the backward pass
+   There is one node per recorded op, newest first. A gradient is made when something is first added to it. The
+   gradient of a view is the same view of its base's gradient, so views need no nodes. An intermediate's gradient
+   is complete when the backward pass reaches the op that made it, because all its readers were recorded later.
    ====================================================================== */
 
 #ifdef TN_NO_TRAINING
-/* Nothing is recorded, and the compiler drops the backward functions that it is given. */
+/* Nothing is recorded; the compiler drops the unused backward functions. */
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3943,7 +3947,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
     return n;
 }
 
-/* Notes an op while recording, if one of its inputs wants a gradient; the caller adds what backward needs. */
+/* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
 static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
@@ -3951,7 +3955,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
 }
 #endif
 
-/* Memory of an intermediate gradient: one that has done its work, or new. */
+/* Memory for an intermediate gradient: that of a gradient no longer needed, or new. */
 static tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
@@ -3975,8 +3979,8 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
 
 static tn_tensor *tni_grad_to_add(tn_tensor *t);
 
-/* Where the gradient of t is to be added, or NULL where nobody wants it. *add tells whether something
-   is there already; the first writer overwrites. A view of a part adds to zeros. */
+/* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
+   view of a part is added to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     tn_tensor *g, *v;
@@ -3999,7 +4003,7 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
     return t->grad;
 }
 
-/* The same for a writer that can only add. */
+/* The same for a writer that can only accumulate. */
 static tn_tensor *tni_grad_to_add(tn_tensor *t)
 {
     const tn_tensor *before = tni_root(t)->grad;
@@ -4008,7 +4012,7 @@ static tn_tensor *tni_grad_to_add(tn_tensor *t)
     return !g || add || zero || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
-/* call.out[0] = the gradient of t: runs the call if anybody wants it. */
+/* Runs the call with the gradient of t as call.out[0], if t needs one. */
 static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
@@ -4070,7 +4074,7 @@ static void tni_add_number(tn_tensor *t, double value)
     tni_run(ctx, &c);
 }
 
-/* From the newest node to the first, as long as nothing fails. */
+/* Runs the backward functions from the newest node to the first, until one fails. */
 static void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
@@ -4088,7 +4092,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     if (!ctx || !tni_not_aside(ctx, "backward")) return TN_ERR_ARG;
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
-    if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
+    if (g && add) tni_add_number(g, 1);                     /* a parameter with the gradient of an earlier pass */
     else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
     tni_tape_back(ctx);
     tni_tape_clear(ctx);
@@ -4096,16 +4100,16 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
 }
 
 /* ---- recompute ---------------------------------------------------------- >>recompute
-   What fn makes lies aside: bytes in an arena of their own, headers behind a mark, nodes on a tape of their own. The first
-   time all of that goes when fn returns, but for a copy of its result. The second time that tape is gone back over;
-   gradients of the inputs go on from where they are, in the memory that they have, so that their sums have the same order.
-   */
+   Tensors made by fn are kept apart: their bytes are in an arena of their own, their headers after a mark, their nodes
+   on a tape of their own. When fn returns for the first time, all are released except for a copy of its result. The
+   second time the backward pass goes over that tape; gradients of the inputs accumulate in place, so that their sums
+   have the same order. */
 
 typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, calls; } tni_again;
 
 static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
 
-/* What waits meanwhile. */
+/* The outer state, which is restored afterwards. */
 typedef struct tni_aside { tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
 
 static tni_aside tni_step_aside(tn_ctx *ctx)
@@ -4117,12 +4121,12 @@ static tni_aside tni_step_aside(tn_ctx *ctx)
     ctx->tape = NULL;
     ctx->idle = NULL;
     ctx->aside = 1;
-    ctx->recording = true;                                  /* dropout acts, both times */
+    ctx->recording = true;                                  /* dropout acts both times */
     a.mark = tn_arena_mark(ctx);
     return a;
 }
 
-/* An arena tensor of before that got a gradient which cannot stay, or NULL. */
+/* Returns an outer arena tensor whose gradient was made inside fn and is lost, or NULL. */
 static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
 {
     tn_tensor *bereft = tni_arena_back(ctx, a->mark, a->newest);
@@ -4134,8 +4138,8 @@ static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
     return bereft;
 }
 
-/* The gradient of an input is made before, so that it does not lie aside; a parameter's never does, and one that nothing
-   reaches must have none. true: it was not there. */
+/* Makes the gradient of an input in advance, so that it is in the outer arena (a parameter's gradient always is). True:
+   it is new, and is removed again if nothing is added to it. */
 static bool tni_grad_early(tn_tensor *in)
 {
     tn_tensor *t = in && in->base ? in->base : in;
@@ -4172,7 +4176,7 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     for (i = 0; i < 3; i++) {
         tn_tensor *t = n->in[i] && n->in[i]->base ? n->in[i]->base : n->in[i];
         if (!early[i] || (t->flags & TNI_GRAD_USED)) continue;
-        tni_grad_done(ctx, t);                              /* nothing came of it */
+        tni_grad_done(ctx, t);                              /* nothing was added */
         t->grad = NULL;
     }
     if (bereft && ctx->status == TN_OK)
@@ -4189,14 +4193,14 @@ static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *wit
         return false;
     }
     if (!fn || (n > 0 && !in) || (bytes > 0 && !with)) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "the array of inputs" : "with");
+        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with");
         return false;
     }
     for (i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
     return true;
 }
 
-/* A contiguous copy of what lies aside, in the arena of all others; it wants a gradient if that does. */
+/* A contiguous copy of a tensor of fn in the outer arena; it needs a gradient if the tensor does. */
 static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_tensor *result)
 {
     tn_tensor kept, *y = NULL;
@@ -4273,7 +4277,7 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
     return v;
 }
 
-/* A view stretched to a larger shape: broadcast axes get stride 0. NumPy's rule, aligned at the right. */
+/* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
     tn_view e = v;
@@ -4287,7 +4291,7 @@ static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
     return e;
 }
 
-/* The same axes, but extents of 1 in front: what SUM wants of its output. */
+/* The same axes after new ones of extent 1, as SUM expects its output. */
 static tn_view tni_pad_view(tn_view v, int rank)
 {
     tn_view p = v;
@@ -4322,7 +4326,7 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     return false;
 }
 
-/* A real operand, made contiguous by a recorded copy where it is a strided view. */
+/* A real operand; a strided view is replaced by a recorded contiguous copy. */
 static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
@@ -4331,14 +4335,14 @@ static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, cons
 
 static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape); }
 
-/* What an op makes: an activation. A single number (rank 0: a loss, a mean) is none, it has the context's dtype; so has all
-   that is made as TN_REAL: norms, log-sum-exps, states, workspaces. */
+/* The result of an op, with the dtype of activations. A single number (rank 0: a loss, a mean) has the context's dtype, as
+   have tensors made with TN_REAL: norms, log-sum-exps, states, workspaces. */
 static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
 {
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
-/* Random kernels read the clock, and are told the seed and which call of this step they are. */
+/* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
     c->in[clock_in] = tni_view(ctx->clock);
@@ -4347,7 +4351,7 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
     c->i[1] = ctx->calls++;
 }
 
-/* Visits views of one shape row by row: offsets of up to four operands, and their steps along a row. */
+/* Visits views of one shape row by row: the offsets of up to four operands, and their strides along a row. */
 typedef struct tni_walk {
     int     rank, views;
     int64_t inner, shape[TN_MAX_RANK], at[TN_MAX_RANK];
@@ -4387,7 +4391,7 @@ static bool tni_walk_next(tni_walk *w)
     return false;
 }
 
-/* The ops' section is read twice, in float and in double; what knows no precision is read once. */
+/* The section of the ops is read twice, in float and in double; parts without a precision are read once. */
 #define TNI_PASS 8
 #include TN_HEADER_NAME
 #undef TNI_PASS
@@ -5509,6 +5513,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
 static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     int64_t    shape[TN_MAX_RANK], k, start = 0;
+    const int  given = axis;
     int        rank, i;
     tn_tensor *y;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
@@ -5517,7 +5522,7 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
         if (rank > TN_MAX_RANK)
             tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: there is no such axis, expected an axis of a result of rank %d", op, rank);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;

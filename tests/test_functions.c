@@ -345,7 +345,7 @@ TEST(tensors_of_numbers)
         refused(ctx, tn_tensor_from(ctx, 2, shape, TN_F64, NULL), TN_ERR_ARG,
                 "tensor_from: numbers are NULL, expected the numbers of a tensor [2,3]");
         refused(ctx, tn_tensor_from(ctx, 2, negative, TN_F64, d), TN_ERR_SHAPE, "extent 1 of [2,-3] is negative");
-        refused(ctx, tn_tensor_from(ctx, 9, shape, TN_F64, d), TN_ERR_SHAPE, "rank 9");
+        refused(ctx, tn_tensor_from(ctx, 9, shape, TN_F64, d), TN_ERR_SHAPE, "rank is 9, expected 0 to 8");
         CHECK(tn_tensor_from(NULL, 2, shape, TN_F64, d) == NULL);
         tn_ctx_destroy(ctx);
     }
@@ -377,22 +377,22 @@ TEST(messages_name_the_culprit)
     refused(ctx, tn_where(ctx, a, a, a), TN_ERR_DTYPE, "where: condition is F32, expected I32");
     refused(ctx, tn_where(ctx, ids, a, ids), TN_ERR_DTYPE, "where: b is I32");
     refused(ctx, tn_where(ctx, ids, a, b), TN_ERR_SHAPE, "where: condition is [3], a is [3,4] and b is [2,4], which do not broadcast");
-    refused(ctx, tn_concat(ctx, 0, part, 0), TN_ERR_ARG, "concat: 0 tensors, expected at least 1");
+    refused(ctx, tn_concat(ctx, 0, part, 0), TN_ERR_ARG, "concat: the number of tensors is 0, expected at least 1");
     refused(ctx, tn_concat(ctx, 2, NULL, 0), TN_ERR_ARG, "concat: the array of 2 tensors is NULL");
     refused(ctx, tn_concat(ctx, 3, part, 0), TN_ERR_ARG, "concat: tensor 2 is NULL");
     refused(ctx, tn_concat(ctx, 2, part, 1), TN_ERR_SHAPE,
             "concat: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal extents except along axis 1");
     refused(ctx, tn_concat(ctx, 2, part, 2), TN_ERR_ARG,
-            "concat: there is no such axis, expected an axis of a result of rank 2");
+            "concat: axis is 2, expected an axis of a result of rank 2");
     refused(ctx, tn_concat(ctx, 2, part, -3), TN_ERR_ARG,
-            "concat: there is no such axis, expected an axis of a result of rank 2");
+            "concat: axis is -3, expected an axis of a result of rank 2");
     refused(ctx, tn_concat(ctx, 1, &scalar, 0), TN_ERR_ARG,
-            "concat: there is no such axis, expected an axis of a result of rank 0");
+            "concat: axis is 0, expected an axis of a result of rank 0");
     refused(ctx, tn_stack(ctx, 2, part, 0), TN_ERR_SHAPE,
             "stack: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal shapes");
     refused(ctx, tn_stack(ctx, 1, part, 3), TN_ERR_ARG,
-            "stack: there is no such axis, expected an axis of a result of rank 3");
-    refused(ctx, tn_stack(ctx, 1, &eight, 0), TN_ERR_SHAPE, "stack: tensors of rank 8, expected at most 7");
+            "stack: axis is 3, expected an axis of a result of rank 3");
+    refused(ctx, tn_stack(ctx, 1, &eight, 0), TN_ERR_SHAPE, "stack: tensors have rank 8, expected at most 7");
     part[1] = ids;
     refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is I32, expected F32 as in this context");
     part[0] = ids;
