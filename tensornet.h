@@ -4404,9 +4404,9 @@ static bool tni_walk_next(tni_walk *w)
 #endif /* the lower half of the implementation */
 
 /* ======================================================================
-   >>ops-impl  shape, forward and backward of each op, together
-   Kernels compute in double and store TNI_REAL: they are the textbook and the oracle, the fast ones are
-   in >>cpu. R rows, C columns.
+   >>ops-impl  shape, forward and backward pass of each op, together
+   The reference kernels compute in double and store TNI_REAL: they are the ones to read, and the ones that all others
+   are tested against. The fast kernels are in >>cpu. R rows, C columns.
    ====================================================================== */
 #if defined(TNI_PASS) && TNI_PASS >= 8
 
@@ -4424,7 +4424,7 @@ static bool tni_walk_next(tni_walk *w)
 #endif
 
 /* ---- copy, fill ------------------------------------------ >>op-copy
-   y = x, from any dtype to any, any strides            dx += dy */
+   y = x, from any dtype to any dtype, with any strides            dx += dy */
 static void TNI_T(copy)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
@@ -4630,7 +4630,7 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* += factor dy * other; where t was broadcast the product is summed in a second pass */
+/* The gradient of t += factor dy * other; where t was broadcast, a second pass sums the product. */
 static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
 {
     tn_tensor *product = NULL;
@@ -4715,7 +4715,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
 
 /* ---- where ------------------------------------------------ >>op-where
    y = a where the condition is not 0, else b       da += dy where a was chosen, db += dy elsewhere
-   One of a and b may be absent, and counts as zeros: so the way back is the same kernel. */
+   One of a and b may be absent and is then zero, so that the backward pass can use the same kernel. */
 static void TNI_T(where_side)(const tn_call *c, bool chosen)
 {
     const int32_t  *condition = (const int32_t *)c->in[0].data;
@@ -4740,7 +4740,7 @@ static void TNI_T(where)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* dy where t was chosen, in dy's shape or summed to t's */
+/* dy where t was chosen, in the shape of dy or summed to that of t */
 static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
 {
     tn_tensor       *t = n->in[side], *part;
@@ -4767,7 +4767,7 @@ static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
     tni_where_grad(ctx, n, 1);
 }
 
-/* The shape that t and what came before it are broadcast to. */
+/* Broadcasts the shape so far with that of t; false if they do not fit. */
 static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
 {
     int i, more = t->rank - *rank;
@@ -4811,11 +4811,11 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
 #endif
 
 /* ---- sum ------------------------------------------------- >>op-sum
-   y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, spread out again */
+   y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, broadcast */
 static void TNI_T(sum)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
-    tn_view  part = *x, at = *y, base = *x;        /* what is summed into one element; where that starts */
+    tn_view  part = *x, at = *y, base = *x;        /* the part of x that is summed into one element; its start */
     tni_walk outer, inner;
     bool     more, deeper;
     int64_t  i, j;
@@ -4842,7 +4842,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     const tn_tensor *x = n->in[0], *dy = n->out->grad;
     tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     tn_view v = tni_view(dy);
-    if (n->i[0] >= 0) {                       /* put back the axis that went */
+    if (n->i[0] >= 0) {                       /* insert the axis that was summed */
         int k, axis = (int)n->i[0];
         v.rank = x->rank;
         for (k = x->rank - 1; k > axis; k--) { v.shape[k] = v.shape[k - 1]; v.strides[k] = v.strides[k - 1]; }
@@ -4854,7 +4854,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
-/* Sums over one axis, or over all (axis -1) into rank 0. */
+/* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
 static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
 {
     int64_t    shape[TN_MAX_RANK];
@@ -4919,7 +4919,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 /* ---- activation ------------------------------------------ >>op-act
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
-   abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
+   abs |x|   round: to the nearest integer, with slope 1 (the straight-through estimator, Bengio et al. 2013)
    exp e^x   tanh: tanh' = 1 - tanh^2   sqrt: sqrt' = 1/(2 sqrt)   log: log' = 1/x
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
@@ -5030,7 +5030,7 @@ tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "log"
 #endif
 
 /* ---- glu -------------------------------------------------- >>op-glu
-   y = act(a) (x) b,  x = [a b]       da += dy (x) b (x) act'(a)      db += dy (x) act(a)
+   y = act(a) * b,  x = [a b]       da += dy * b * act'(a)      db += dy * act(a)
    act = none: bilinear; sigmoid: GLU (Dauphin et al. 2017); relu, gelu, swish: Shazeer 2020 */
 static void TNI_T(glu)(const tn_call *c)
 {
@@ -5056,7 +5056,7 @@ static void TNI_T(glu_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* dx of an op on rows whose kernel wants x, dy and the number that the node keeps. */
+/* dx of an op on rows whose kernel needs x, dy and the number that the node keeps. */
 static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
 {
     bool       add;
@@ -5100,8 +5100,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 #endif
 
 /* ---- prod -------------------------------------------------- >>op-prod
-   y = x_0 (x) ... (x) x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy (x) the product of all but x_e
-   The other factors are multiplied, never y divided by x_e: a zero among them loses nothing. */
+   y = x_0 * ... * x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy * product of all factors except x_e
+   The other factors are multiplied instead of dividing y by x_e, so that zeros are exact. */
 static void TNI_T(prod)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
@@ -5166,7 +5166,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands are strides. beta = 0 never reads C. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
@@ -5227,7 +5227,7 @@ static tn_view tni_batch_view(const tn_tensor *t)
     v.shape[2] = t->shape[r - 1];
     v.shape[1] = t->shape[r - 2];
     v.shape[0] = batch;
-    v.strides[2] = 1;                    /* what t says where an extent is 1 means nothing */
+    v.strides[2] = 1;                    /* the stride of an axis of extent 1 has no meaning */
     v.strides[1] = v.shape[2];
     v.strides[0] = v.shape[1] * v.shape[2];
     return v;
@@ -5240,7 +5240,7 @@ static tn_view tni_matrix_of(tn_view v, int64_t b)               /* matrix b of 
     return v;
 }
 
-/* grad t += A B, batch by batch where t is one matrix that served a whole batch */
+/* The gradient of t += A B, one product after the other if t is one matrix for a whole batch. */
 static void tni_gemm_grad(tn_ctx *ctx, tn_tensor *t, tn_view a, tn_view b)
 {
     bool       add;
@@ -5368,7 +5368,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 #endif
 
 /* ---- append_one ------------------------------------------- >>op-append_one
-   y = [x;1]: the bias of the next layer becomes a column of its matrix      dx += dy without its last column */
+   y = [x;1]: the bias of the next layer becomes a column of its matrix      dx += all but the last column of dy */
 #ifdef TNI_ONCE
 static tn_view tni_columns_view(const tn_tensor *t, int64_t start, int64_t stop)
 {
@@ -5419,10 +5419,10 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
 #endif
 
 /* ---- concat, stack ---------------------------------------- >>op-concat
-   y = the parts one after the other along an axis; of a stack, each is one index of a new axis
-   dpart += its slice of dy          COPY into slices of y, ADD from slices of dy: no kernel of its own */
+   y = the parts one after the other along an axis; in a stack, each part is one index of a new axis
+   dpart += its slice of dy          no kernel of its own: COPY into slices of y, ADD from slices of dy */
 #ifdef TNI_ONCE
-/* `n` indices of an axis of t from `start` on; of a stack, where n is 1, without that axis. */
+/* The n indices of an axis of t from `start` on; for a stack n is 1, and the axis is removed. */
 static tn_view tni_part_view(const tn_tensor *t, int axis, int64_t start, int64_t n, bool stacked)
 {
     tn_view v = tni_view(t);
@@ -5450,7 +5450,7 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* Are all of them there, of one kind of dtype and of shapes that can be joined? `axis` is one of the result. */
+/* Do the shapes differ in the joined axis only? `axis` is an axis of the result. */
 static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     int64_t k, all = 0;
@@ -5491,7 +5491,7 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
     return true;
 }
 
-/* Notes the op with a list of its own. */
+/* Records the op with a list of its inputs. */
 static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     tn_tensor **list;
@@ -5551,12 +5551,12 @@ tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
 #endif
 
 /* ---- embed ------------------------------------------------ >>op-embed
-   y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], rows in order          a bad id: zeros, and a fault */
+   y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], in the order of r         an invalid id: zeros and a fault */
 #ifdef TNI_FIRST
 static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
-    if (!f || f[0] != 0) return;                     /* the first one wins */
+    if (!f || f[0] != 0) return;                     /* the first fault is kept */
     f[0] = code;
     f[1] = (int32_t)which;
     f[2] = (int32_t)value;
@@ -5631,8 +5631,8 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 #endif
 
 /* ---- gather ------------------------------------------------ >>op-gather
-   y[p,i,s] = x[p,ids[i],s]       dx[p,ids[i],s] += dy[p,i,s], i in order
-   The rows of embed, where the axis comes first; else of a copy in which it does. */
+   y[p,i,s] = x[p,ids[i],s]       dx[p,ids[i],s] += dy[p,i,s], in the order of i
+   The kernel is that of embed. If the axis is not the first one, a copy is used in which it is. */
 #ifdef TNI_ONCE
 /* A contiguous tensor as [outer,n,inner], or in the order [n,outer,inner]. */
 static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64_t inner, bool first)
@@ -5659,7 +5659,7 @@ static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
     return v;
 }
 
-/* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself where that is the same. NULL if out of memory. */
+/* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself if that is the same. NULL: out of memory. */
 static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64_t n, int64_t inner)
 {
     tn_tensor *f;
@@ -5807,7 +5807,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     if (dx) c.out[0] = tni_rows_view(dx);
     c.n_out = 2;
     c.accumulate = add;
-    if (dx && dw && tni_root(dx) == tni_root(dw)) {    /* the gain is a part of x: no kernel writes one place twice */
+    if (dx && dw && tni_root(dx) == tni_root(dw)) {    /* gain and x share memory: a kernel must not write it twice */
         tni_run(ctx, &c);
         c.out[0].data = NULL;
     }
@@ -5858,8 +5858,8 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
    z[n,c]   = (x[n,c] - mean_c x) r[n]     r[n] = 1/sqrt(mean_c (x - mean_c x)^2 + eps)     y = z w[c] + b[c]
    dw[c]   += sum_n dy z        db[c] += sum_n dy
    dx[n,c] += r (w dy - mean_c(w dy) - z mean_c(w dy z))         saves r[n]
-   The variance from differences, not as mean x^2 - mean^2; and their mean, which rounding left, is taken off again:
-   a row that is far from zero against its width loses no digit (Chan, Golub & LeVeque 1983).
+   The variance is computed from differences, not as mean x^2 - mean^2, and the mean of the differences, a rounding error,
+   is subtracted: so rows with a large mean and a small deviation keep their digits (Chan, Golub & LeVeque 1983).
    Ba, Kiros & Hinton 2016 */
 static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
 {
@@ -5962,7 +5962,7 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
     if (!apart) tni_run(ctx, &c);
-    for (k = 0; apart && k < 3; k++) {   /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
+    for (k = 0; apart && k < 3; k++) {   /* two gradients share memory: a kernel must not write it twice */
         if (!g[k]) continue;
         for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
         tni_run(ctx, &c);
@@ -6010,14 +6010,14 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
 
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
-   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
+   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
    G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
-   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can.
-   l + g is carried as one number: -log v_(n-1) at first.
-   No part of it is an activation: y stands beside a logarithm, whose rounding would be a factor, and P is multiplied on. */
+   saves P [b,n,d,d] and v [b,n] while recording. All v except the last are arbitrary; the fast kernel uses 1 where it can.
+   l + g is carried as one number, which is -log v_(n-1) at first.
+   All results have the context's dtype, even with BF16 activations: an error of s would be a factor, and P is used again. */
 
-/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could
-   overflow. */
+/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. It is divided by the largest element first, because
+   squares could overflow. */
 static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
     double  most = 0, sum = 0, norm;
@@ -6045,7 +6045,7 @@ static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, 
         }
 }
 
-/* The gradient of the normalised product, which is what the rest of the chain sees of dy and ds. */
+/* G_(n-1), the gradient of the last product. */
 static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
     double  dot = 0;
@@ -6107,7 +6107,7 @@ static void TNI_T(chain_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Room for `count` matrices of each chain: kernels do not allocate. */
+/* A workspace of `count` matrices for each chain, because kernels do not allocate. */
 static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
 {
     return tn_tensor_3d(m->ctx, TN_REAL, m->shape[0], count, m->shape[2] * m->shape[2]);
@@ -6152,7 +6152,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
-    /* The two results are views of one tensor, so that their gradients arrive together. */
+    /* Both results are views of one tensor, so that the backward pass has their gradients together. */
     shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
     y = tn_slice(out, 1, 0, d * d);
     if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
@@ -6164,15 +6164,15 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
-   R_t turns (x_k, x_(k+h)), k < h = d/2, by (first + t) base^(-2k/d)
-   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
+   R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) base^(-2k/d)
+   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy
    Su et al. 2021 */
 
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
-/* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
+/* Cosine and sine of the angle of pair k in row t; 1 and 0 for pairs that are not rotated. */
 static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
 {
     const int64_t d = c->in[0].shape[3];
@@ -6240,7 +6240,7 @@ static void TNI_T(rope_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* A real operand [B,T,n,d] whose last axis has stride 1, copied (and that recorded) where it has not. */
+/* A real operand [B,T,n,d] whose last axis has stride 1; otherwise a recorded copy of it. */
 static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
@@ -6252,7 +6252,7 @@ static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const cha
     return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
 }
 
-/* The numbers of a call, for the node and from it. */
+/* Copies the numbers of a call to a node, and back. */
 static void tni_node_keep(tni_node *n, const tn_call *c)
 {
     memcpy(n->i, c->i, sizeof n->i);
@@ -6309,15 +6309,16 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 #endif
 
 /* ---- attention, quadratic ------------------------------------ >>op-attention
-   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys that query i sees
+   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys visible to query i
    softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
    With u_i = c_i do_i, and w_i = -do_i.o_i (softmax), -c_i do_i.o_i (row sum, c_i = 1/(eps + sum_j P_ij)), else 0:
    dP_ij = u_i.v_j + w_i      dv_j += sum_i P_ij u_i
    softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
-   saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
+   saves l_i, or the row's eps + sum, from which P follows without another sum. The reference computes dq query by query,
+   then dk and dv key by key. */
 #ifdef TNI_FIRST
-/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
+/* The keys [low,high) of this call that are visible to query i, and their number including the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
@@ -6331,7 +6332,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
     return s;
 }
 
-/* c_i, where it depends on the number of keys alone */
+/* c_i, if it depends on the number of keys only */
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
@@ -6344,7 +6345,7 @@ static double tni_attend_row_scale(const tn_call *c, int64_t n)
 static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SCALE_SUM; }
 #endif
 
-/* Both scores of query i and key j; with one set of q and k they are the same. */
+/* Both scores of query i and key j; with one set of q and k they are equal. */
 static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
 {
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
@@ -6399,7 +6400,7 @@ static void TNI_T(attention)(const tn_call *c)
             }
 }
 
-/* u_i and, behind it, w_i. */
+/* u_i and, after it, w_i. */
 static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
 {
     const TNI_REAL *dout = TNI_ROW(&c->in[5], b, i, h);
@@ -6416,7 +6417,7 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
     u[dv] = -dot * (sums ? scale : 1);
 }
 
-/* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
+/* P_ij, and the gradients ds of both scores times f0: softmax has one score, squared has two equal ones. */
 static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
                                    double ds[2])
 {
@@ -6438,7 +6439,7 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
     return s[0] * s[1];
 }
 
-/* sum [2,d] += ds (x) row x of both sets */
+/* sum [2,d] += ds times row x, of both sets */
 static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
                               double *sum)
 {
@@ -6470,7 +6471,7 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+/* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
 static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
                                double *dk)
 {
@@ -6513,16 +6514,16 @@ static void TNI_T(attention_backward)(const tn_call *c)
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
    (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
-   a <= b, and W doubles where a < b; a state is without W, what reads it brings it, so that it is exact to keep and load.
-   Queries go in chunks. What a chunk's first query has before it is in the state
+   a <= b, and W doubles where a < b; a state does not contain W, which its readers apply, so that saving it is exact.
+   A chunk scan: queries are processed in chunks. The keys before a chunk's first query are in the state
    S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T W S + the pairs inside the chunk as above)
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
-   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   The backward pass, with u and w as above, v' = [v 1], u' = [u w], is one sweep forwards with S = sum_j phi(k_j) v'_j^T,
+   and one backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the later queries:
    dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
-   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held.
-   A state that has taken nothing in, and was not given, is not read: an infinity or a NaN times its zeros would be NaN. */
+   dphi is passed on to the factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never stored.
+   A state without keys that was not given is not read, because its zeros times infinity or NaN would be NaN. */
 #ifdef TNI_FIRST
-enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
+enum { TNI_ATTEND_CHUNK = 16 };          /* queries of a chunk of the reference */
 
 static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
 
@@ -6534,7 +6535,7 @@ static int64_t tni_attend_before(const tn_call *c, int64_t i)
 }
 #endif
 
-/* One row of q or k as the state sees it. */
+/* One row of q or k, of which phi is made. */
 typedef struct TNI_T(features) { const TNI_REAL *x1, *x2; int64_t d, squared; } TNI_T(features);
 
 static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t)
@@ -6583,7 +6584,7 @@ static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S
         }
 }
 
-/* v' of key j: its values, then a one. */
+/* v' of key j: its values, then 1. */
 static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
 {
     const TNI_REAL *from = TNI_ROW(&c->in[2], b, j, h);
@@ -6604,7 +6605,7 @@ static void TNI_T(attention_linear)(const tn_call *c)
         for (h = 0; h < H; h++) {
             int64_t first = 0, added = 0;
             for (e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
-            for (i = 0; i <= T; i++) {                      /* at T: what the state has yet to take in */
+            for (i = 0; i <= T; i++) {                      /* at T: the remaining keys go into the state */
                 const tni_seen seen = tni_attend_seen(c, i);
                 TNI_REAL *o;
                 double    scale;
@@ -6634,7 +6635,7 @@ static void TNI_T(attention_linear)(const tn_call *c)
         }
 }
 
-/* dq: S takes in the keys, and each query takes what it holds. */
+/* dq: the keys are added to S, which each query then reads. */
 static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double *S, double *work)
 {
     const tn_view *Q = &c->in[0], *K = &c->in[1];
@@ -6657,7 +6658,7 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
     }
 }
 
-/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind, if any, by G. */
+/* dk and dv of the keys [from,to): from the queries [begin,end) pair by pair, and from later queries, if any, by G. */
 static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
                                   int64_t end, const double *G, double *work)
 {
@@ -6682,7 +6683,7 @@ static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_
     }
 }
 
-/* dk and dv: from the last chunk to the first, G takes in the queries. */
+/* dk and dv: from the last chunk to the first, the queries are added to G. */
 static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G, double *work)
 {
     const tn_view *Q = &c->in[0];
@@ -6715,7 +6716,7 @@ static void TNI_T(attention_linear_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Elements of the workspace of a call: the reference's, in doubles, where it may be the reference that runs. */
+/* Elements of the workspace of a call: doubles for the reference, where the reference may run. */
 static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
@@ -6735,7 +6736,7 @@ static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
     return tni_run(ctx, c);
 }
 
-/* Do two gradients [B,T,n,d] share no number? Sure only of different tensors, and of neighbouring heads of one. */
+/* Are two gradients [B,T,n,d] certainly disjoint? Only different tensors and neighbouring heads of one are known to be. */
 static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
@@ -6746,12 +6747,12 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
-    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* of one position */
+    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* elements of one position */
     return (a1 <= b0 || b1 <= a0) && all <= a->strides[1]
            && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
 }
 
-/* Kernels add to three places at once: where two may be one, each has its own, which is added afterwards. */
+/* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
@@ -6762,7 +6763,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     c.in[c.n_in++] = tni_view(n->saved[0]);
     c.in[c.n_in++] = tni_view(n->out->grad);
     tni_node_give(n, &c);
-    c.i[3] = 0;                                             /* nothing is past while recording */
+    c.i[3] = 0;                                             /* there is no past while recording */
     for (i = 0; i < 3; i++) {
         to[i] = grad[i] = tni_grad_to_add(n->in[i]);
         for (j = 0; j < i; j++) {
@@ -6785,12 +6786,12 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_FORM_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
-   a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
-   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend
-   that names a device are counts: for a position 9 products with a state (three to make it, one each for the output and
-   five gradients), for a pair, in the quadratic form, 14/3 times what the output takes; and causal the pairs of half a
-   chunk of 8 d, at 9/7 of their price. */
+/* The form of TN_ATTEND_FORM_AUTO, by the multiplications of each. With a state a key costs F dv, and a query as much; a
+   pair costs s d + dv (s sets); the linear form has a further cost per query, and more pairs if causal. The constants were
+   measured in forward and backward passes on the cpu backend, for d from 8 to 128; see docs/internals.md. For a backend that
+   names a device they are counts: 9 products with a state per position (three to make it, one each for the output and
+   five gradients); 14/3 times the cost of the output per pair in the quadratic form; and, if causal, the pairs of half
+   a chunk of 8 d, at 9/7 of their cost. */
 typedef struct tni_attend_rule { double state, whole, causal, causal_d; } tni_attend_rule;
 
 static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
@@ -6806,7 +6807,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     return r->state * F * values * ((double)Tq + (double)Tk) < (double)Tq * ((double)Tk - own) * pair;
 }
 
-/* The numbers of a desc: in range, and the defaults in place. */
+/* Checks the numbers of a desc and fills in the defaults. */
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
@@ -6846,7 +6847,7 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     return false;
 }
 
-/* Can there be a linear form, if that is what is asked for? */
+/* An error if the linear form is requested but not possible. */
 static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
     if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
@@ -6858,7 +6859,7 @@ static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64
                     (long long)d, (long long)d, (long long)dv);
 }
 
-/* The linear form, or the quadratic one; false where the desc contradicts itself. */
+/* Chooses the linear or the quadratic form; false with an error if the desc is inconsistent. */
 static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
@@ -6930,7 +6931,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (linear) c.out[c.n_out++] = tni_view(a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;
-    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
+    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
     c.i[3] = a.past;
     c.f[0] = a.scale;
     c.f[1] = (double)a.length;
@@ -6949,7 +6950,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
 /* ---- softmax, log_softmax ---------------------------------- >>op-softmax
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
    log:  x - m - log s                                            dx += dy - e^y sum_c dy
-   A row of -inf alone: s = 0, and y is 0, its logarithm -inf. NaN and +inf make s NaN, and with it the row. */
+   A row of only -inf: s = 0, y = 0, and its logarithm is -inf. NaN or +inf makes s, and with it the row, NaN. */
 static void TNI_T(softmax)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
@@ -7024,7 +7025,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
 
 /* ---- noise, dropout --------------------------------------- >>op-dropout
    noise:   y = x + std z                                         dx += dy
-   dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again, not kept
+   dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
 static void TNI_T(dropout)(const tn_call *c)
 {
@@ -7097,8 +7098,8 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 
 /* ---- cross_entropy ----------------------------------------- >>op-cross_entropy
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
-   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written with the loss while a row is at hand, if it is wanted
-   Fused with softmax. A bad label: its row adds nothing, and a fault. */
+   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written together with the loss, if it is needed
+   Fused with softmax. A row with an invalid label adds nothing, and reports a fault. */
 static void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
@@ -7122,7 +7123,7 @@ static void TNI_T(cross_entropy)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Where the loss is what tn_backward began with, what was saved is the gradient; else that much of it. */
+/* The saved dz is the gradient if tn_backward began with this loss; otherwise it is multiplied by the loss's gradient. */
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *z = n->in[0], *dz = n->saved[0];
@@ -7137,7 +7138,7 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, z);
 }
 
-/* What the ops on rows of logits and their labels check alike. */
+/* The check of labels that several ops on logits share. */
 static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
 {
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
@@ -7179,7 +7180,7 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- argmax, accuracy -------------------------------------- >>op-argmax
-   the first of the largest; NaN counts as largest, as in NumPy. No gradient. */
+   The first index of the largest element; NaN counts as largest, as in NumPy. No gradient. */
 static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
 {
     int64_t j, best = 0;
@@ -7238,12 +7239,12 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
-   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
-   number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
-   hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
-   the whole step a skip. */
+   Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
+   number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
+   by hypot, which does not overflow where a square would. A fault, such as an invalid id or a gradient that is not finite,
+   makes the whole step a skip. */
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
-/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
+/* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 #endif
 
@@ -7310,7 +7311,7 @@ static void TNI_T(sgd)(const tn_call *c)
 }
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
-   What comes next multiplies matrices, and they are not asked whether a step is skipped: then x is zero. */
+   The matrix products that follow do not check whether the step is skipped; in that case x is zero. */
 static void TNI_T(muon_begin)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
@@ -7374,8 +7375,8 @@ static tn_status tni_reference_run(void *state, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- kernels made of simpler ones ----------------------------- >>compose
-   What a backend may leave out. Each composition is also the test of the fused kernel. */
+/* ---- composed kernels ----------------------------------------- >>compose
+   Kernels that a backend may leave out, made from simpler ones. Fused kernels are also tested against them. */
 static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h) or [h,2h) of [R,2h] */
 {
     x.shape[1] /= 2;
@@ -7396,7 +7397,7 @@ static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, 
     return tni_run(ctx, &c);
 }
 
-/* act of the left half, contiguous: copied out of its rows, then in place */
+/* act of the left half: copied to a contiguous tensor, then computed in place */
 static tn_status tni_compose_gate(tn_ctx *ctx, const tn_view *x, int64_t kind, tn_tensor **copy, tn_tensor **gate)
 {
     tn_view left = tni_half_view(*x, 0), v;
@@ -7438,7 +7439,7 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_MUL, dy, &right, &v, 0, false);
     flat_x = tni_flat_view(copy);
     flat_dy = tni_flat_view(product);
-    flat_out = tni_flat_view(gate);              /* its values are used up: act' dy goes there */
+    flat_out = tni_flat_view(gate);              /* no longer needed: act' * dy is stored there */
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ACT_BACKWARD, &flat_x, &flat_dy, &flat_out, call->i[0], false);
     v = tni_view(gate);
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
@@ -7463,11 +7464,11 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
-   >>blas     BLAS and LAPACK, where TN_USE_BLAS asks for them
+   >>blas     calls of BLAS and LAPACK, with TN_USE_BLAS
    ====================================================================== */
 #ifdef TN_USE_BLAS
-/* By their Fortran names: any library has them, and no header is needed. Integers are int.
-   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+/* The Fortran names are in every library and need no header. Integers are int. A Fortran compiler passes the lengths of
+   strings after all other arguments. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -7485,11 +7486,10 @@ extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, con
 #ifdef __cplusplus
 }
 #endif
-#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
-#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+#define TNI_LAPACK_MOST 16384           /* rows and columns, because the size of its workspace is an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products of fewer multiplications are faster here */
 
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
-   0: neither. */
+/* Can BLAS take a [rows,cols] with these strides? 'N': it is stored by columns. 'T': by rows. 0: neither. */
 static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
 {
     const bool by_columns = row == 1 && col >= rows;
@@ -7498,8 +7498,8 @@ static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, 
     return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
 }
 
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
-   not pay. */
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot take the operands,
+   or would be slower. */
 static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
                           int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
                           int64_t c_row, int64_t c_col)
@@ -7524,16 +7524,16 @@ static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
-   >>decomp-impl   host algebra, QR, symmetric eigen, SVD
-   Pure functions on plain arrays of doubles: they take their workspace from the caller and touch no
-   context, so that several may run at once. Each tni_X has a tni_X_work, the doubles it wants.
-   The source is Golub & Van Loan 2013 [GVL]; in brackets stands who in LAPACK does the same.
+   >>decomp-impl   QR, symmetric eigenproblem, SVD, Lanczos, on the host
+   Pure functions on plain arrays of doubles: they take their workspace from the caller and use no context, so
+   that several may run at once. Each tni_X has a tni_X_work, the number of doubles that it needs.
+   The source is Golub & Van Loan 2013 [GVL]; names in brackets are the corresponding routines of LAPACK.
    ====================================================================== */
 
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
 /* ---- host algebra ------------------------------------------ >>host-algebra
-   The inner loops come from a tni_host, whose level the context has chosen. */
+   The inner loops are those of a tni_host, at the SIMD level of the context. */
 
 enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 
@@ -7543,7 +7543,7 @@ typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
 
 typedef struct tni_algebra tni_algebra;
-typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
+typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */
     const tni_algebra *by;
     const tni_pool    *pool;
     char              *blocks;
@@ -7558,8 +7558,8 @@ struct tni_algebra {
     void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
     void   (*scale)(int64_t n, double alpha, double *x);
     void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
-    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
-       upper triangle is read and written. */
+    /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
+       upper triangle of A is read and written. */
     void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
@@ -7571,7 +7571,7 @@ struct tni_algebra {
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
 };
 
-/* From >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
+/* From >>cpu: the loops of a level, and the size in doubles of a block of gemm for extents up to `extent`. */
 static const tni_algebra *tni_algebra_of(tn_simd level);
 static int64_t            tni_host_block(int64_t extent);
 
@@ -7600,7 +7600,7 @@ static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
-/* The largest magnitude; infinity where one is NaN. */
+/* The largest magnitude; infinity if an element is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
     double  largest = 0;
@@ -7613,8 +7613,8 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
     return largest;
 }
 
-/* A power of two that brings a matrix with this largest element near one, so that no square in between
-   is lost or too large; its inverse is exact too. */
+/* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
+   overflow; its inverse is exact, too. */
 static double tni_unit_scale(double largest)
 {
     int exponent = 0;
@@ -7632,7 +7632,7 @@ static double tni_frobenius(int64_t n, const double *x)
 
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
-/* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
+/* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -7650,7 +7650,7 @@ static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, doub
     }
 }
 
-/* The sign rule: is the component of largest magnitude, the first of equals, negative? */
+/* The sign rule: is the component of largest magnitude (the first of equal ones) negative? */
 static bool tni_points_down(int64_t n, const double *x, int64_t stride)
 {
     double  largest = 0;
@@ -7665,10 +7665,10 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
    A product of them is one block, H_0 H_1 .. H_(w-1) = I - V T V^T with T upper triangular:
        T[i][i] = tau_i      T[:i,i] = -tau_i T[:i,:i] (V^T v_i)[:i]
    Schreiber & Van Loan 1989. [dlarft, dlarfb] */
-enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block: usually, and of large matrices */
+enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block; of large matrices */
 
-/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I.
-   Where squares are too small to be trusted, x is scaled first. */
+/* Replaces x by the v whose H takes x to (beta,0,..,0), and returns beta. tau == 0 means H = I. If squares could
+   underflow, x is scaled first. */
 static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
     double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
@@ -7705,7 +7705,7 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
 
 static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
-/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
+/* C[m,n] = (I - V T V^T) C, or its transposed times C; V is [m,w]. V^T C is stored in the same order as C. */
 static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
                         tni_mat c, double *work)
 {
@@ -7719,14 +7719,14 @@ static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
-   A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is worked on transposed,
-   so that a column, and with it a reflector, lies in one piece. Q's columns are orthonormal whatever
-   A's rank; R's diagonal is not negative. */
+   A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is stored transposed, so that
+   a column, and with it a reflector, is contiguous. The columns of Q are orthonormal for any rank of A; the
+   diagonal of R is not negative. */
 
 static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
-/* Reflectors first .. first+w-1. The finished columns of R leave for r, and zeros take their place,
-   so that the rows of `at` hold the reflectors and nothing else. */
+/* Reflectors first .. first+w-1. The finished columns of R are moved to r and replaced by zeros, so that the
+   rows of `at` hold the reflectors only. */
 static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
@@ -7749,7 +7749,7 @@ static void tni_qr_form(const tni_host *h, int64_t m, int64_t k, double *at, con
                     tau + first, false, tni_from(q, first, first), work);
 }
 
-/* R's diagonal becomes positive: row i of R and column i of Q change their sign. R returns to A's scale. */
+/* Makes the diagonal of R positive by changing the signs of its rows and of the columns of Q, and undoes the scaling. */
 static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat q, tni_mat r)
 {
     int64_t i, j;
@@ -7760,7 +7760,7 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
     }
 }
 
-/* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is left as it is. TN_ERR_NONFINITE where a is not finite. */
+/* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
 static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
@@ -7778,7 +7778,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
         tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true,
                     tni_mat_of(at + next * m + first, 1, m), rest);
     }
-    for (i = 0; i < k; i++)                                  /* a wide A: the columns that have no reflector */
+    for (i = 0; i < k; i++)                                  /* a wide A: columns without a reflector */
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
     tni_qr_form(h, m, k, at, tau, q, rest);
     tni_qr_finish(m, n, k, scale, q, r);
@@ -7788,29 +7788,29 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
    1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
-   2. T = Z^T diag(l) Z. Small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
-      torn into two, and their eigenpairs are joined [dstedc].
+   2. T = Z^T diag(l) Z. A small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
+      divided in two, and the eigenpairs of both are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
 /* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
-   Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
-   v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
-   formed at the block's end by one matrix product.
+   Small matrices stay in the cache: each pass over A applies the last reflection and multiplies by the next v.
+   For large ones the reflections of a block are applied together, at its end, by one matrix product; until
+   then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
 enum { TNI_TRIDIAGONAL_SMALL = 512 };
 
 static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
 
-/* w, from the p = A v that it holds. */
+/* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
 {
     h->by->scale(m, tau, w);
     h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
 }
 
-/* The part that is left, from row `first` on. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
+/* The remaining part, from row `first` on. Row k becomes the reflector v_k, in columns k+1.., after zeros. */
 static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau,
                                   double *ws)
 {
@@ -7867,7 +7867,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
     memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
 }
 
-/* A[next:, next:] -= [V;W]^T [W;V], the upper triangle of it */
+/* A[next:, next:] -= [V;W]^T [W;V], upper triangle */
 static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
@@ -7890,9 +7890,9 @@ static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, 
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
    The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
-   cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
-   first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
-   (top-1,top), the next (top-2,top-1), ... */
+   cache, so that each row is loaded once per sweep. The list holds, sweep after sweep: the row below the first
+   rotation, the number of rotations, then c and s of each. They go upwards: the first rotates rows (top-1,top),
+   the next (top-2,top-1), ... */
 typedef struct tni_rotations {
     const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
@@ -7930,8 +7930,8 @@ static void tni_rotations_add(tni_rotations *r, double c, double s)
     r->list[r->used++] = s;
 }
 
-/* One sweep over the unreduced block l..m, from below with the shift that suits d[l]: the bulge that the
-   shift makes at m is chased up and out at l. */
+/* One sweep over the unreduced block l..m from below, with the shift for d[l]: it chases the bulge that the shift
+   creates at m up to l. */
 static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotations *rotations)
 {
     double  g = (d[l + 1] - d[l]) / (2 * e[l]), r, s = 1, c = 1, p = 0;
@@ -7941,7 +7941,7 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     for (i = m - 1; i >= l; i--) {
         double f = s * e[i], b = c * e[i];
         r = sqrt(f * f + g * g);
-        if (r < 1e-140) r = hypot(f, g);                     /* the squares would have lost digits */
+        if (r < 1e-140) r = hypot(f, g);                     /* the squares would underflow */
         e[i + 1] = r;
         if (r == 0) {                                        /* the block has split at i+1 */
             d[i + 1] -= p;
@@ -7962,10 +7962,10 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing` is zero:
-   eps times the largest element of the whole T, which is not known better. (Measured by its neighbours alone,
-   noise that is left of zero eigenvalues may never converge.) */
-enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing`, which is eps
+   times the largest element of T, counts as zero. (Compared with its neighbours only, rounding errors of zero
+   eigenvalues may never converge.) */
+enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; the mean is about 1.7 */
 
 static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
@@ -7983,20 +7983,20 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
 }
 
 /* ---- divide and conquer ------------------------------------------------- >>eigh-divide
-   Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
-       T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
-   Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
-   eigenvalue already (deflation). The others lie one in each gap of the d, where
+   Without its middle off-diagonal element +-rho, T is two blocks, whose diagonals lose rho where they meet:
+   T = diag(T1,T2) + rho u u^T      in the bases Z1, Z2:      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
+   Cuppen 1981. If rho z_i is negligible, or two d are so close that a rotation makes it so, d_i is already an
+   eigenvalue (deflation). The others lie one in each gap of the d, where
        1/rho + sum_i z_i^2/(d_i - l) = 0
-   and each is kept as its distance tau from the nearer d, so that all d_i - l have their digits. The vectors
-   z_i/(d_i - l) are made not from z but from the z' for which the computed l are exact, and so are orthogonal:
+   and each is stored as its distance tau from the nearer d, so that all d_i - l are accurate. The vectors
+   z_i/(d_i - l) use not z but the z' for which the computed l are exact, and are therefore orthogonal:
        z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
    Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
 enum {
-    TNI_LEAF = 32,                             /* rows that QL does              */
+    TNI_LEAF = 32,                             /* most rows that QL takes        */
     TNI_LEAF_ROTATIONS = 4096,
-    TNI_ROOT_STEPS = 200,                      /* five or six are usual          */
-    TNI_MERGE_SHARE = 64,                      /* poles in a task                */
+    TNI_ROOT_STEPS = 200,                      /* most need five or six          */
+    TNI_MERGE_SHARE = 64,                      /* poles per task                 */
     TNI_MERGE_ARRAYS = 7, TNI_MERGE_LISTS = 5
 };
 
@@ -8004,8 +8004,8 @@ typedef struct tni_divide {
     const tni_host *host;
     int64_t   stride;                          /* of z                                          */
     double   *z, *d, *e;                       /* [n,stride], [n], [n]                          */
-    double    nothing;                         /* an off-diagonal below is zero                 */
-    double   *packed, *turn;                   /* [n,n] each: rows that are joined, and by what */
+    double    nothing;                         /* an off-diagonal up to this is zero            */
+    double   *packed, *turn;                   /* [n,n] each: rows of Z to join, their factor   */
     double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
     int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
     double   *strip, *rotations;               /* for QL, TNI_LEAF_ROTATIONS of them            */
@@ -8021,8 +8021,8 @@ typedef struct tni_merge {
     int64_t *at;                               /* [k]: place of d_j among the groups */
 } tni_merge;
 
-/* The step to where c + left_slope left^2/(left - x) + right_slope right^2/(right - x) is zero: a function with
-   poles at both ends of the gap, and the given value at x = 0. left < 0 < right. */
+/* The zero x of c + left_slope left^2/(left - x) + right_slope right^2/(right - x), a function with poles at both ends of
+   the gap and the given value at x = 0. left < 0 < right. */
 static double tni_root_step(double left, double right, double value, double left_slope, double right_slope)
 {
     double slope = left_slope + right_slope, a = (left + right) * value - left * right * slope, b = left * right * value;
@@ -8033,9 +8033,9 @@ static double tni_root_step(double left, double right, double value, double left
     return step * value < 0 ? step : -value / slope;
 }
 
-/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always. The
-   first step, from the middle, takes the two nearest poles as they are and all others as constant; the next
-   have slope and bend of all of them. A root that is not found is NaN. */
+/* Root j, between d_j and d_(j+1), the last one at most rho |z|^2 above its pole. low < tau < high always. The first
+   step, from the middle, treats all poles except the nearest two as constant; the next steps use slope and bend
+   of all of them. A root that is not found is NaN. */
 static void tni_merge_root(const tni_merge *m, int64_t j)
 {
     const tni_algebra *by = m->divide->host->by;
@@ -8058,20 +8058,20 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
             next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
                                     : tni_root_step(left, right, value, left_slope, slope - left_slope));
         }
-        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is the nearer one */
+        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is nearer */
             origin = m->d[next_pole];
             next -= gap;
             tau -= gap;
             low -= gap;
             high -= gap;
         }
-        if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
+        if (step % 8 == 7) {                                 /* too slow: bisect, by magnitude if its sign is known */
             double half = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
             if (high - low > 0.25 * width) next = half;
             width = high - low;
         }
         if (!(next > low && next < high)) next = 0.5 * (low + high);
-        if (next <= low || next >= high) break;              /* neighbours */
+        if (next <= low || next >= high) break;              /* no float between */
         tau = next;
     }
     m->origin[j] = origin;
@@ -8089,7 +8089,7 @@ static void tni_merge_roots(void *arg, int64_t task, int worker)
     for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
 }
 
-/* z' of some poles; its signs are those of z, which `weight` holds before. */
+/* z' of some poles, with the signs of z, which `weight` holds before the call. */
 static void tni_merge_weights(void *arg, int64_t task, int worker)
 {
     const tni_merge   *m = (const tni_merge *)arg;
@@ -8117,7 +8117,7 @@ static void tni_merge_vectors(void *arg, int64_t task, int worker)
         m->divide->host->by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], m->divide->turn + j * m->k);
 }
 
-/* order: the indices of x[n], ascending; spare [n]. Merges ever longer runs. */
+/* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
 static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
 {
     int64_t run, i, k;
@@ -8132,10 +8132,10 @@ static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *
     }
 }
 
-/* Where the row of an eigenvector is not zero. */
+/* The half in which the row of an eigenvector is not zero. */
 typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
 
-/* Deflation: finds rows that are done, and leaves those that are not, in ascending order, in `left`. z: rows of Z. */
+/* Deflation: finds the finished rows, and writes the others, in ascending order, to `left`. z: rows of Z. */
 static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho,
                                  const int64_t *order, int64_t *support, int64_t *left)
 {
@@ -8161,8 +8161,8 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
     return k;
 }
 
-/* Rows of Z, by where they are not zero, to `packed`: the first n1 columns of FIRST and BOTH, the other columns
-   of BOTH and SECOND, then all of DONE, whose values follow those of the others. */
+/* Copies the rows of Z to `packed`, grouped by their zeros: the first n1 columns of FIRST and BOTH, the other columns of
+   BOTH and SECOND, then all of DONE, whose values follow those of the others. */
 static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member,
                            const int64_t *count, const double *d, double *values)
 {
@@ -8178,7 +8178,7 @@ static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const dou
     }
 }
 
-/* Z = turn packed, and the rows that are done. */
+/* Z = turn packed, and the finished rows. */
 static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
 {
     const tni_host *h = v->host;
@@ -8191,7 +8191,7 @@ static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z
     for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
 }
 
-/* Joins the eigenpairs of rows [first,first+n1) and of the rest of n; e: what was torn. */
+/* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
 static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
 {
     double   *z = v->z + first * v->stride + first, *d = v->d + first, *u = v->arrays;
@@ -8216,7 +8216,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
         m.z[i] = m.weight[at[i]] = u[left[i]];
     }
     for (i = 0; i < n; i++) if (support[i] == TNI_DONE) member[place[TNI_DONE]++] = i;
-    m.values = u;                                            /* u has been taken over */
+    m.values = u;                                            /* u is no longer needed */
     tni_merge_pack(v, n, n1, z, member, count, d, m.values);
     tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
     pool = tasks > 2 ? v->host->pool : &tni_alone;
@@ -8263,13 +8263,13 @@ static int64_t tni_eigh_work(int64_t n)
     int64_t reduce = tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n)));
     int64_t work = 2 * n + tni_max(tni_divide_work(n), reduce);
 #ifdef TN_USE_BLAS
-    work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, behind them, integers */
+    work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, after them, integers */
 #endif
     return work;
 }
 
 #ifdef TN_USE_BLAS
-/* dsyevd's lower triangle by columns is our upper one by rows, and its columns are our rows. */
+/* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
 static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z, double *work)
 {
     const int     in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
@@ -8311,7 +8311,7 @@ static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double 
                     tau + first, false, tni_mat_of(z + first + 1, 1, n), work);
 }
 
-/* Ascending: one walk along each cycle of the order, so that a row moves once. */
+/* Sorts into ascending order along the cycles of the permutation, so that each row is moved once. */
 static void tni_eigh_sort(int64_t n, double *values, double *vectors, double *work)
 {
     double   value, *row = work;
@@ -8347,8 +8347,8 @@ static tn_status tni_eigh_scaled(const tni_host *h, int64_t n, double *a, double
     return s;
 }
 
-/* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
-   vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
+/* Eigenvalues, ascending, of the symmetric a[n,n], which is overwritten; only its upper triangle is read.
+   vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
 static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
@@ -8369,15 +8369,15 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
 }
 
 /* ---- Lanczos --------------------------------------------------------- >>lanczos
-   Rows of V are an orthonormal basis, H = V A V^T, and all of A V^T that H does not hold lies in the next block:
+   The rows of V are an orthonormal basis, H = V A V^T, and the part of A V^T outside of it is in the next block:
        A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
-   so H s = theta s gives the pair (theta, s V) with a residual of |R s_last|, and nothing needs to be multiplied to
-   know it. When V is full it shrinks to its best such vectors, and Q goes on from there [Wu & Simon 2000]. Every
-   block is made orthogonal to all of V, twice: no copies of values that have been found, as in Lanczos' own way.
+   so H s = theta s gives the pair (theta, s V), whose residual |R s_last| needs no further product with A. When V is
+   full it is replaced by its best such vectors, and Q continues from there [Wu & Simon 2000]. Every block is made
+   orthogonal to all of V, twice, which avoids the duplicate values of the plain Lanczos method.
 
-   A start does not see all of the space: of a value that is l-fold it finds as many vectors as a block has rows.
-   Therefore the pairs that were found stay, a random block takes the place of Q, and the search ends when the next
-   pair in line, with all its residual, cannot be better than the last one that is wanted. */
+   One start does not reach the whole space: of a multiple eigenvalue it finds at most as many vectors as a block has
+   rows. Therefore the pairs found so far are kept, a random block replaces Q, and the search ends when the next pair,
+   even with its residual added, cannot be better than the last wanted one. */
 enum { TNI_LANCZOS_STRIP = 32 };
 
 typedef struct tni_lanczos_job {
@@ -8390,9 +8390,9 @@ typedef struct tni_lanczos_job {
     uint64_t       seed;
     tn_matvec_fn  fn;
     void          *user;
-    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
+    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which is below V */
     int64_t        products, draws;
-    double         scale, norm, skew, residual;          /* y times scale is near one; |A|; |H - H^T|                */
+    double         scale, norm, skew, residual;          /* y times scale is about one; |A|; |H - H^T|               */
     double        *v, *y;                                /* [room + block,n]  [block,n]                              */
     double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
     double        *c, *sum, *r, *length, *strip, *rest;
@@ -8424,13 +8424,13 @@ static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const d
 }
 static double tni_lanczos_length(const tni_lanczos_job *l, const double *x) { return sqrt(tni_lanczos_dot(l, x, x)); }
 
-/* x loses what lies along rows from .. to - 1 of V. */
+/* Makes x orthogonal to rows from .. to - 1 of V. */
 static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to, double *x)
 {
     for (; from < to; from++) l->host.by->axpy(l->n, -tni_lanczos_dot(l, l->v + from * l->n, x), l->v + from * l->n, x);
 }
 
-/* Row m of V becomes a random unit vector, orthogonal to the rows before it. */
+/* Makes row m of V a random unit vector, orthogonal to the rows before it. */
 static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 {
     double  *x = l->v + m * l->n;
@@ -8442,7 +8442,7 @@ static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
         x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
     }
     l->draws++;
-    for (pass = 0; pass < 3; pass++) {                       /* near the end of the space little is left of a first pass */
+    for (pass = 0; pass < 3; pass++) {                       /* when V is nearly the whole space, one pass is inaccurate */
         tni_lanczos_clean(l, 0, m, x);
         l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
     }
@@ -8474,7 +8474,7 @@ static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
     return TN_OK;
 }
 
-/* The columns of H that belong to Q. What its rows hold already, from R, must be the same. */
+/* The columns of H that belong to Q. By symmetry they must equal its rows, which R has filled in. */
 static void tni_lanczos_project(tni_lanczos_job *l)
 {
     int64_t n = l->n, w = l->next, m = l->used + w, i, j;
@@ -8495,8 +8495,8 @@ static void tni_lanczos_project(tni_lanczos_job *l)
         }
 }
 
-/* What is left of Y becomes the next block, R Q = Y. A row that depends on the others gives way to a random one, of
-   which R knows nothing. */
+/* Makes the rest of Y the next block, R Q = Y. A row that depends on the others is replaced by a random one, with zeros
+   in R. */
 static void tni_lanczos_succeed(tni_lanczos_job *l)
 {
     int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
@@ -8514,7 +8514,7 @@ static void tni_lanczos_succeed(tni_lanczos_job *l)
         if (found == next || length <= TNI_EPS * l->norm) continue;
         l->r[found * l->block + i] = length;
         l->host.by->scale(n, 1 / length, x);
-        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding by now: not quite orthogonal */
+        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding errors, not quite orthogonal */
             tni_lanczos_clean(l, 0, m + found, x);
             l->host.by->scale(n, 1 / tni_lanczos_length(l, x), x);
         }
@@ -8536,7 +8536,7 @@ static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
     return l->end == TN_LANCZOS_MAGNITUDE ? fabs(x) : l->end == TN_LANCZOS_LARGEST ? x : -x;
 }
 
-/* theta and s of H, in the order that is wanted */
+/* theta and s of H, in the wanted order */
 static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
 {
     int64_t   m = l->used, i;
@@ -8567,7 +8567,7 @@ static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
     return sqrt(sum);
 }
 
-/* The first `keep` rows of V become the first Ritz vectors: a strip of columns at a time, in place. */
+/* Replaces the first `keep` rows of V by the first Ritz vectors, in place, a strip of columns at a time. */
 static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
 {
     int64_t at, i, n = l->n;
@@ -8579,7 +8579,7 @@ static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
     }
 }
 
-/* `anew`: with a random block instead of Q. */
+/* Restarts from the best Ritz vectors; `anew`: with a random block instead of Q. */
 static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 {
     int64_t i, j, m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
@@ -8595,14 +8595,14 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
     if (anew) tni_lanczos_draw_block(l);
 }
 
-/* Have the wanted pairs been found, and may a better one still be hidden? Restarts where the search goes on. */
+/* Are the wanted pairs found, and can no better one be missing? Restarts if not. */
 static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
 {
     double  slack = l->tol * l->norm, worst, next;
     int64_t i, k = l->top;
     for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
     l->residual = l->norm > 0 ? worst / l->norm : 0;
-    if (l->next == 0 || k == 0) return true;                 /* V is all of the space */
+    if (l->next == 0 || k == 0) return true;                 /* V is the whole space */
     if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
         *anew = true;
         *before = tni_lanczos_key(l, k - 1);
@@ -8645,13 +8645,13 @@ static tn_status tni_lanczos(tni_lanczos_job *l)
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a wide A: its transposed), then R = L^T diag(s) V by one-sided Jacobi: rotations from the
    left, L, make the rows of L R orthogonal; they are s_i v_i. Hestenes 1958 [GVL 8.6.3] [dgesvj].
-   The first L are the eigenvectors of R R^T. They are exact enough for singular values above the
-   root of eps, so that sweeps are few; what the squares have lost below, the sweeps repair: every value
-   is right to eps times the largest, as with Golub and Kahan's way. */
+   The initial L are the eigenvectors of R R^T. They are accurate for singular values above sqrt(eps) times
+   the largest, so that few sweeps are needed; the sweeps correct the smaller ones. The error of every value is
+   about eps times the largest value, as in the method of Golub and Kahan. */
 enum { TNI_JACOBI_SWEEPS = 60 };
 
 #ifdef TN_USE_BLAS
-/* What dgesdd asks for at least, over all versions, and room for its blocks. */
+/* The least workspace of dgesdd in all its versions, and more for its blocks. */
 static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_max(m, 5 * n * n + 7 * n) + 32 * (m + n); }
 #endif
 
@@ -8701,7 +8701,7 @@ static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *lef
     return true;
 }
 
-/* Rows shorter than eps times the longest are rounding noise: they are left alone, and become zeros. */
+/* Rows shorter than eps times the longest are rounding errors: they are not rotated, and become zeros. */
 static double tni_jacobi_noise(int64_t n, const double *squares)
 {
     return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
@@ -8722,7 +8722,7 @@ static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *lef
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
-/* Rows of y to unit length, their lengths to s, in descending order; returns how many are not zero. */
+/* Scales the rows of y to unit length, with their lengths in s, in descending order; returns the number of nonzero rows. */
 static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *left, double *s)
 {
     int64_t i, rank = 0;
@@ -8735,8 +8735,8 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
 }
 
 /* polished = (3 I - L L^T) L / 2: one step of Newton's iteration squares the distance from an orthogonal matrix. Higham
-   2008, chapter 8. Where one value is far above all others, some ten sweeps of rotations leave |L L^T - I| / sqrt n at
-   7e-14 for n = 300; the step brings it to 2e-15, for a fiftieth of the time. */
+   2008, chapter 8. If one value is far above all others, about ten sweeps of rotations leave |L L^T - I| / sqrt n at 7e-14
+   for n = 300; the step reduces it to 2e-15, in a fiftieth of the time. */
 static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
@@ -8769,7 +8769,7 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     h->by->scale(n, 1 / scale, s);
     tni_svd_polish(h, n, left, r, rest);
     h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
-    if (rank < n) {                                          /* the missing right vectors: any that complete the others */
+    if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
         if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
@@ -8778,8 +8778,8 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     return TN_OK;
 }
 
-/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u
-   is positive. a is left as it is. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
+/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
+   positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
 static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     int64_t   i, j, k = tni_min(m, n);
@@ -8794,10 +8794,9 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
 }
 
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
-   A copy in double is read, decomposed, and what was asked for is written. `room` is one allocation. */
+   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
 
-/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not
-   wrap. */
+/* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
 static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
@@ -8813,7 +8812,7 @@ static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *
     return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
 }
 
-/* How many are kept, 0 standing for all; -1 with a message where there are not so many. */
+/* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
 static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
@@ -8843,14 +8842,14 @@ static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_
     return *out ? tn_write(*out, TN_F64, p, rank == 1 ? n : n * m) : TN_ERR_MEMORY;
 }
 
-/* As the context's dtype holds them. */
+/* Rounds numbers to the context's dtype. */
 static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     int64_t i;
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
-/* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is used up; scratch: [k,n]. */
+/* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is overwritten; scratch: [k,n]. */
 static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
                                const double *right, double *scratch)
 {
@@ -8863,7 +8862,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
     return size > 0 ? rest / size : rest;
 }
 
-/* (A + A^T)/2, by squares that stay in the cache with their mirror images */
+/* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 static void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
@@ -8875,7 +8874,7 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* The three below: read, decompose, write, and measure if asked. */
+/* Each of the next three functions reads, decomposes, writes, and measures the residual if requested. */
 static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top,
                                  double *room)
 {
@@ -8996,7 +8995,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     return s;
 }
 
-/* The sizes that a desc leaves open, and what it may not ask for. */
+/* Checks a desc and fills in its defaults. */
 static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
@@ -20410,19 +20409,19 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 
 /* ======================================================================
    >>cpu      the fast host backend
-   A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
+   Nearly all time is spent in a few kernels: the matrix product, and passes over memory that are fused so that
    each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
    reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
-   What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
-   rare kernels go to the reference.
+   The context chooses one of these levels by the features of the processor; no -m flag is needed. Unusual
+   strides and rare kernels are left to the reference backend.
 
-   Work is cut into tasks by shape alone and sums have a fixed order: the same bits for any number of
-   threads.
+   Work is divided into tasks by the shape only, and sums have a fixed order, so that results are bit-identical
+   for any number of threads.
    ====================================================================== */
 
 static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                     /* >>op-rmsnorm */
 
-/* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
+/* gcc for Windows aligns its stack to 16 bytes only, which is too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
 #if TN_SIMD_MAX >= 1
@@ -20434,21 +20433,21 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 #define TNI_X86 0
 #endif
 #if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
-#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
+#define TNI_NEON 1                      /* every such processor has it */
 #include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
-/* The x87 mixes with no vector. */
+/* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
 #endif
 
-/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
+/* The best level up to the wanted one that both processor and operating system support. A level of another kind of
    processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
@@ -20468,20 +20467,20 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
 }
 
 /* ---- the state ---------------------------------------------------------- >>cpu-state
-   The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
-   product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
-   two kinds are never in use at once and lie over each other. */
+   The matrix product packs a block of A and one of B, so that its inner loop reads contiguous memory. One large
+   product has LARGE bytes for each; in a batch of small ones every worker has its own blocks of SMALL bytes.
+   Both kinds share memory, because they are never used at the same time. */
 enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
     TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
-    TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
+    TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
-    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
+    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
+    TNI_CPU_STRIP  = 32,                /* lines that are transposed at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
-    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
+    TNI_PROD_MOST  = 16                 /* most factors of a product whose gradient is computed in registers */
 };
 
 typedef struct tni_cpu {
@@ -20492,15 +20491,15 @@ typedef struct tni_cpu {
     size_t       block_bytes;
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
-    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
+    tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     double       part[TNI_CPU_PARTS];
-    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
+    int          gemm_parts;            /* bfloat16 parts of a float, if the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
 } tni_cpu;
 
 static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
 
-/* 64-byte aligned; the allocator's own pointer stands just before. */
+/* 64-byte aligned; the allocator's own pointer is stored just before. */
 static void *tni_cpu_alloc(void *state, size_t bytes)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -20554,7 +20553,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     return cpu;
 }
 
-/* ---- a pass over n elements or rows, cut into tasks --------------------- >>cpu-tasks */
+/* ---- a pass over n elements or rows, divided into tasks ----------------- >>cpu-tasks */
 typedef struct tni_pass {
     tni_cpu       *cpu;
     const tn_call *call;
@@ -20564,7 +20563,7 @@ typedef struct tni_pass {
 static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
 static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
 
-/* Items of `width` elements in at most `most` tasks. Returns how many tasks it took. */
+/* Divides items of `width` elements into at most `most` tasks and runs them. Returns the number of tasks. */
 static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
 {
     int64_t tasks;
@@ -20585,8 +20584,8 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
 }
 
 /* ---- lines -------------------------------------------------------------- >>cpu-lines
-   Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
-   one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
+   Views of one shape with as few axes as possible: neighbouring axes that are contiguous in all views are merged.
+   A kernel runs along the last axis, the line; long lines are divided into pieces. */
 typedef struct tni_lines {
     int     views, rank;                /* rank: axes before the line */
     int64_t shape[TN_MAX_RANK];
@@ -20629,7 +20628,7 @@ static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view 
     return l;
 }
 
-/* Where piece `index` begins in each view; returns its length. */
+/* The start of piece `index` in each view; returns its length. */
 static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
 {
     int64_t start = index % l->pieces * l->piece;
@@ -20661,7 +20660,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
 {
     int64_t i;
     if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
-        int64_t have = from_step == 1 ? n : 1;          /* one for all: what is there doubles */
+        int64_t have = from_step == 1 ? n : 1;          /* one element for all: the filled part doubles */
         memcpy(to, from, (size_t)(have * size));
         for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
         return;
@@ -20686,7 +20685,8 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
     }
 }
 
-/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
+/* If the lines of x and y run along different axes: squares are transposed in a buffer, so that each cache line is used
+   once. */
 typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
 
 static void tni_turn_task(void *arg, int64_t task, int worker)
@@ -20759,7 +20759,7 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* One element, copied to everywhere. */
+/* One element, copied to all places. */
 static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_dtype dtype = c->out[0].dtype;
@@ -20803,12 +20803,12 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention: what the passes of all levels know of a call, see >>op-attention ---- >>cpu-attention */
+/* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 enum {
-    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
-    TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
-    TNI_ATTEND_FEW   = 8,               /* heads that are few */
-    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
+    TNI_ATTEND_KEYS  = 128,             /* most keys of a tile of scores */
+    TNI_ATTEND_PARTS = 4,               /* if heads are few: parts of the keys, or of v's columns */
+    TNI_ATTEND_FEW   = 8,               /* fewer heads are few */
+    TNI_ATTEND_SLAB  = 256              /* features that are computed at a time */
 };
 
 typedef struct tni_attention {
@@ -20817,15 +20817,15 @@ typedef struct tni_attention {
     char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
     size_t         each;
     char          *partial;             /* dq of every part */
-    int64_t        heads, all_heads;    /* of one item of the batch, of all */
+    int64_t        heads, all_heads;    /* of one batch element, of all */
     int64_t        sets, d, dv, queries, keys;
-    int64_t        side, blocks;        /* queries of a block, how many blocks */
+    int64_t        side, blocks;        /* queries per block, number of blocks */
     int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
     bool           softmax, squared, sums;
-    bool           local;               /* a block's own keys only: the state has those before */
+    bool           local;               /* keys of the block only: the state holds the earlier ones */
 } tni_attention;
 
-/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
+/* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
 static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
@@ -20836,7 +20836,7 @@ static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
     return cpu->room;
 }
 
-/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
+/* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
 static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
@@ -20872,18 +20872,18 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     return t;
 }
 
-/* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
+/* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
 static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
-    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
+    TNI_HOST_CUT  = 1 << 21,            /* operations from which a product uses several threads */
     TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
     TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16    /* and the fewest that hold a panel */
 };
 
-/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
+/* The size in doubles of a block of gemm, for matrices with extents up to `extent`. */
 static int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
@@ -20968,7 +20968,7 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_REAL double
 #endif
 #if TNI_BITS == 64 && defined(TN_NO_F64)
-#define TNI_ALL 0                       /* of double, the host's algebra and its products alone */
+#define TNI_ALL 0                       /* of double only the host's algebra and its products */
 #else
 #define TNI_ALL 1
 #endif
@@ -20987,9 +20987,9 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
-/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----- >>pass-vector
-   TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
-   so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
+/* ---- a vector of TNI_W numbers with + - * / and a few functions --------- >>pass-vector
+   TNI_SOME(k) is the mask of the first k lanes. As on x86, TNI_MAX gives its second operand if one is NaN:
+   TNI_MAX(bound, x) keeps a NaN of x. */
 #if TNI_LEVEL == 2 && TNI_BITS == 32
 typedef __m512 TNI_T(v);
 #define TNI_MM(op)  _mm512_##op##_ps
@@ -21024,13 +21024,13 @@ typedef TNI_REAL TNI_T(v);
 #if TNI_LEVEL == 3
 #define TNI_SET(x)       TNI_MM(dupq_n)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
-#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own max gives the NaN of either operand */
 #define TNI_MIN(a, b)    TNI_T(min)(a, b)
 #define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
 #elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
-#if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
+#if TNI_LEVEL == 2                      /* masked with all lanes: gcc 12 warns of its own unmasked max */
 #define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
 #define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
 #define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
@@ -21121,11 +21121,10 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 #endif
 
 /* ---- gemm: C = alpha A B + beta C + bias -------------------------------- >>pass-gemm
-   A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
-   each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
-   packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
-   depth is cut into slabs of at most TNI_GEMM_DEPTH bytes and never shared between threads, so an
-   element is summed in the same order wherever its tile lies.
+   A tile of C, TNI_MR rows by two vectors, stays in registers while the microkernel goes along the depth:
+   C[MR][2W] += A[d][MR] (x) B[d][2W], MR 2W multiplications for MR + 2W numbers read. Both factors come from panels, MR rows of A or 2W columns of B, packed so that the numbers of a step are contiguous; if
+   packing does not pay, they are read in place. The depth is divided into slabs of at most TNI_GEMM_DEPTH
+   bytes and never between threads, so the order of a sum does not depend on the place of its tile.
    Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
 #if TNI_LEVEL == 2
 #define TNI_MR 14
@@ -21146,15 +21145,15 @@ typedef struct TNI_T(gemm) {
     int64_t         a_row, a_col, b_row, b_col, c_row, c_col, bias_row, bias_col;   /* strides */
     TNI_REAL        alpha, beta;
     TNI_REAL       *panels_a, *panels_b;
-    int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
-    int64_t         panels_i, panels_j;                /* panels in it */
-    int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
+    int64_t         i0, rows, j0, cols, k0, depth;     /* the current block */
+    int64_t         panels_i, panels_j;                /* panels of the block */
+    int64_t         packed_a, packed_b;                /* the first packed panel; earlier ones are read in place */
     int64_t         high;                              /* rows of a panel of A */
-    tn_task_fn      few;                               /* the task, where C has few rows */
+    tn_task_fn      few;                               /* the task, if C has few rows */
 } TNI_T(gemm);
 
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written
-   to c. */
+/* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
+   and written to c. */
 typedef struct TNI_T(tile) {
     const TNI_REAL *a, *b, *from;
     TNI_REAL       *c;
@@ -21164,8 +21163,8 @@ typedef struct TNI_T(tile) {
 
 static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 
-/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is
-   padded.) */
+/* Masks cost nothing with AVX-512 only: otherwise the last vector is whole. (Inside the loop they cost AVX-512 5 %, too, so
+   B is padded.) */
 #if TNI_LEVEL == 2
 #define TNI_LAST(t)                ((t)->last)
 #define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
@@ -21176,8 +21175,8 @@ static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 #define TNI_STORE_SOME(p, v, k)    TNI_STORE(p, v, k)
 #endif
 
-/* Called with constants: `rows`; `wide`, two vectors, not one; `packed`, a_row is 1 and the last vector is
-   whole. So all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+/* Called with constants, so that the compiler removes all conditions: `rows`; `wide`: two vectors; `packed`: a_row is 1
+   and the last vector is whole. The sums are named variables because gcc would keep an array in memory. */
 TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool packed, const TNI_T(tile) *t)
 {
     const int       last = packed ? TNI_W : TNI_LAST(t), first = wide ? TNI_W : last;
@@ -21199,7 +21198,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
         from += t->from_row; \
         c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
-#if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
+#if TNI_LEVEL == 2                      /* prefetch C; no gain on AVX2 */
     for (k = 0; packed && k < rows; k++) {
         __builtin_prefetch(c + k * t->c_row, 1);
         __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
@@ -21216,7 +21215,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
 }
 
 #if TNI_LEVEL == 3
-/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
+/* The full tile from packed A: the twelve numbers of a step are loaded as vectors and multiplied lane by lane. */
 TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 {
     const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
@@ -21312,7 +21311,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 {
     int64_t d = 0;
     int     lane = 0, k;
-    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the usual widths, as constants */
+    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the common widths, as constants */
         for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
         return;
     }
@@ -21336,7 +21335,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         return;
     }
 #if TNI_X86 || TNI_NEON
-    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
+    if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
         for (start = 0; start < depth; start = end) {
             end = tni_min(start + 64, depth);
@@ -21362,7 +21361,7 @@ enum {
     TNI_T(gemm_group) = 4                               /* panels packed together */
 };
 
-/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
+/* Tasks that pack A take some panels each, because a cache line of a transposed A belongs to several. (Ten: slower.) */
 TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
 {
     return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
@@ -21383,7 +21382,7 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
         TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
 }
 
-/* Task: panels of A, or, behind those, one of B. */
+/* Task: pack some panels of A, or, for later indices, one of B. */
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
@@ -21405,7 +21404,7 @@ TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL a
     TNI_STORE(c, v, k);
 }
 
-/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
+/* The tile at (i,j). The first slab adds beta C and the bias, the others accumulate. */
 TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
 {
     const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
@@ -21435,7 +21434,7 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
             }
 }
 
-/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
+/* Can the microkernel write to C directly? Then `from` is the start of its sums: zeros, the bias, or C itself. */
 TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
 {
     const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
@@ -21457,7 +21456,7 @@ TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t
     return beta == 0 || beta == 1;
 }
 
-/* The tiles that panels [i,i_end) of A make with panel j of B. */
+/* The tiles of panels [i,i_end) of A and panel j of B. */
 TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
 {
     TNI_REAL      sums[TNI_MR * 2 * TNI_W];
@@ -21499,9 +21498,9 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
     for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
 }
 
-/* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
-   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
-   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
+/* The block of C at (i0,j0), one slab deep; packed panels of B are used for all i0. Read in place: A if B has few
+   columns, B if A has few rows, both if shallow. Packed in any case: a deep transposed A (except for one panel), a
+   transposed B, and an A whose row stride makes rows share cache sets. */
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
@@ -21512,7 +21511,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    /* of a B that is not packed only whole vectors are read */
+    /* in place, only whole vectors of B are read */
     g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
@@ -21520,7 +21519,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
                      TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once and where it lies, so memory decides ---- >>pass-gemm-few */
+/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -21581,8 +21580,8 @@ enum { TNI_T(dots_high) = 4 };
 enum { TNI_T(dots_high) = 3 };
 #endif
 
-/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
-   the last column again. */
+/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once; past the last column, the last
+   column is repeated. */
 TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
 {
     const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
@@ -21650,8 +21649,8 @@ TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, i
             for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
 }
 
-/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
-   there is one vector it may have less than W lanes. */
+/* For rows of B that are contiguous: adds A[i,d] times row d to a strip of C of at most four `vectors`. A single vector may
+   have fewer than W lanes. */
 TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
 {
     const int       cols = (vectors - 1) * TNI_W + last;
@@ -21707,8 +21706,8 @@ TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
     else TNI_T(gemm_strips_of)(3, g, j, end);
 }
 
-/* The task for few rows, `dots` for inner products at most; NULL: there are more, or B lies badly. Inner products
-   want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
+/* The task for few rows, inner products for at most `dots` rows; NULL: there are more, or B's strides do not fit. Inner
+   products need some depth: the cost of their final sums grows with the rows, that of packing B does not. */
 TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
 {
     const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
@@ -21728,7 +21727,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    do {                                            /* as deep as the tiles: rounding errors grow with the length of a sum */
+    do {                                            /* as deep as the slabs of tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
@@ -21810,8 +21809,8 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
     return g;
 }
 
-/* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   Few columns are few rows of the transposed product; tiles are better once they fill their vectors. */
+/* The product is transposed if C is stored by columns, or has few columns and A is transposed, so that vectors are
+   contiguous. Few columns become few rows; tiles are faster once they fill their vectors. */
 TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
@@ -21848,8 +21847,8 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
 }
 #endif
 
-/* A batch of small products is shared out by the product; large ones are cut, one after the other. Times
-   one matrix, a batch whose rows follow one another is a single product. */
+/* Small products of a batch are divided among the threads as a whole; large ones are computed one after the other. A batch of
+   contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t  m = c->out[0].shape[1];
@@ -21888,7 +21887,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
 
-/* Rows past the last one repeat it: what they store is the same. */
+/* Rows past the last one repeat it and store the same numbers. */
 TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
 {
     int64_t k;
@@ -21960,9 +21959,9 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
     return total;
 }
 
-/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most
-   products of a chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay
-   zeros, an infinity makes NaN. */
+/* Divides x by the number that it returns: 1 if `must` is not set and the norm is within 2^+-16, so that most products of a
+   chain need no second pass; else the Frobenius norm. If squares overflow or underflow, x is divided by its largest element
+   first. Zeros stay zeros, an infinity becomes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
     const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
@@ -21983,7 +21982,7 @@ TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
     return most * total;
 }
 
-/* What the rest of the chain sees of dy and ds. */
+/* G_(n-1), see >>op-chain. */
 TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
     double  dot = 0;
@@ -21992,7 +21991,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
     for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
-/* A task is a chain: its products follow each other. */
+/* A task is one chain, whose products depend on each other. */
 TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 {
     const tn_call  *c = ((const tni_pass *)arg)->call;
@@ -22094,7 +22093,7 @@ typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
 #endif
 #endif
 #define TNI_U TNI_T(u)                  /* TNI_W words of 32 bits                      */
-#define TNI_I TNI_T(i)                  /* the same with a sign; what comparisons give */
+#define TNI_I TNI_T(i)                  /* the same with a sign; result of comparisons */
 #define TNI_D TNI_T(d)                  /* half as many doubles                        */
 
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
@@ -22173,7 +22172,7 @@ TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif
 
-/* TNI_W numbers in double: mostly sums of many floats. Lanes are added up pairwise. */
+/* TNI_W numbers in double, for sums of many floats. Lanes are added pairwise. */
 typedef struct TNI_T(wide) { TNI_D low, high; } TNI_T(wide);
 
 TNI_INLINE TNI_T(wide) TNI_T(wide_zero)(void)
@@ -22191,7 +22190,7 @@ TNI_INLINE void TNI_T(wide_add)(TNI_T(wide) *t, TNI_V v)
 
 TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
 {
-    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* exact products: fused or not, the same bits */
+    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* products are exact, so fusing changes no bit */
     t->high = t->high + TNI_T(high)(a) * TNI_T(high)(b);
 }
 
@@ -22207,7 +22206,7 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 
 /* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 {
     TNI_V k, n, r, p;
@@ -22226,7 +22225,7 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 #else
     {
         TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
-        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n as a product of two: one factor may exceed the exponent's range */
         p = p * TNI_T(real)((half + 127u) << 23);
         return p * TNI_T(real)((whole - half + 127u) << 23);
     }
@@ -22238,7 +22237,7 @@ TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
     return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
 }
 
-/* By e^(-2|x|), but where that is near 1 by a polynomial. */
+/* From e^(-2|x|), or from a polynomial where that is close to 1. */
 TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
 {
     const TNI_V one = TNI_SET(1.0f);
@@ -22257,7 +22256,7 @@ TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
     TNI_V t = TNI_MIN(TNI_SET(15.0f), TNI_ABS(x)), square = t * t, lost = TNI_FMA(t, t, TNI_SET(0.0f) - square);
     TNI_V z = TNI_SET(1.0f) / TNI_FMA(TNI_SET(0.3f), t, TNI_SET(1.0f));
     TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square), g;
-    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* what rounding took from the square */
+    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* the rounding error of the square */
     g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
     g = TNI_FMA(g, z, TNI_SET(-0.228224412f));
     g = TNI_FMA(g, z, TNI_SET(0.191799164f));
@@ -22305,7 +22304,7 @@ TNI_INLINE TNI_V TNI_T(log_of)(TNI_V x)
     return TNI_PICK(x == zero, zero - infinity, y);
 }
 
-/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+/* factor * first + tail in double: the product is exact, and the rounding error of the sum does not reach a float */
 typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
 
 /* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
@@ -22369,7 +22368,7 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
+        t = s + TNI_SET(8388608.0f);        /* 2^23, above which floats are integers; stored, since the x87 keeps more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     case TN_ACT_EXP:
@@ -22467,7 +22466,7 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ---- >>pass-prod */
+/* ---- prod, see >>op-prod: the product of the factors before each, then of those after it ---- >>pass-prod */
 TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22619,7 +22618,7 @@ TNI_FAST void TNI_T(sum_rows_task)(void *arg, int64_t task, int worker)
         TNI_T(sum_store)(c, r * l->strides[0][0], TNI_T(sum_of)(TNI_IN(0) + r * l->strides[1][0], l->length));
 }
 
-/* Item: a strip of two vectors, down all rows. */
+/* Item: a strip of two vectors, over all rows. */
 TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22706,8 +22705,8 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. scale^3 and x dy leave the range of float where x, or x and dy, are far from 1: such a
-   row takes its dx from the reference, in double, and dw from x scale. */
+/* One row: dx, and its share of dw. scale^3 and x * dy may exceed the range of float if x, or x and dy, are far from 1: for
+   such a row dx comes from the reference, in double, and dw from x * scale. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
@@ -22744,7 +22743,7 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
     }
 }
 
-/* Every task sums dw of its rows for itself. */
+/* Every task sums dw over its own rows. */
 TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22769,7 +22768,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- layernorm, see >>op-layernorm -------------------------------------- >>pass-layernorm
-   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
+   The mean is a float and its rounding error, so that a row far from zero keeps its digits. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
     TNI_T(wide) sum = TNI_T(wide_zero)();
@@ -22796,7 +22795,7 @@ TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
             int   k = TNI_T(lanes)(C - i);
             TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
             TNI_STORE(y + i, v, k);
-            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
+            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes after the row count zero */
             TNI_T(wide_add_product)(&squares, v, v);
         }
         scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
@@ -22842,7 +22841,7 @@ TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, flo
     }
 }
 
-/* Every task sums dw, then db, of its rows for itself. */
+/* Every task sums dw, then db, over its own rows. */
 TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22869,7 +22868,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- cross_entropy, see >>op-cross_entropy ------------------------------ >>pass-cross_entropy */
-/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
+/* One row: e^(z-top) is stored in dz, if given, until the sum is known. Returns the log-sum-exp. */
 TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
 {
     float       lane[TNI_W], most;
@@ -22882,7 +22881,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
     for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
     for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
     top = TNI_SET(most);
-    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
+    for (i = 0; i + TNI_W <= C;) {                        /* at most eight are added in float, all in [0,1] */
         const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
         TNI_V         some = TNI_SET(0.0f);
         for (; i < end; i += TNI_W) {
@@ -22958,7 +22957,7 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
         if (!log_of) TNI_STORE(y + i, e, TNI_W);
         TNI_T(wide_add)(&sum, e);
     }
-    if (i < C) {                                             /* lanes after the row's last number count zero */
+    if (i < C) {                                             /* lanes after the row count zero */
         int k = (int)(C - i);
         TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(x + i, k) - top), TNI_W);
         TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
@@ -23082,12 +23081,12 @@ TNI_INLINE void TNI_T(interleave)(float *y, const TNI_V v[4], int64_t n)
     if (n < 4 * TNI_W) memcpy(y, mixed, sizeof *y * (size_t)n);
 }
 
-/* Rounded after the product and after the sum, in double: the numbers are to be the same everywhere. */
+/* Rounded after the product and after the sum, in double, so that results are bit-identical on all backends. */
 TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
 {
     TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
 #if TNI_X86
-    __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
+    __asm__("" : "+x"(a), "+x"(b));     /* keeps the compiler from fusing them */
 #elif TNI_NEON
     __asm__("" : "+w"(a), "+w"(b));
 #endif
@@ -23163,7 +23162,7 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ---- >>pass-optim */
+/* ---- the optimisers, see >>op-optim: one pass over a parameter, its gradient and moments ---- >>pass-optim */
 TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -23241,7 +23240,7 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
+/* One matrix of a batch, from element c->i[0] on: its momentum, the step from it, and the square of the step's norm. */
 TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -23309,7 +23308,7 @@ TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Passes whose items all stand alone: what one item is, and the task. */
+/* Passes with independent items: the size of an item, and the task. */
 TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
 {
     tni_pass p;
@@ -23409,8 +23408,8 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
     TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
-/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
-   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
+/* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
+   speed (not at aligned addresses, on which the order of sums would then depend). */
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
                              const double *w, const double *x, double *y)
 {
@@ -23452,7 +23451,7 @@ TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t str
     else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
 }
 
-/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
+/* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
 TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
 {
 #define TNI_BEGIN(q) TNI_V y##q = TNI_LOAD(row + q * TNI_W, TNI_W);
@@ -23482,7 +23481,7 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 }
 #undef TNI_FOUR
 
-/* Lanes past the last one divide zero by one. */
+/* Unused lanes divide zero by one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
     double rest[TNI_W];

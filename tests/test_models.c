@@ -635,15 +635,15 @@ TEST(bad_descs)
     REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
     REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
             TN_ERR_SHAPE,
-            "the linear form's state");
+            "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
     REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
     REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
-    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form 3");
-    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row scale 7");
+    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
+    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
     REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
     REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
     REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "3 is no place of norms");
