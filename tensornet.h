@@ -21122,9 +21122,10 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 
 /* ---- gemm: C = alpha A B + beta C + bias -------------------------------- >>pass-gemm
    A tile of C, TNI_MR rows by two vectors, stays in registers while the microkernel goes along the depth:
-   C[MR][2W] += A[d][MR] (x) B[d][2W], MR 2W multiplications for MR + 2W numbers read. Both factors come from panels, MR rows of A or 2W columns of B, packed so that the numbers of a step are contiguous; if
-   packing does not pay, they are read in place. The depth is divided into slabs of at most TNI_GEMM_DEPTH
-   bytes and never between threads, so the order of a sum does not depend on the place of its tile.
+   C[MR][2W] += A[d][MR] (x) B[d][2W], MR 2W multiplications for MR + 2W numbers read. Both factors come from
+   panels, MR rows of A or 2W columns of B, packed so that the numbers of a step are contiguous; if packing does
+   not pay, they are read in place. The depth is divided into slabs of at most TNI_GEMM_DEPTH bytes and never
+   between threads, so the order of a sum does not depend on the place of its tile.
    Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
 #if TNI_LEVEL == 2
 #define TNI_MR 14
@@ -21727,7 +21728,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    do {                                            /* as deep as the slabs of tiles: rounding errors grow with the length of a sum */
+    do {                                            /* slabs, as for tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
@@ -21847,7 +21848,7 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
 }
 #endif
 
-/* Small products of a batch are divided among the threads as a whole; large ones are computed one after the other. A batch of
+/* The small products of a batch are divided among the threads; large ones are computed one after the other. A batch of
    contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
@@ -22225,7 +22226,7 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 #else
     {
         TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
-        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n as a product of two: one factor may exceed the exponent's range */
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* two factors, because 2^n may exceed the exponent's range */
         p = p * TNI_T(real)((half + 127u) << 23);
         return p * TNI_T(real)((whole - half + 127u) << 23);
     }
@@ -22368,7 +22369,7 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        t = s + TNI_SET(8388608.0f);        /* 2^23, above which floats are integers; stored, since the x87 keeps more digits */
+        t = s + TNI_SET(8388608.0f);        /* 2^23: floats above are integers; stored, since the x87 keeps more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     case TN_ACT_EXP:
@@ -23553,21 +23554,21 @@ static const tni_algebra TNI_T(algebra) = {
 
 #if TNI_ALL
 /* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
-   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
-   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
-   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
-   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
-   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
-   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
+   A query block, up to TNI_SIDE queries, is processed with TNI_ATTEND_KEYS keys at a time, and only that tile of scores is
+   stored. It is s[key][query], with the queries contiguous: so the running maximum, the running sum and the scale of a row
+   are vectors, keys are the left factor and read in place, and in the following products the tile is the left
+   factor, in either direction, as if it had been packed. Of the tiles on the diagonal only visible parts are multiplied.
+   In the forward pass a task is a query block. In the backward pass it is a head; if heads are few, it is a part of the
+   keys (every so many tiles), and the parts of dq are added in their order. Dao et al. 2022 */
 #if TNI_MR == 14
-#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
+#define TNI_SIDE 112                    /* a multiple of the rows and the columns of a tile */
 #else
 #define TNI_SIDE 96
 #endif
 #define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
 #define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
 
-/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
+/* c[m,n] = a b, or += a b; n is a multiple of TNI_W. Panel p of b, two vectors wide, begins at b + p panel. */
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
                                     int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
 {
@@ -23638,16 +23639,16 @@ TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #endif
 
-/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
+/* Rows of an operand: their strides, and, if these are unfavourable, memory for a copy of TNI_ATTEND_KEYS rows. */
 typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
 
-/* A block of queries at work. */
+/* The state of a query block. */
 typedef struct TNI_T(attend) {
     const tni_attention *t;
-    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
-    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
-    int64_t     j0, j1;                                 /* keys in work */
-    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
+    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n); n rounded up to vectors */
+    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys visible to each query */
+    int64_t     j0, j1;                                 /* current keys */
+    int64_t     first, width, padded;                   /* columns of v; with a one after them, rounded up to vectors */
     int64_t     padded_d;
     bool        one;
     TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
@@ -23657,8 +23658,8 @@ typedef struct TNI_T(attend) {
     TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
     TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
     TNI_T(lines) k[2], v;
-    TNI_REAL   *room;                                   /* of the worker; NULL while its size is worked out */
-    int64_t     taken;                                  /* of that */
+    TNI_REAL   *room;                                   /* of the worker; NULL while its size is computed */
+    int64_t     taken;                                  /* numbers of it in use */
 } TNI_T(attend);
 
 TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
@@ -23668,7 +23669,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
     return p;
 }
 
-/* Copies do not lie 1 KiB apart. */
+/* Avoids strides of multiples of 1 KiB, whose rows would share cache sets. */
 TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 {
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
@@ -23708,14 +23709,14 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
     w->tile = TNI_T(attend_take)(w, TNI_MR * tni_max(w->padded, w->padded_d));
 }
 
-/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, with zeros after the last one up to a whole vector */
 TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
     int64_t       i = 0, k, lane;
 #if TNI_X86 || TNI_NEON
-    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    const int64_t some = 128 / TNI_BITS;                        /* a cache line is filled before the next one */
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)
             for (lane = i; lane < i + 4 * some; lane += some)
@@ -23734,7 +23735,7 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
     }
 }
 
-/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
+/* Queries [i0,i0+n): their visible keys, and their rows, scaled and transposed. */
 TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
 {
     const tni_attention *t = w->t;
@@ -23758,7 +23759,7 @@ TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
     }
 }
 
-/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
+/* Rows [j0,j1) of x, `n` numbers each; `whole`: readable up to whole vectors. one: with a one after each. */
 TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole,
                                   bool one)
 {
@@ -23774,7 +23775,7 @@ TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, 
     }
 }
 
-/* Keys [j0,j1) go to work; `whole` as above. */
+/* Makes [j0,j1) the current keys; `whole` as above. */
 TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
 {
     const tni_attention *t = w->t;
@@ -23789,7 +23790,7 @@ TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool 
                         w->one);
 }
 
-/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
+/* s[key][query] = x[key] . y[query] for panels of queries with visible keys; y [depth,TNI_SIDE] */
 TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
                                    TNI_REAL *s)
 {
@@ -23803,7 +23804,7 @@ TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x
     }
 }
 
-/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), of them those that all see, [all,end). */
+/* For the vector at query a: the rows of the tile visible to some query, [from,to), and to all, [all,end). */
 typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
 
 TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
@@ -23817,7 +23818,7 @@ TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
     return r;
 }
 
-/* Scores of unseen keys = value, in the rows that are in work */
+/* Scores of masked keys = value, in the current rows */
 TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
 {
     int64_t j, i;
@@ -23829,7 +23830,7 @@ TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, i
     }
 }
 
-/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
+/* The same with zeros, before a product: also in the rows that were not computed. */
 TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
 {
     const TNI_V zero = TNI_SET(0);
@@ -23841,8 +23842,8 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
 
 #define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
 
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
-   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
+/* e^(s - top), the running maximum and running sum of each query, and the factor of the sums so far. The maximum adds 1 to
+   the sum, which is 0 only if all scores are -inf, and stays NaN although the maximum may drop a NaN. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
     int64_t a, j;
@@ -23850,7 +23851,7 @@ TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
         TNI_T(span) r = TNI_T(attend_span)(w, a);
         TNI_REAL   *s = w->s[0] + a;
         TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
-        r.from -= r.from % 2;                               /* two rows at a time: what comes in is unseen */
+        r.from -= r.from % 2;                               /* two rows at a time: the added row is masked */
         r.to += r.to % 2;
         TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
         for (j = r.from; j < r.to; j += 2) {
@@ -23874,7 +23875,7 @@ TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
     }
 }
 
-/* The product of both scores, and its running sum */
+/* The product of both scores, and the running sum */
 TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
 {
     const TNI_REAL *other = w->s[w->t->sets - 1];
@@ -23892,7 +23893,7 @@ TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
     }
 }
 
-/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
+/* to[query] += sum over the current keys of p[key][query] x[key], for each tile of queries with its visible keys */
 TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
                                        TNI_REAL *to)
 {
@@ -23944,7 +23945,7 @@ TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
     }
 }
 
-/* Its columns of o = c_i out, and the row's statistics. */
+/* The task's columns of o = c_i out, and the row's saved number. */
 TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -23967,7 +23968,7 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are in the cache. */
+/* Task: a query block of one head. If heads are few, long blocks come first, else those whose keys are in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -23979,7 +23980,7 @@ TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
     TNI_T(attend_finish)(&w);
 }
 
-/* What attend_open takes */
+/* The numbers of scratch that attend_open uses */
 TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
 {
     TNI_T(attend) w;
@@ -23996,7 +23997,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
+/* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
 TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -24026,7 +24027,7 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
     TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
 }
 
-/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
+/* From both scores and dP: P, and ds in place of the scores; with one set of scores, P in place of dP. */
 TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -24056,7 +24057,7 @@ TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
     }
 }
 
-/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
+/* The pairs of the keys [j0,j1) and the block: adds to dv and dk, and the share of dq to w->out. */
 TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
 {
     const tni_attention *t = w->t;
@@ -24083,7 +24084,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, in
     return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
 }
 
-/* dq += what the block has gathered, or the part's own dq = that */
+/* dq += the sums of the block, or the part's own dq = these */
 TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
 {
     const tni_attention *t = w->t;
@@ -24100,7 +24101,7 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         }
 }
 
-/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
+/* Task: one head with a part of its keys, or, if only keys of its own block are visible, a block of one head. */
 TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -24152,14 +24153,14 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
-   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
-   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
-   forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
-   inside a block are those of >>op-attention with the block's own keys. */
+   A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
+   computed: each of its numbers is used for all columns of v. A state is [F,padded], row by row of a; if squared, all
+   features have weight 1 when they are added, and those off the diagonal weight 2 when they are read. A task processes one
+   head from end to end: forwards with its part of v's columns, if heads are few; backwards once for dq and once for dk
+   and dv. The pairs inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y). scaled has room for what is in
-   brackets. */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y), with the factor in brackets in
+   `scaled`. */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
@@ -24172,7 +24173,7 @@ TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REA
     }
 }
 
-/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
+/* y [n,padded] += phi(x) S. turned: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
 TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                 const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
 {
@@ -24208,8 +24209,8 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
     }
 }
 
-/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first
-   `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
+/* g1, g2 [d,TNI_SIDE] += the gradients of phi(x).(S u) with respect to x1, x2, which are transposed. Of them and of
+   u [width,TNI_SIDE] the first `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
 TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2,
                                  const TNI_REAL *S, int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile,
                                  TNI_REAL *g1, TNI_REAL *g2)
@@ -24245,7 +24246,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
     }
 }
 
-/* What a task of the linear form has beside its block. */
+/* The state of a task of the linear form, in addition to its block. */
 typedef struct TNI_T(linear) {
     TNI_T(attend) w;
     int64_t   features, added;
@@ -24298,7 +24299,7 @@ TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
                         true, l->w.one);
 }
 
-/* The keys before `end` go into the state. */
+/* Adds the keys before `end` to the state. */
 TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
 {
     const tni_attention *t = l->w.t;
@@ -24312,7 +24313,7 @@ TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
     }
 }
 
-/* The columns of this task of the state operand, to ours or from there */
+/* Copies this task's columns of the state operand to or from its own state. */
 TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
 {
     const tni_attention *t = l->w.t;
@@ -24365,7 +24366,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
     int64_t       numbers = 0, part;
     t.local = true;
     if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
-    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
+    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* the sums of a state are written by one task */
         t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
         t.columns = tni_max(t.columns, 1);
         t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
@@ -24380,7 +24381,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
+/* dx += the gradient from the state and u, transposed, [width,lanes], for the n current rows of x. */
 TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from,
                                   TNI_REAL scale)
 {
@@ -24412,7 +24413,7 @@ TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
     TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
 }
 
-/* dk and dv of the keys [from,to): the queries behind them are in S. */
+/* dk and dv of the keys [from,to): the later queries are in S. */
 TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
 {
     const tni_attention *t = l->w.t;
@@ -24435,7 +24436,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
     }
 }
 
-/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
+/* Task: dq of one head, or dk and dv of one head, which are computed from the last block to the first. */
 TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -24477,7 +24478,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
 }
 
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
-   A task's positions go through the whole batch, so that each angle is made once. */
+   A task handles its positions in the whole batch, so that each angle is computed once. */
 typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
@@ -24516,7 +24517,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
     return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
 }
 
-/* y = factor R x, where `sign` is 1, or, -1, R^T x */
+/* y = factor R x if `sign` is 1, factor R^T x if it is -1 */
 TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, TNI_REAL *y)
 {
@@ -24606,7 +24607,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
-   A task has some columns of all rows, so that rows are added in their order. */
+   A task has some of the columns of all rows, so that rows are added in their order. */
 TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -24732,18 +24733,18 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 /* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------- >>gemm-bf16
-   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
-   float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
-   are summed:
+   x = x0 + x1 + x2, where each part is the bfloat16 nearest to the remainder of those before it; three parts of 8 bits hold
+   the 24 bits of a float. Products of parts are exact in F32. Those are summed that are not smaller than the first
+   part left out:
        1 part    a0 b0
        2 parts   a0 b0 + a0 b1 + a1 b0
        3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
    A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
-   of A [row][depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make
+   [row][depth] for A, [depth / 2][column][2] for B, as the instruction needs them. Two strips by two strips make
    32 x 32 sums.
 
-   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
-   others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   A strip that contains an infinity, a NaN or a magnitude of 2^48 or more is "wild", and its products are computed in F32.
+   In all others neither products of parts nor their sums can overflow, so that splitting never makes a NaN.
    Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
 #if TNI_AVX512 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TNI_BF16 1
@@ -24770,7 +24771,7 @@ typedef struct tni_bf16 {
     uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
 } tni_bf16;
 
-/* Nearest, half to even; not for NaN. */
+/* To nearest, half to even; not for NaN. */
 TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
 {
     tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
@@ -24790,7 +24791,7 @@ TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t
     return _mm512_loadu_ps(x);
 }
 
-/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
+/* Transposes a tile of 16 x 16 words of 32 bits, by exchanging squares of 1, 2, 4 and 8 words. */
 TNI_ISA512 static void tni_bf16_transpose(char *tile)
 {
     const __m512i column = _mm512_loadu_si512(tni_lane);
@@ -24812,11 +24813,12 @@ TNI_ISA512 static void tni_bf16_transpose(char *tile)
     }
 }
 
-/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
+/* Packs a strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Returns whether it is
+   wild. */
 TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
                                      int64_t lines, int64_t depth, bool of_a)
 {
-    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
+    const bool    along = line_step != 1;           /* contiguous along the depth, not across the lines */
     const __m512  most = _mm512_set1_ps(281474976710656.0f);
     tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
     __m512i       order;
@@ -24848,7 +24850,7 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
     return wild != 0;
 }
 
-/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
+/* Task: pack one strip, first those of A, then those of B. The second strip of the last pair may be past the edge: zeros. */
 static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
 {
     tni_bf16                  *w = (tni_bf16 *)arg;
@@ -24897,8 +24899,8 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 }
 
 /* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
-   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
-   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
+   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 strips of B. Macros are needed because the instructions contain
+   the numbers of their tiles. tests/test_simd.c defines its own, which work without the unit. */
 #ifndef TNI_TILE_DOT
 #define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
 #define TNI_TILE_END()        _tile_release()
@@ -24908,7 +24910,7 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 #define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #endif
 
-/* Constant, since gcc tells the optimiser of its first bytes only. */
+/* Constant, because gcc tells the optimiser that only its first bytes are read. */
 static const uint8_t tni_tile_shape[64] = {
     1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
     64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
@@ -24930,7 +24932,7 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
     TNI_TILE_ZERO(1);
     TNI_TILE_ZERO(2);
     TNI_TILE_ZERO(3);
-    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
+    for (k = 0; k < blocks; k++) {                      /* in an order with few loads */
         if (parts == 3) {
             TNI_A(2) TNI_B(0) TNI_DOTS
             TNI_A(1) TNI_DOTS
@@ -24959,7 +24961,7 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
 #undef TNI_DOTS
 }
 
-/* sums[rows,cols] in F32, from the operands themselves */
+/* sums[rows,cols] in F32, from the unsplit operands */
 TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
                                      float *sums)
 {
@@ -25021,13 +25023,13 @@ static void tni_bf16_one(tni_bf16 *w)
     }
 }
 
-/* A rule of the shape alone. */
+/* This depends on the shape only. */
 static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
 {
     return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
 }
 
-/* Runs the product if it is large enough. */
+/* Computes the product if it is large enough; false if not. */
 static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t m = c->out[0].shape[1];
@@ -25035,7 +25037,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     tni_bf16      w;
     if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
-        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
+        rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
     if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
@@ -25049,7 +25051,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     return true;
 }
 
-/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
+/* Is there an AMX unit, and does the system allow its use? Linux needs a request per process. */
 static bool tni_bf16_has_tiles(void)
 {
 #if defined(__linux__) && !defined(__ILP32__)
@@ -25086,7 +25088,7 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 
 /* ---- the two host backends ---------------------------------------------- >>host-backends */
 
-/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
+/* Copies are chosen by the size of an element, all other kernels by the precision of their first wanted result. */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -25206,11 +25208,11 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
 #endif
 
 /* ======================================================================
-   >>tables   long tables of numbers, made by programs
+   >>tables   long tables of numbers, generated by programs
    ====================================================================== */
 
 #ifndef TN_NO_TEXT
-/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---------- >>letter-table */
+/* ---- letters, see >>text-impl: generated by tools/unicode_tables.py ----- >>letter-table */
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
     "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
