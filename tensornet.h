@@ -3233,16 +3233,20 @@ static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 /* A view asks its base, which may have been watched or frozen after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
+static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
+{
+    if (rank < 0 || rank > TN_MAX_RANK)
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
+    else if (rank > 0 && !shape) tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank);
+    else return true;
+    return false;
+}
+
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
 static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
-    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
-        if (rank < 0 || rank > TN_MAX_RANK)
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
-        else tni_fail(ctx, TN_ERR_SHAPE, "tensor: shape is NULL, expected %d extents", rank);
-        return false;
-    }
+    if (!tni_rank_fits(ctx, "tensor", rank, shape)) return false;
     for (i = 0; i < rank; i++)
         if (shape[i] < 0) {
             tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative, expected 0 or more", i,
@@ -3640,12 +3644,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t    full[TN_MAX_RANK], stride = 1;
     int        i;
     if (!tni_alive(t)) return NULL;
-    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
-        if (rank < 0 || rank > TN_MAX_RANK)
-            tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: rank is %d, expected 0 to %d", rank, TN_MAX_RANK);
-        else tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: shape is NULL, expected %d extents", rank);
-        return NULL;
-    }
+    if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
     if (!tni_infer_shape(t, rank, shape, full)) {
         tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
                  tni_shape_of(rank, shape).s);
@@ -4323,6 +4322,21 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
     tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
+    return false;
+}
+
+static bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
+{
+    if (x->rank > 0) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
+    return false;
+}
+
+static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
     return false;
 }
 
@@ -5396,11 +5410,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     int64_t    shape[TN_MAX_RANK], columns;
     tn_tensor *y;
     tn_call    c;
-    if (!(x = tni_contiguous(ctx, x, "append_one", "x"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "append_one: x has rank 0, expected at least 1");
-        return NULL;
-    }
+    if (!(x = tni_contiguous(ctx, x, "append_one", "x")) || !tni_has_columns(ctx, x, "append_one")) return NULL;
     memcpy(shape, x->shape, sizeof shape);
     columns = shape[x->rank - 1]++;
     y = tni_made(ctx, x->rank, shape);
@@ -5829,15 +5839,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x")) || !tni_is_eps(ctx, eps, "rmsnorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "rmsnorm", "gain"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x has rank 0, expected at least 1");
-        return NULL;
-    }
-    if (gain && (gain->rank != 1 || gain->shape[0] != x->shape[x->rank - 1])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: gain is %s, expected [%lld], for x is %s", TNI_SHAPE(gain),
-                 (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
-        return NULL;
-    }
+    if (!tni_has_columns(ctx, x, "rmsnorm") || !tni_fits_columns(ctx, x, gain, "rmsnorm", "gain")) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
@@ -5969,14 +5971,6 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
-{
-    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
-             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
-    return false;
-}
-
 tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps)
 {
     tn_tensor *y, *r;
@@ -5985,12 +5979,8 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     if (!(x = tni_contiguous(ctx, x, "layernorm", "x")) || !tni_is_eps(ctx, eps, "layernorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
     if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, expected at least 1");
-        return NULL;
-    }
-    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
-        return NULL;
+    if (!tni_has_columns(ctx, x, "layernorm") || !tni_fits_columns(ctx, x, gain, "layernorm", "gain")
+        || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
@@ -7002,11 +6992,7 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
-    if (!(x = tni_contiguous(ctx, x, op, "x"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
-        return NULL;
-    }
+    if (!(x = tni_contiguous(ctx, x, op, "x")) || !tni_has_columns(ctx, x, op)) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
