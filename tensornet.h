@@ -2801,13 +2801,13 @@ static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 
 static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "bytes of the host are copied")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
     return ctx->backend->upload(ctx->state, dst, src, bytes);
 }
 
 static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "bytes are read")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
     return ctx->backend->download(ctx->state, dst, src, bytes);
 }
 
@@ -3198,7 +3198,7 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
     char      why[TN_WHY] = "";
     tn_status s = TN_OK;
     if (!ctx) return TN_ERR_ARG;
-    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "the device is synchronised")) return TN_ERR_ARG;
     if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
     if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
     return tni_ctx_faults(ctx);
@@ -3472,7 +3472,7 @@ void tn_ctx_reset(tn_ctx *ctx)
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 {
-    if (!ctx || !tni_uncaptured(ctx, "the random stream starts again")) return;
+    if (!ctx || !tni_uncaptured(ctx, "the random seed is set")) return;
     ctx->desc.seed = seed;
     ctx->calls = 0;
     tni_fill(ctx->clock, 0);

@@ -242,9 +242,11 @@ TEST(what_no_graph_can_hold)
 {
     static const struct { void (*act)(void); const char *message; } no[] = {
         {by_read, "graph: read of [2]"}, {by_item, "graph: read of [1]"}, {by_write, "graph: write of [3,5]"},
-        {by_sync, "graph: the device is waited for"}, {by_seed, "graph: the random stream"}, {by_norm, "graph: read of [8]"},
+        {by_sync, "graph: the device is synchronised during a capture, expected kernels only"},
+        {by_seed, "graph: the random seed is set during a capture"}, {by_norm, "graph: read of [8]"},
         {by_second, "graph: an optimiser steps in it twice"}, {by_make, "graph: tensor: 36 bytes are allocated during a capture"},
-        {by_grow, "graph: arena: 67108864 bytes are allocated during a capture"}, {by_free, "graph: 60 bytes are released during a capture, expected none"},
+        {by_grow, "graph: arena: 67108864 bytes are allocated during a capture"},
+        {by_free, "graph: 60 bytes are released during a capture, expected none"},
         {by_nest, "graph: one is being captured already"}, {by_optim, "graph: "}, {by_file, "graph: "},
         {by_cleared, "graph: read of [1]"}, {by_rule, "graph: moments of another kind"},
     };
