@@ -1851,12 +1851,12 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
-   >>platform assert, numbers, text, errors
+   >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
 #ifdef __FAST_MATH__
 #ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h promises equal bits and sees NaN: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
+#error "tensornet.h needs NaN and the order of sums: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
 #endif
 #endif
 
@@ -1870,7 +1870,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #include <stdio.h>
 #if defined(_WIN32)
 #include <io.h>
-#ifdef __cplusplus                      /* as windows.h has it, which is too large for one function */
+#ifdef __cplusplus                      /* declared as in windows.h, which is too large to include for one function */
 extern "C"
 #endif
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
@@ -1884,7 +1884,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #if defined(LOCK_EX)
 #define TNI_FLOCK (LOCK_EX | LOCK_NB)
 #elif defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__) || defined(__DragonFly__)
-#define TNI_FLOCK (2 | 4)               /* the same numbers there, but hidden under _POSIX_C_SOURCE and _XOPEN_SOURCE */
+#define TNI_FLOCK (2 | 4)               /* the values are the same, but _POSIX_C_SOURCE and _XOPEN_SOURCE hide them */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -1933,7 +1933,7 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
     return b == 0 || a <= SIZE_MAX / b;
 }
 
-/* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
+/* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
     *bytes = 0;
@@ -1944,9 +1944,9 @@ static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 }
 
 /* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
-   A double is an integer times a power of two, so both directions are a long decimal that is shifted
-   by bits: exact, and rounded once, half to even. 800 digits hold any double (at most 767 are needed);
-   what a text has beyond them only has to say "not exactly half". */
+   A double is an integer times a power of two, so both directions shift a long decimal by bits: this is
+   exact, and is rounded once, half to even. 800 digits hold any double (at most 767 are needed); further
+   digits of a text only decide whether it is exactly half. */
 #define TNI_DIGITS 800
 
 typedef struct tni_decimal {          /* 0.d[0]d[1]..d[n-1] x 10^point */
@@ -1967,8 +1967,8 @@ static void tni_decimal_trim(tni_decimal *a)
     if (a->n == 0) a->point = 0;
 }
 
-/* Digits that do not fit leave their trace in the last one: zero and five are the only digits
-   that can pretend to be exact. */
+/* A nonzero digit that does not fit changes a last digit of 0 or 5, the only ones that could make the number look
+   exact. */
 static void tni_decimal_push(tni_decimal *a, unsigned digit)
 {
     if (a->n < TNI_DIGITS) a->d[a->n++] = (uint8_t)digit;
@@ -2022,7 +2022,7 @@ static void tni_decimal_shift(tni_decimal *a, int bits)          /* a *= 2^bits 
     }
 }
 
-/* Does the part behind the first `keep` digits round up? Half goes to the even neighbour. */
+/* Does the part after the first `keep` digits round up? Half rounds to even. */
 static bool tni_decimal_rounds_up(const tni_decimal *a, int keep)
 {
     if (keep < 0 || keep >= a->n) return false;
@@ -2168,7 +2168,7 @@ static int tni_format_double(char dst[32], double v, int digits)
 }
 
 /* ---- text --------------------------------------------------------------- >>messages
-   The few conversions that messages need, %s %c %d %lld %llu %zu %g, in every locale and without stdio. */
+   The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
 static void tni_text_add(tni_text *t, const char *s, size_t n)
@@ -2254,7 +2254,7 @@ const char *tn_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
-/* A float's upper half: to nearest, ties to even; NaN stays NaN. */
+/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
 static uint16_t tni_bf16_bits(float f)
 {
     uint32_t bits;
@@ -2271,7 +2271,7 @@ static float tni_bf16_value(uint16_t half)
     return f;
 }
 
-/* The same of a double. What only looks like a tie once it is a float is nudged off it. */
+/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
 static uint16_t tni_bf16_of(double v)
 {
     float    f = (float)v;
@@ -2286,8 +2286,8 @@ static uint16_t tni_bf16_of(double v)
 
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
-/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
-   without its zeros, so that its strides do. */
+/* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
+   without its zeros, so that its strides fit. */
 static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
@@ -2315,7 +2315,7 @@ const char *tn_version(void)
 }
 
 /* ---- the context -------------------------------------------------------- >>context-state
-   Owned objects hang in one list, so that the context can free what its user forgot. */
+   Owned objects are in one list, so that the context can free those that its user has not destroyed. */
 typedef struct tni_owned {
     struct tni_owned *prev, *next;
     void            (*destroy)(struct tni_owned *self);
@@ -2324,7 +2324,7 @@ typedef struct tni_owned {
 
 typedef struct tni_block { char *p; size_t bytes; } tni_block;
 #define TNI_BLOCKS 128
-#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to here, then follow what is asked for */
+#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to this size, then have the requested size */
 
 typedef struct tni_arena {
     tni_block block[TNI_BLOCKS];
@@ -2344,19 +2344,19 @@ struct tn_ctx {
     tn_status         status;
     char              error[512], device[128];
     tn_memory         memory;
-    tni_arena         heads[2], data[2];    /* tensor headers and tape; their bytes, and those of what is recomputed */
+    tni_arena         heads[2], data[2];    /* tensor headers and tape; bytes of tensors, of recomputed tensors */
     int               head;             /* which of the two is in use: TN_DEBUG keeps the last one readable */
-    int               aside;            /* 1: in what is dropped and recomputed, whose bytes are in data[1] */
+    int               aside;            /* 1: inside tn_recompute, whose tensors have their bytes in data[1] */
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
-    struct tni_node  *tape, *waiting;   /* newest first; the tape of what a recomputed part stands in, meanwhile */
+    struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
     bool              recording;
-    tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
-    uint64_t          resets;           /* of the arena: a mark is good for one   */
+    tn_dtype          made;             /* dtype of results of ops: desc.activations, in a tni_scope desc.dtype */
+    uint64_t          resets;           /* of the arena: a mark is valid until the next */
     tn_tensor        *idle;             /* gradients whose memory is free again */
-    tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
-    tn_status         spoilt;           /* the first failure in that capture, cleared or not */
+    tn_graph         *graphs, *capture; /* all graphs, newest first; the one being captured, or NULL */
+    tn_status         spoilt;           /* the first failure during the capture, cleared or not */
     char              spoilt_by[512];
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
@@ -2366,7 +2366,7 @@ struct tn_ctx {
     bool              fallback_said[TN_KERNEL_COUNT];
 };
 
-/* What an optimiser keeps on the device, see >>op-optim. */
+/* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
 static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
@@ -2374,7 +2374,7 @@ static void tni_say(const tn_desc *desc, tn_log_level level, const char *message
     if (desc->log) desc->log(desc->log_user, level, message);
 }
 
-/* The first error wins; every failure is logged. */
+/* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
     char     message[sizeof ctx->error];
@@ -2430,21 +2430,21 @@ void tn_ctx_clear_error(tn_ctx *ctx)
     ctx->error[0] = 0;
 }
 
-/* ---- what a tensor is marked with --------------------------------------- >>tensor-flags */
+/* ---- flags of a tensor -------------------------------------------------- >>tensor-flags */
 
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
-       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
-       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
-       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
+       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer overwrites it */
+       TNI_SEED = 64,                   /* the loss that tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the current capture uses it ... */
        TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
        TNI_GRAPHED = 512 };             /* a graph uses it                                          */
 
-/* Whose bytes t looks into. */
+/* The tensor whose bytes t refers to: its base, or itself. */
 static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
 /* ======================================================================
-   >>memory   the allocator, counted; arenas
+   >>memory   counted allocations, and arenas
    ====================================================================== */
 
 static void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
@@ -2454,7 +2454,7 @@ static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
 {
     size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
     if (max == 0 || (live <= max && bytes <= max - live)) return true;
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu are more than max_bytes = %zu", what, bytes, live, max);
+    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live, max);
     return false;
 }
 
@@ -2484,12 +2484,12 @@ static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* The same from the backend. */
+/* The same for memory of the backend. */
 static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (ctx->capture) {
-        tni_fail(ctx, TN_ERR_ARG, "graph: %s: memory for %zu bytes is asked for inside of a capture; the step before it, "
-                 "of the same shapes, would have found it", what, bytes);
+        tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
+                 "the same shapes first", what, bytes);
         return NULL;
     }
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
@@ -2499,17 +2499,18 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
-    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are given back inside of a capture", bytes);
+    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are released during a capture, expected none", bytes);
     ctx->backend->release(ctx->state, p, bytes ? bytes : 1);
     ctx->memory.live -= bytes;
 }
 
-/* n m doubles for a host algorithm. */
+/* n * m doubles for a host algorithm. */
 static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
     if (!tni_area_size(n, m, 8, &bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
+        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit the address space", what, (long long)n,
+                 (long long)m);
         return NULL;
     }
     return (double *)tni_alloc(ctx, bytes, what);
@@ -2542,7 +2543,7 @@ static void tni_disown(tni_owned *o)
     if (o->next) o->next->prev = o->prev;
 }
 
-/* ---- arenas: blocks that are kept, a mark that moves -------------------- >>arenas */
+/* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */
 #define TNI_ALIGN 64
 
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
@@ -2550,13 +2551,13 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
     size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
     void  *p;
     if (a->blocks == TNI_BLOCKS) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %d blocks are in use", TNI_BLOCKS);
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
         return false;
     }
     want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
     if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
     if (want < bytes) want = bytes;
-    if (ctx->desc.max_bytes > 0) {       /* near the limit a block of just the size is better than none */
+    if (ctx->desc.max_bytes > 0) {       /* near the limit a block of the exact size may still fit */
         size_t left = ctx->desc.max_bytes - (size_t)tni_min((int64_t)ctx->memory.live, (int64_t)ctx->desc.max_bytes);
         if (want > left / 2) want = bytes;
     }
@@ -2572,7 +2573,7 @@ static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     char *p;
     if (bytes > SIZE_MAX - TNI_ALIGN) {
-        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit a size", bytes);
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
         return NULL;
     }
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
@@ -2628,11 +2629,11 @@ static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
     tni_philox(counter, key, out);
 }
 
-/* 23 bits in the middle of their interval: never 0, never 1, exact in float. */
+/* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
 static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
 
 /* ======================================================================
-   >>threads  parallel-for over tasks whose boundaries never depend on the number of threads
+   >>threads  parallel loops over tasks, whose boundaries do not depend on the number of threads
    ====================================================================== */
 
 static int tni_default_threads(const tn_desc *desc)
@@ -2667,8 +2668,8 @@ static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>graph    what the host notes of a captured step, see >>graph-run
-   The owned tensors that it uses, so that the loss of one of them stops its replay.
+   >>graph    the host's record of a captured step, see >>graph-run
+   It lists the owned tensors that the step uses, so that a graph whose tensor was destroyed is not replayed.
    ====================================================================== */
 
 enum { TNI_GRAPH_OPTIMS = 8 };
@@ -2683,12 +2684,12 @@ struct tn_graph {
     int64_t   used_count, calls;
     uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
     tn_optim *optim[TNI_GRAPH_OPTIMS];
-    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* number of updates before the capture */
     int       optims;
-    char      lost[128];        /* why it cannot run any more, or "" */
+    char      lost[128];        /* why it can no longer run, or "" */
 };
 
-/* The owned tensors among a call's operands. */
+/* Adds the owned tensors among a call's operands to the graph's list. */
 static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 {
     int i;
@@ -2700,7 +2701,7 @@ static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
     }
 }
 
-/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
+/* Makes all graphs that use a tensor (NULL: all graphs) invalid. */
 static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
     tn_graph *g;
@@ -2708,15 +2709,15 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
     for (g = ctx->graphs; g; g = g->next) {
         for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
         if (g->lost[0] || (used && i == g->used_count)) continue;
-        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
+        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that the graph uses %s", TNI_SHAPE(used), why);
         else tni_print(g->lost, sizeof g->lost, "%s", why);
     }
 }
 #endif /* TN_NO_TRAINING */
 
 /* ======================================================================
-   >>nodes    the nodes of the tape, as far as tensors ask for them; see >>tape
-   A tensor that the backward pass will read cannot be written.
+   >>nodes    the nodes of the tape, and whether they read a tensor; see >>tape
+   A tensor that the backward pass will read must not be written.
    ====================================================================== */
 
 typedef struct tni_node tni_node;
@@ -2726,11 +2727,11 @@ struct tni_node {
     tni_node       *before;
     tni_backward_fn backward;
     tn_tensor      *out, *in[3], *saved[2];
-    tn_tensor     **list;               /* inputs of an op that takes any number of them, n_list */
+    tn_tensor     **list;               /* n_list inputs of an op that takes any number of them */
     int64_t         n_list;
     int64_t         i[4];
     double          f[4];
-    const void     *with;               /* of a tn_recompute: its tni_again */
+    const void     *with;               /* the tni_again of a tn_recompute */
 };
 
 static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
@@ -2746,13 +2747,13 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
     return false;
 }
 
-/* Would the backward pass notice if t changed? */
+/* Will the backward pass read t? */
 static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
-/* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
+/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
 static void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
@@ -2765,8 +2766,8 @@ static void tni_tape_clear(tn_ctx *ctx)
 
 /* ======================================================================
    >>dispatch chooses the implementation of a kernel call
-   The backend's own row, or a composition of its other rows, or the reference on the host. BF16 operands are
-   copied to F32 for rows that do not take them.
+   The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.
+   BF16 operands are copied to F32 for kernels that do not take them.
    ====================================================================== */
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
@@ -2785,7 +2786,7 @@ uint64_t tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k)
     return ctx && (unsigned)k < TN_KERNEL_COUNT ? ctx->kernel_calls[k] : 0;
 }
 
-/* The bytes a view spans, from its lowest address: what has to travel when a kernel runs on the host. */
+/* The bytes that a view spans, from its lowest address: they are copied when a kernel runs on the host. */
 static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 {
     int64_t first = 0, last = 0;
@@ -2801,23 +2802,23 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
     *bytes = (size_t)(last - first + 1) * tni_dtype_size(v->dtype);
 }
 
-/* fn of a tn_recompute makes tensors by ops: it does not begin, end or drop what it is a part of. */
+/* The function given to tn_recompute must not reset the arena, start a recording or run a backward pass. */
 static bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: not inside of a function that tn_recompute calls", what);
+    tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
     return false;
 }
 
-/* Nothing that needs the host can be part of a graph; `what` is named. */
+/* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
 static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
-    tni_fail(ctx, TN_ERR_ARG, "graph: %s inside of a capture, which notes kernels only", what);
+    tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
     return false;
 }
 
-/* The backend knows more than the status s of a call. Its words may be of an error before that call: their status counts. */
+/* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
 static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
@@ -2828,20 +2829,20 @@ static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 
 static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "bytes of the host are copied")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
     return ctx->backend->upload(ctx->state, dst, src, bytes);
 }
 
 static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "bytes are read")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
     return ctx->backend->download(ctx->state, dst, src, bytes);
 }
 
-/* The bytes of an operand and their copy on the host. Operands that overlap, as views of one tensor may, have one copy. */
+/* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
 typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
 
-/* Makes spans that overlap equal. */
+/* Extends overlapping spans to their union. */
 static void tni_lent_join(tni_lent *l, int n)
 {
     int  i, k;
@@ -2860,7 +2861,7 @@ static void tni_lent_join(tni_lent *l, int n)
             }
 }
 
-/* Brings operand i down, unless one before it has; the view moves onto the copy. */
+/* Copies operand i to the host, unless an earlier operand has the same span, and lets the view point to the copy. */
 static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 {
     tn_status s = TN_OK;
@@ -2880,7 +2881,7 @@ static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
     return s;
 }
 
-/* A device that lacks a kernel: operands come down, the reference runs, outputs go up. */
+/* The host fallback: copies the operands to the host, runs the reference kernel, and copies the outputs back. */
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
@@ -2888,10 +2889,10 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     int       i, k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
-        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, expected a kernel of backend %s",
                         tn_kernel_name(call->kernel), ctx->backend->name);
     if (!ctx->fallback_said[call->kernel])
-        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
+        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel; it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
     memset(l, 0, sizeof l);
@@ -2911,7 +2912,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* The backend's kernel, else its composition from simpler ones, else the reference on the host. */
+/* The backend's kernel, or else its composition from simpler ones, or else the reference kernel on the host. */
 static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
 {
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
@@ -2921,9 +2922,9 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ---- >>dispatch-bf16
-   The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
-   be the call a row, a composition or the host's. */
+/* ---- BF16 operands of kernels that compute in F32: copied, and the results cast back ---- >>dispatch-bf16
+   The copies are in the arena during the call and are released after it. Results are rounded once, whether a kernel, a
+   composition or the host computes them. */
 
 static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
 
@@ -2938,7 +2939,7 @@ static bool tni_call_has_bf16(const tn_call *c)
     return has;
 }
 
-/* Does the call read what its output k holds? */
+/* Does the call read the old numbers of its output k? */
 static bool tni_call_adds(const tn_call *c, int k)
 {
     switch (c->kernel) {
@@ -2952,7 +2953,7 @@ static bool tni_call_adds(const tn_call *c, int k)
     }
 }
 
-/* What a view looks at, without repeats: an axis along which it is stretched is one element. */
+/* The elements of a view without repeats: a broadcast axis has extent 1. */
 static tn_view tni_folded_view(tn_view v)
 {
     int i;
@@ -2960,8 +2961,8 @@ static tn_view tni_folded_view(tn_view v)
     return v;
 }
 
-/* The strides of the same elements laid out without gaps, the axes in the order they have in memory: what was contiguous
-   stays so, a transposed matrix stays one. Stretched axes stay stretched. */
+/* Strides of the same elements without gaps, with the axes in their order in memory: a contiguous view stays contiguous, a
+   transposed matrix stays transposed, and broadcast axes stay broadcast. */
 static void tni_packed_strides(tn_view *v)
 {
     const tn_view from = tni_folded_view(*v);
@@ -2992,7 +2993,7 @@ static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *t
     return tni_run(ctx, &c);
 }
 
-/* An F32 copy in the place of a BF16 operand; an absent one is F32 from now on, too. `read`: with its numbers. */
+/* Replaces a BF16 operand by an F32 copy, with its numbers if `read`; an absent operand becomes F32, too. */
 static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
 {
     const tn_view from = *v, all = tni_folded_view(from);
@@ -3001,7 +3002,7 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
     v->dtype = TN_F32;
     if (!from.data) return TN_OK;
     if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
-        return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
+        return tni_fail(ctx, TN_ERR_MEMORY, "cast: the F32 copy of a BF16 operand %s does not fit the address space",
                         tni_shape_of(all.rank, all.shape).s);
     v->data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     if (!v->data) return TN_ERR_MEMORY;
@@ -3026,7 +3027,7 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* BF16 operands go to a row that takes them; to all others copies do. */
+/* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. */
 static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
@@ -3043,13 +3044,13 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 }
 
 /* ======================================================================
-   >>context  its desc, its backend, its end
-   Defaults are filled in, the backend is opened (the processor's, where the wanted one does not open), and
-   faults that kernels have left in a word on the device become errors at the next sync.
+   >>context  creating and destroying a context
+   Defaults are filled in and the backend is opened (or the cpu backend, if it does not open). Faults that
+   kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best level there is up to the wanted one */
-static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: ctx counts the memory of that state */
+static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best available level up to the wanted one */
+static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: makes ctx count the memory of the state */
 
 static tn_simd tni_simd_from_environment(void)
 {
@@ -3064,7 +3065,7 @@ static tn_simd tni_simd_from_environment(void)
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
     static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
-    return ctx ? name[ctx->desc.simd] : "none";             /* by now a level that is here */
+    return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
 }
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
@@ -3086,48 +3087,50 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
-        tni_print(why, TN_WHY, "desc.dtype: a context computes in F32 or F64, not in %s", tn_dtype_name(d->dtype));
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
 #ifdef TN_NO_F64
     if (d->dtype == TN_F64) {
-        tni_print(why, 256, "desc.dtype: F64 was left out of this build (TN_NO_F64), expected F32");
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32");
         return TN_ERR_DTYPE;
     }
 #endif
     if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, TN_WHY, "desc.activations: a context of %s has its activations in %s, not in %s",
-                  tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tn_dtype_name(d->activations));
+        tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
+                  tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
         return TN_ERR_DTYPE;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
-        tni_print(why, TN_WHY, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
+        tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
+                  (int)TN_GEMM_TF32);
         return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
-        tni_print(why, TN_WHY, "desc.allocator: alloc without release");
+        tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
         return TN_ERR_ARG;
     }
     return TN_OK;
 }
 
-/* A host's rows run as they are named, and its steps are told at once what a graph's are told at a sync: none of these. */
+/* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
 static bool tni_graphs_whole(const tn_backend *b)
 {
     const int n = (b->capture_begin != NULL) + (b->capture_end != NULL) + (b->replay != NULL) + (b->graph_release != NULL);
     return n == 0 || (n == 4 && !b->host);
 }
 
-/* Opens the wanted backend, or with the reason logged the cpu. */
+/* Opens the wanted backend; if that fails, logs the reason and opens the cpu backend. */
 static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
 {
     const tn_backend *wanted = ctx->desc.backend;
     tn_status         s;
     if (wanted->abi != TN_BACKEND_ABI) {
-        tni_print(why, TN_WHY, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
+        tni_print(why, TN_WHY, "backend %s: abi is %d, expected %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
         s = TN_ERR_BACKEND;
     } else if (!tni_graphs_whole(wanted)) {
-        tni_print(why, TN_WHY, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
+        tni_print(why, TN_WHY, "backend %s: it has some of the four graph functions, expected %s", wanted->name,
+                  wanted->host ? "none for a host backend" : "all or none");
         s = TN_ERR_BACKEND;
     } else s = wanted->open(&ctx->desc, &ctx->state, why);
     if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
@@ -3157,7 +3160,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
     ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
-        tni_print(why, TN_WHY, "no memory for %zu bytes of context", sizeof *ctx);
+        tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
         return TN_ERR_MEMORY;
     }
     memset(ctx, 0, sizeof *ctx);
@@ -3214,7 +3217,7 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
-                    "step %d: the norm of the gradient is not finite; the update was skipped, parameters are as before",
+                    "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
                     (int)f[3]);
 }
 
@@ -3223,7 +3226,7 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
     char      why[TN_WHY] = "";
     tn_status s = TN_OK;
     if (!ctx) return TN_ERR_ARG;
-    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "the device is synchronised")) return TN_ERR_ARG;
     if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
     if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
     return tni_ctx_faults(ctx);
@@ -3231,11 +3234,12 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 
 /* ======================================================================
    >>tensor-impl  headers, views, copies to and from the host
-   A header is on the host and its bytes are the backend's. Arena tensors are linked newest first, so that a
-   mark gives back what came after it; owned ones are in a list of their own. A view has a base and no bytes.
+   The header of a tensor is on the host, its bytes are memory of the backend. Arena tensors are linked newest first,
+   so that a release can find those made after the mark; owned tensors have a list of their own. A view has a
+   base and no bytes.
    ====================================================================== */
 
-/* What an op asks of each operand; `what` names it in the message. */
+/* Checks an operand of an op; `what` is its name in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!ctx) return false;
@@ -3248,26 +3252,33 @@ static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 
 static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
-/* What ops take: the context's own dtype, and that of its activations. */
+/* Ops take the context's dtype and that of its activations. */
 static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 {
     return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
 }
 
-/* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
+/* A view asks its base, which may have been watched or frozen after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
-/* The same of any shape, with a message where it is none or does not fit. */
+static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
+{
+    if (rank < 0 || rank > TN_MAX_RANK)
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
+    else if (rank > 0 && !shape) tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank);
+    else return true;
+    return false;
+}
+
+/* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
 static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
-    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank %d, but it must be 0 to %d", rank, TN_MAX_RANK);
-        return false;
-    }
+    if (!tni_rank_fits(ctx, "tensor", rank, shape)) return false;
     for (i = 0; i < rank; i++)
         if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative", i, tni_shape_of(rank, shape).s);
+            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative, expected 0 or more", i,
+                     tni_shape_of(rank, shape).s);
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
@@ -3296,11 +3307,11 @@ static bool tni_dtype_known(tn_ctx *ctx, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "tensor: %d is no dtype", (int)*dtype);
+    tni_fail(ctx, TN_ERR_DTYPE, "tensor: dtype is %d, expected %d to %d", (int)*dtype, (int)TN_REAL, (int)TN_I32);
     return false;
 }
 
-/* A header alone, in the arena. */
+/* A header without bytes, in the arena. */
 static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t = (tn_tensor *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *t);
@@ -3348,7 +3359,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is %s", TNI_SHAPE(t));
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
         return NULL;
     }
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
@@ -3393,7 +3404,7 @@ static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same
     return tni_run(to->ctx, &c);
 }
 
-/* An owned tensor; `what` is named where there is no room for it. */
+/* An owned tensor; `what` is its name in an out-of-memory message. */
 static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
@@ -3455,8 +3466,8 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
 
 /* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
 
-/* The headers that go are marked dead, so that a tensor kept too long is told from a live one; under
-   TN_DEBUG they also stay readable until the next reset, and their data turns into NaN. */
+/* Marks the removed headers as dead, so that later uses of them are reported. With TN_DEBUG they stay readable
+   until the next reset, and their data is filled with NaN. */
 static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
 {
     for (; ctx->arena_tensors && ctx->arena_tensors != until; ctx->arena_tensors = ctx->arena_tensors->prev) {
@@ -3479,7 +3490,7 @@ void tn_ctx_reset(tn_ctx *ctx)
 #endif
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
     ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
-    if (ctx->calls > 0) {                /* the clock ticks: next step's random calls count from zero again */
+    if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
         tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
         c.i[0] = 1;
         tni_run(ctx, &c);
@@ -3489,13 +3500,13 @@ void tn_ctx_reset(tn_ctx *ctx)
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 {
-    if (!ctx || !tni_uncaptured(ctx, "the random stream starts again")) return;
+    if (!ctx || !tni_uncaptured(ctx, "the random seed is set")) return;
     ctx->desc.seed = seed;
     ctx->calls = 0;
     tni_fill(ctx->clock, 0);
 }
 
-/* A mark is good until the next reset, and on its side of a tn_recompute. */
+/* A mark is valid until the next reset, and only inside or only outside a tn_recompute, where it was made. */
 static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
 
 tn_mark tn_arena_mark(const tn_ctx *ctx)
@@ -3511,8 +3522,8 @@ tn_mark tn_arena_mark(const tn_ctx *ctx)
     return m;
 }
 
-/* What was made after the mark goes; `newest` is the last header before it. A gradient younger than its tensor goes too:
-   returns the last such tensor, or NULL. */
+/* Releases all tensors made after the mark; `newest` is the last header before it. Older tensors lose gradients that were
+   made after it: returns the last such tensor, or NULL. */
 static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 {
     tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
@@ -3537,10 +3548,11 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     tn_tensor *t;
     if (!ctx) return TN_ERR_ARG;
     heads = &ctx->heads[ctx->head];
-    if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena release: the tape still needs what would go");
+    if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena_release: the tape still needs the tensors made after the mark");
     if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
         || (m.head_block == heads->at && m.head_used > heads->used))
-        return tni_fail(ctx, TN_ERR_ARG, "arena release: the mark is newer than the arena's last reset");
+        return tni_fail(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset, "
+                        "on this side of tn_recompute");
     for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
         size_t b = m.head_block;
         bool   kept = false;
@@ -3591,9 +3603,10 @@ static tn_tensor *tni_view_of(tn_tensor *t)
 
 static bool tni_axis(const tn_tensor *t, int *axis, const char *op)
 {
+    const int given = *axis;
     if (*axis < 0) *axis += t->rank;
     if (*axis >= 0 && *axis < t->rank) return true;
-    tni_fail(t->ctx, TN_ERR_ARG, "%s: no such axis in %s", op, TNI_SHAPE(t));
+    tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
     return false;
 }
 
@@ -3605,13 +3618,13 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] of axis %d of %s", (long long)start, (long long)stop,
-                 (long long)step, axis, TNI_SHAPE(t));
+        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
+                 (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
         return NULL;
     }
     v = tni_view_of(t);
     if (!v) return NULL;
-    step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* longer ones take one element all the same */
+    step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
     v->shape[axis] = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
     v->strides[axis] *= step;
     if (v->shape[axis] > 0) v->data = (char *)v->data + start * t->strides[axis] * (int64_t)tni_dtype_size(t->dtype);
@@ -3633,8 +3646,8 @@ tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
     return v;
 }
 
-/* Fills in the one extent that may be -1; false where the elements do not come out even. The extents of
-   an empty shape have to fit without its zeros. */
+/* Fills in the one extent that may be -1; false if the number of elements differs. The extents of an empty shape have
+   to fit without its zeros. */
 static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, int64_t *full)
 {
     int64_t count = tn_tensor_count(t), known = 1;
@@ -3659,12 +3672,15 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t    full[TN_MAX_RANK], stride = 1;
     int        i;
     if (!tni_alive(t)) return NULL;
-    if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape) || !tni_infer_shape(t, rank, shape, full)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s", TNI_SHAPE(t), shape ? tni_shape_of(rank, shape).s : "NULL");
+    if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
+    if (!tni_infer_shape(t, rank, shape, full)) {
+        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
+                 tni_shape_of(rank, shape).s);
         return NULL;
     }
     if (!tn_tensor_contiguous(t)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view; tn_copy makes it contiguous", TNI_SHAPE(t));
+        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
+                 TNI_SHAPE(t));
         return NULL;
     }
     v = tni_view_of(t);
@@ -3686,8 +3702,8 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 }
 
 /* ---- write and read ----------------------------------------------------- >>tensor-copies
-   Contiguous tensors of the same dtype go through in one piece; what has to be converted goes in small
-   ones by way of the stack, so that neither allocates. Views go by way of a contiguous copy, made by a kernel. */
+   Contiguous tensors of the same dtype are copied at once, others are converted in small pieces on the stack, so
+   that neither allocates. Strided views are first copied to a contiguous tensor by a kernel. */
 
 static double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
@@ -3697,7 +3713,7 @@ static double tni_load(const void *p, tn_dtype dtype, int64_t i)
     return (double)((const float *)p)[i];
 }
 
-static int32_t tni_i32_of(double v)                     /* toward zero, saturated; NaN is 0 */
+static int32_t tni_i32_of(double v)                     /* towards zero, saturated; NaN becomes 0 */
 {
     if (v != v) return 0;
     return v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
@@ -3711,26 +3727,26 @@ static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
     else ((float *)p)[i] = (float)v;
 }
 
-/* The checks that reading and writing share, and the type that TN_REAL stands for. */
+/* The checks that reading and writing share; replaces TN_REAL by the context's dtype. */
 static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *host, int64_t count, const char *op)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
     if (!tni_dtype_known(t->ctx, as)) return TN_ERR_DTYPE;
     if (count != tn_tensor_count(t))
-        return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %lld elements for a tensor %s", op, (long long)count, TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: count is %lld, expected the elements of %s", op, (long long)count,
+                        TNI_SHAPE(t));
     if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
     if (t->ctx->capture)
-        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s inside of a capture, which notes kernels only", op,
-                        TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s during a capture, expected kernels only", op, TNI_SHAPE(t));
     return TN_OK;
 }
 
-/* Converts n elements. Integers take whole numbers in their range only; `first` is where these stand in all. */
+/* Converts n elements. I32 takes whole numbers in its range only; `first` is the index of the first in the tensor. */
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first,
                             const char *op)
 {
     int64_t i;
-    if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
+    if (to == TN_F64 && from == TN_F32) {                    /* the common pairs, without a branch per element */
         for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
         return TN_OK;
     }
@@ -3741,13 +3757,14 @@ static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, 
     for (i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
-            return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, no 32-bit integer", op, (long long)(first + i), v);
+            return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, expected a 32-bit integer", op,
+                            (long long)(first + i), v);
         tni_store(dst, to, i, v);
     }
     return TN_OK;
 }
 
-/* Integers that would not fit are found before anything is written. */
+/* Checks all integers before anything is written. */
 static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_t count)
 {
     int64_t   i;
@@ -3798,7 +3815,8 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     tn_ctx   *ctx;
     if (s != TN_OK || count == 0) return s;
     ctx = t->ctx;
-    if (tni_tape_reads(ctx, t)) return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
+    if (tni_tape_reads(ctx, t))
+        return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
     (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
     if (!tn_tensor_contiguous(t)) {
@@ -3837,9 +3855,9 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (!tni_alive(to)) return TN_ERR_ARG;
     if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
-        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: %s to %s", TNI_SHAPE(from), TNI_SHAPE(to));
+        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: from is %s, expected %s", TNI_SHAPE(from), TNI_SHAPE(to));
     if (tni_tape_reads(to->ctx, to))
-        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is part of a recording", TNI_SHAPE(to));
+        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
     return tni_copy(to, from);
 }
@@ -3858,7 +3876,7 @@ typedef struct tni_format { const tn_tensor *t; const double *v; tni_text *to; i
 
 static bool tni_format_skips(int64_t i, int64_t n) { return n > 8 && i >= TNI_FORMAT_EDGE && i < n - TNI_FORMAT_EDGE; }
 
-/* Between two members of an axis: rows begin a new line, matrices stand apart by an empty one. */
+/* Between two members of an axis: rows begin a new line, matrices are separated by an empty line. */
 static void tni_format_break(const tni_format *f, int axis)
 {
     int k;
@@ -3912,7 +3930,7 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
         return -1;
     }
     f.t = t; f.v = v; f.to = &nowhere; f.width = &width;
-    tni_format_axis(&f, 0, 0);                       /* only to learn the width of what is shown */
+    tni_format_axis(&f, 0, 0);                       /* only to find the width of the numbers */
     f.to = &out;
     tni_text_add(&out, "", 0);
     tni_format_axis(&f, 0, 0);
@@ -3921,14 +3939,14 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 }
 
 /* ======================================================================
-   >>tape     what was done, and how to go back
-   A node per recorded op, newest first. Gradients are made when first added to. The gradient of a view
-   is the same view of its base's gradient, so views need no nodes. An intermediate's gradient is
-   complete when the backward pass reaches the op that made it: all its readers came later.
+   >>tape     recorded operations and the backward pass
+   There is one node per recorded op, newest first. A gradient is made when something is first added to it. The
+   gradient of a view is the same view of its base's gradient, so views need no nodes. An intermediate's gradient
+   is complete when the backward pass reaches the op that made it, because all its readers were recorded later.
    ====================================================================== */
 
 #ifdef TN_NO_TRAINING
-/* Nothing is recorded, and the compiler drops the backward functions that it is given. */
+/* Nothing is recorded; the compiler drops the unused backward functions. */
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3956,7 +3974,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
     return n;
 }
 
-/* Notes an op while recording, if one of its inputs wants a gradient; the caller adds what backward needs. */
+/* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
 static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
@@ -3964,7 +3982,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
 }
 #endif
 
-/* Memory of an intermediate gradient: one that has done its work, or new. */
+/* Memory for an intermediate gradient: that of a gradient no longer needed, or new. */
 static tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
@@ -3988,8 +4006,8 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
 
 static tn_tensor *tni_grad_to_add(tn_tensor *t);
 
-/* Where the gradient of t is to be added, or NULL where nobody wants it. *add tells whether something
-   is there already; the first writer overwrites. A view of a part adds to zeros. */
+/* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
+   view of a part is added to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     tn_tensor *g, *v;
@@ -4012,7 +4030,7 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
     return t->grad;
 }
 
-/* The same for a writer that can only add. */
+/* The same for a writer that can only accumulate. */
 static tn_tensor *tni_grad_to_add(tn_tensor *t)
 {
     const tn_tensor *before = tni_root(t)->grad;
@@ -4021,7 +4039,7 @@ static tn_tensor *tni_grad_to_add(tn_tensor *t)
     return !g || add || zero || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
-/* call.out[0] = the gradient of t: runs the call if anybody wants it. */
+/* Runs the call with the gradient of t as call.out[0], if t needs one. */
 static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
@@ -4043,7 +4061,9 @@ tn_status tn_watch(tn_tensor *t)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
     if ((t->flags & TNI_OWNED) || t->base || !tni_computes(t->ctx, t->dtype))
-        return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is not an arena tensor of the context's dtype", TNI_SHAPE(t));
+        return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is %s %s, expected an arena tensor of the context's dtype",
+                        TNI_SHAPE(t), t->flags & TNI_OWNED ? "an owned tensor of" : t->base ? "a view of" : "a tensor of",
+                        tn_dtype_name(t->dtype));
     t->flags |= TNI_WATCHED | TNI_WANTS_GRAD;
     return TN_OK;
 }
@@ -4061,9 +4081,9 @@ static tn_status tni_backward_check(tn_ctx *ctx, const tn_tensor *loss)
 {
     if (ctx->status != TN_OK || !tni_usable(ctx, loss, "backward", "loss")) return ctx->status;
     if (tn_tensor_count(loss) != 1)
-        return tni_fail(ctx, TN_ERR_SHAPE, "backward: loss is %s, but it must have one element", TNI_SHAPE(loss));
+        return tni_fail(ctx, TN_ERR_SHAPE, "backward: loss is %s, expected one element", TNI_SHAPE(loss));
     if (!ctx->tape || !tni_wants_grad(loss))
-        return tni_fail(ctx, TN_ERR_ARG, "backward: nothing was recorded that leads to a parameter; call tn_record first");
+        return tni_fail(ctx, TN_ERR_ARG, "backward: loss leads to no parameter, expected tn_record before the forward pass");
     return TN_OK;
 }
 
@@ -4081,7 +4101,7 @@ static void tni_add_number(tn_tensor *t, double value)
     tni_run(ctx, &c);
 }
 
-/* From the newest node to the first, as long as nothing fails. */
+/* Runs the backward functions from the newest node to the first, until one fails. */
 static void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
@@ -4099,7 +4119,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     if (!ctx || !tni_not_aside(ctx, "backward")) return TN_ERR_ARG;
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
-    if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
+    if (g && add) tni_add_number(g, 1);                     /* a parameter with the gradient of an earlier pass */
     else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
     tni_tape_back(ctx);
     tni_tape_clear(ctx);
@@ -4107,16 +4127,16 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
 }
 
 /* ---- recompute ---------------------------------------------------------- >>recompute
-   What fn makes lies aside: bytes in an arena of their own, headers behind a mark, nodes on a tape of their own. The first
-   time all of that goes when fn returns, but for a copy of its result. The second time that tape is gone back over;
-   gradients of the inputs go on from where they are, in the memory that they have, so that their sums have the same order.
-   */
+   Tensors made by fn are kept apart: their bytes are in an arena of their own, their headers after a mark, their nodes
+   on a tape of their own. When fn returns for the first time, all are released except for a copy of its result. The
+   second time the backward pass goes over that tape; gradients of the inputs accumulate in place, so that their sums
+   have the same order. */
 
 typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, calls; } tni_again;
 
 static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
 
-/* What waits meanwhile. */
+/* The outer state, which is restored afterwards. */
 typedef struct tni_aside { tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
 
 static tni_aside tni_step_aside(tn_ctx *ctx)
@@ -4128,12 +4148,12 @@ static tni_aside tni_step_aside(tn_ctx *ctx)
     ctx->tape = NULL;
     ctx->idle = NULL;
     ctx->aside = 1;
-    ctx->recording = true;                                  /* dropout acts, both times */
+    ctx->recording = true;                                  /* dropout acts both times */
     a.mark = tn_arena_mark(ctx);
     return a;
 }
 
-/* An arena tensor of before that got a gradient which cannot stay, or NULL. */
+/* Returns an outer arena tensor whose gradient was made inside fn and is lost, or NULL. */
 static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
 {
     tn_tensor *bereft = tni_arena_back(ctx, a->mark, a->newest);
@@ -4145,8 +4165,8 @@ static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
     return bereft;
 }
 
-/* The gradient of an input is made before, so that it does not lie aside; a parameter's never does, and one that nothing
-   reaches must have none. true: it was not there. */
+/* Makes the gradient of an input in advance, so that it is in the outer arena (a parameter's gradient always is). True:
+   it is new, and is removed again if nothing is added to it. */
 static bool tni_grad_early(tn_tensor *in)
 {
     tn_tensor *t = in && in->base ? in->base : in;
@@ -4169,24 +4189,25 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     y = again->fn(ctx, again->with, n->in);
     ctx->recording = false;
     if (y && (!tni_same_shape(y, n->out) || ctx->calls - again->first != again->calls))
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s and %lld random calls, and now %s and %lld", TNI_SHAPE(n->out),
-                 (long long)again->calls, TNI_SHAPE(y), (long long)(ctx->calls - again->first));
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
+                 TNI_SHAPE(y), (long long)(ctx->calls - again->first), TNI_SHAPE(n->out), (long long)again->calls);
     else if (y) {
         tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
         c.f[0] = 1;
         tni_run_grad(ctx, &c, y);
         tni_tape_back(ctx);
-    } else if (ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s, and now nothing", TNI_SHAPE(n->out));
+    } else if (ctx->status == TN_OK)
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));
     ctx->calls = calls;
     bereft = tni_step_back(ctx, &a, false);
     for (i = 0; i < 3; i++) {
         tn_tensor *t = n->in[i] && n->in[i]->base ? n->in[i]->base : n->in[i];
         if (!early[i] || (t->flags & TNI_GRAD_USED)) continue;
-        tni_grad_done(ctx, t);                              /* nothing came of it */
+        tni_grad_done(ctx, t);                              /* nothing was added */
         t->grad = NULL;
     }
     if (bereft && ctx->status == TN_OK)
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn reads %s, which wants a gradient and is not among its inputs",
+        tni_fail(ctx, TN_ERR_ARG, "recompute: fn reads %s, which needs a gradient, expected it among the inputs",
                  TNI_SHAPE(bereft));
 }
 
@@ -4194,15 +4215,19 @@ static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *wit
 {
     int i;
     if (!ctx) return false;
-    if (!fn || n < 0 || n > 3 || (n > 0 && !in) || (bytes > 0 && !with)) {
-        tni_fail(ctx, TN_ERR_ARG, "recompute: fn, its bytes or its inputs are NULL, or %d inputs are not 0 to 3", n);
+    if (n < 0 || n > 3) {
+        tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n);
+        return false;
+    }
+    if (!fn || (n > 0 && !in) || (bytes > 0 && !with)) {
+        tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with");
         return false;
     }
     for (i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
     return true;
 }
 
-/* A contiguous copy of what lies aside, in the arena of all others; it wants a gradient if that does. */
+/* A contiguous copy of a tensor of fn in the outer arena; it needs a gradient if the tensor does. */
 static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_tensor *result)
 {
     tn_tensor kept, *y = NULL;
@@ -4279,7 +4304,7 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
     return v;
 }
 
-/* A view stretched to a larger shape: broadcast axes get stride 0. NumPy's rule, aligned at the right. */
+/* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
     tn_view e = v;
@@ -4293,7 +4318,7 @@ static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
     return e;
 }
 
-/* The same axes, but extents of 1 in front: what SUM wants of its output. */
+/* The same axes after new ones of extent 1, as SUM expects its output. */
 static tn_view tni_pad_view(tn_view v, int rank)
 {
     tn_view p = v;
@@ -4315,7 +4340,7 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tn_dtype_name(t->dtype),
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
              tn_dtype_name(ctx->desc.dtype));
     return false;
 }
@@ -4324,11 +4349,26 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but must be I32", op, what, tn_dtype_name(t->dtype));
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
     return false;
 }
 
-/* A real operand, made contiguous by a recorded copy where it is a strided view. */
+static bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
+{
+    if (x->rank > 0) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
+    return false;
+}
+
+static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
+    return false;
+}
+
+/* A real operand; a strided view is replaced by a recorded contiguous copy. */
 static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
@@ -4337,14 +4377,14 @@ static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, cons
 
 static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape); }
 
-/* What an op makes: an activation. A single number (rank 0: a loss, a mean) is none, it has the context's dtype; so has all
-   that is made as TN_REAL: norms, log-sum-exps, states, workspaces. */
+/* The result of an op, with the dtype of activations. A single number (rank 0: a loss, a mean) has the context's dtype, as
+   have tensors made with TN_REAL: norms, log-sum-exps, states, workspaces. */
 static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
 {
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
-/* Random kernels read the clock, and are told the seed and which call of this step they are. */
+/* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
     c->in[clock_in] = tni_view(ctx->clock);
@@ -4353,7 +4393,7 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
     c->i[1] = ctx->calls++;
 }
 
-/* Visits views of one shape row by row: offsets of up to four operands, and their steps along a row. */
+/* Visits views of one shape row by row: the offsets of up to four operands, and their strides along a row. */
 typedef struct tni_walk {
     int     rank, views;
     int64_t inner, shape[TN_MAX_RANK], at[TN_MAX_RANK];
@@ -4393,7 +4433,7 @@ static bool tni_walk_next(tni_walk *w)
     return false;
 }
 
-/* The ops' section is read twice, in float and in double; what knows no precision is read once. */
+/* The section of the ops is read twice, in float and in double; parts without a precision are read once. */
 #define TNI_PASS 8
 #include TN_HEADER_NAME
 #undef TNI_PASS
@@ -4406,9 +4446,9 @@ static bool tni_walk_next(tni_walk *w)
 #endif /* the lower half of the implementation */
 
 /* ======================================================================
-   >>ops-impl  shape, forward and backward of each op, together
-   Kernels compute in double and store TNI_REAL: they are the textbook and the oracle, the fast ones are
-   in >>cpu. R rows, C columns.
+   >>ops-impl  shape, forward and backward pass of each op, together
+   The reference kernels compute in double and store TNI_REAL: they are the ones to read, and the ones that all others
+   are tested against. The fast kernels are in >>cpu. R rows, C columns.
    ====================================================================== */
 #if defined(TNI_PASS) && TNI_PASS >= 8
 
@@ -4426,7 +4466,7 @@ static bool tni_walk_next(tni_walk *w)
 #endif
 
 /* ---- copy, fill ------------------------------------------ >>op-copy
-   y = x, from any dtype to any, any strides            dx += dy */
+   y = x, from any dtype to any dtype, with any strides            dx += dy */
 static void TNI_T(copy)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
@@ -4603,7 +4643,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
         int     ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
         int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
         if (na != nb && na != 1 && nb != 1) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s", op, TNI_SHAPE(a), TNI_SHAPE(b));
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
             return false;
         }
         shape[i] = na == 1 ? nb : na;
@@ -4632,7 +4672,7 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* += factor dy * other; where t was broadcast the product is summed in a second pass */
+/* The gradient of t += factor dy * other; where t was broadcast, a second pass sums the product. */
 static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
 {
     tn_tensor *product = NULL;
@@ -4717,7 +4757,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
 
 /* ---- where ------------------------------------------------ >>op-where
    y = a where the condition is not 0, else b       da += dy where a was chosen, db += dy elsewhere
-   One of a and b may be absent, and counts as zeros: so the way back is the same kernel. */
+   One of a and b may be absent and is then zero, so that the backward pass can use the same kernel. */
 static void TNI_T(where_side)(const tn_call *c, bool chosen)
 {
     const int32_t  *condition = (const int32_t *)c->in[0].data;
@@ -4742,7 +4782,7 @@ static void TNI_T(where)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* dy where t was chosen, in dy's shape or summed to t's */
+/* dy where t was chosen, in the shape of dy or summed to that of t */
 static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
 {
     tn_tensor       *t = n->in[side], *part;
@@ -4769,7 +4809,7 @@ static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
     tni_where_grad(ctx, n, 1);
 }
 
-/* The shape that t and what came before it are broadcast to. */
+/* Broadcasts the shape so far with that of t; false if they do not fit. */
 static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
 {
     int i, more = t->rank - *rank;
@@ -4813,11 +4853,11 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
 #endif
 
 /* ---- sum ------------------------------------------------- >>op-sum
-   y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, spread out again */
+   y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, broadcast */
 static void TNI_T(sum)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
-    tn_view  part = *x, at = *y, base = *x;        /* what is summed into one element; where that starts */
+    tn_view  part = *x, at = *y, base = *x;        /* the part of x that is summed into one element; its start */
     tni_walk outer, inner;
     bool     more, deeper;
     int64_t  i, j;
@@ -4844,7 +4884,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     const tn_tensor *x = n->in[0], *dy = n->out->grad;
     tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     tn_view v = tni_view(dy);
-    if (n->i[0] >= 0) {                       /* put back the axis that went */
+    if (n->i[0] >= 0) {                       /* insert the axis that was summed */
         int k, axis = (int)n->i[0];
         v.rank = x->rank;
         for (k = x->rank - 1; k > axis; k--) { v.shape[k] = v.shape[k - 1]; v.strides[k] = v.strides[k - 1]; }
@@ -4856,7 +4896,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
-/* Sums over one axis, or over all (axis -1) into rank 0. */
+/* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
 static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
 {
     int64_t    shape[TN_MAX_RANK];
@@ -4897,7 +4937,7 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 {
     if (!tni_is_real(ctx, a, "mean", "a")) return NULL;
     if (tn_tensor_count(a) == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, there is nothing to average", TNI_SHAPE(a));
+        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a));
         return NULL;
     }
     return tni_sum(ctx, a, -1, 1.0 / (double)tn_tensor_count(a));
@@ -4909,7 +4949,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     tn_tensor *d;
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
     if (!tni_same_shape(a, b)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mse: a is %s but b is %s", TNI_SHAPE(a), TNI_SHAPE(b));
+        tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
         return NULL;
     }
     d = tn_sub(ctx, a, b);
@@ -4921,7 +4961,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 /* ---- activation ------------------------------------------ >>op-act
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
-   abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
+   abs |x|   round: to the nearest integer, with slope 1 (the straight-through estimator, Bengio et al. 2013)
    exp e^x   tanh: tanh' = 1 - tanh^2   sqrt: sqrt' = 1/(2 sqrt)   log: log' = 1/x
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
@@ -4999,7 +5039,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
     if ((unsigned)kind <= TN_ACT_LOG) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
+    tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG);
     return false;
 }
 
@@ -5032,7 +5072,7 @@ tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "log"
 #endif
 
 /* ---- glu -------------------------------------------------- >>op-glu
-   y = act(a) (x) b,  x = [a b]       da += dy (x) b (x) act'(a)      db += dy (x) act(a)
+   y = act(a) * b,  x = [a b]       da += dy * b * act'(a)      db += dy * act(a)
    act = none: bilinear; sigmoid: GLU (Dauphin et al. 2017); relu, gelu, swish: Shazeer 2020 */
 static void TNI_T(glu)(const tn_call *c)
 {
@@ -5058,7 +5098,7 @@ static void TNI_T(glu_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* dx of an op on rows whose kernel wants x, dy and the number that the node keeps. */
+/* dx of an op on rows whose kernel needs x, dy and the number that the node keeps. */
 static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
 {
     bool       add;
@@ -5083,7 +5123,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, but its last extent must be even", TNI_SHAPE(x));
+        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5102,8 +5142,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 #endif
 
 /* ---- prod -------------------------------------------------- >>op-prod
-   y = x_0 (x) ... (x) x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy (x) the product of all but x_e
-   The other factors are multiplied, never y divided by x_e: a zero among them loses nothing. */
+   y = x_0 * ... * x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy * product of all factors except x_e
+   The other factors are multiplied instead of dividing y by x_e, so that zeros are exact. */
 static void TNI_T(prod)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
@@ -5142,9 +5182,13 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     tn_call    c;
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
-    if (x->rank < 1 || k < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1",
-                 TNI_SHAPE(x), (long long)k);
+    if (k < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: k is %lld, expected at least 1", (long long)k);
+        return NULL;
+    }
+    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
+                 (long long)k);
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5164,7 +5208,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands are strides. beta = 0 never reads C. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
@@ -5225,7 +5269,7 @@ static tn_view tni_batch_view(const tn_tensor *t)
     v.shape[2] = t->shape[r - 1];
     v.shape[1] = t->shape[r - 2];
     v.shape[0] = batch;
-    v.strides[2] = 1;                    /* what t says where an extent is 1 means nothing */
+    v.strides[2] = 1;                    /* the stride of an axis of extent 1 has no meaning */
     v.strides[1] = v.shape[2];
     v.strides[0] = v.shape[1] * v.shape[2];
     return v;
@@ -5238,7 +5282,7 @@ static tn_view tni_matrix_of(tn_view v, int64_t b)               /* matrix b of 
     return v;
 }
 
-/* grad t += A B, batch by batch where t is one matrix that served a whole batch */
+/* The gradient of t += A B, one product after the other if t is one matrix for a whole batch. */
 static void tni_gemm_grad(tn_ctx *ctx, tn_tensor *t, tn_view a, tn_view b)
 {
     bool       add;
@@ -5279,10 +5323,19 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     tn_tensor *y;
     tn_view    va, vb, vc;
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
-    if (a->rank < 2 || b->rank < 2 || a->shape[a->rank - 1] != b->shape[b->rank - 2]
-        || (a->rank > 2 && b->rank > 2
-            && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s", TNI_SHAPE(a), TNI_SHAPE(b));
+    if (a->rank < 2 || b->rank < 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
+                 TNI_SHAPE(a->rank < 2 ? a : b));
+        return NULL;
+    }
+    if (a->shape[a->rank - 1] != b->shape[b->rank - 2]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
+                 (long long)a->shape[a->rank - 1]);
+        return NULL;
+    }
+    if (a->rank > 2 && b->rank > 2
+        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a), TNI_SHAPE(b));
         return NULL;
     }
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
@@ -5331,12 +5384,18 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tn_tensor *y;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
-    if (x->rank < 1 || w->rank != 2 || x->shape[x->rank - 1] != w->shape[1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s but w is %s", TNI_SHAPE(x), TNI_SHAPE(w));
+    if (w->rank != 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w));
+        return NULL;
+    }
+    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
+                 (long long)w->shape[1], TNI_SHAPE(w));
         return NULL;
     }
     if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s but b is %s", TNI_SHAPE(w), TNI_SHAPE(b));
+        tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b), (long long)w->shape[0],
+                 TNI_SHAPE(w));
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -5351,7 +5410,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 #endif
 
 /* ---- append_one ------------------------------------------- >>op-append_one
-   y = [x;1]: the bias of the next layer becomes a column of its matrix      dx += dy without its last column */
+   y = [x;1]: the bias of the next layer becomes a column of its matrix      dx += all but the last column of dy */
 #ifdef TNI_ONCE
 static tn_view tni_columns_view(const tn_tensor *t, int64_t start, int64_t stop)
 {
@@ -5379,11 +5438,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     int64_t    shape[TN_MAX_RANK], columns;
     tn_tensor *y;
     tn_call    c;
-    if (!(x = tni_contiguous(ctx, x, "append_one", "x"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "append_one: x has rank 0, there is no last axis");
-        return NULL;
-    }
+    if (!(x = tni_contiguous(ctx, x, "append_one", "x")) || !tni_has_columns(ctx, x, "append_one")) return NULL;
     memcpy(shape, x->shape, sizeof shape);
     columns = shape[x->rank - 1]++;
     y = tni_made(ctx, x->rank, shape);
@@ -5402,10 +5457,10 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
 #endif
 
 /* ---- concat, stack ---------------------------------------- >>op-concat
-   y = the parts one after the other along an axis; of a stack, each is one index of a new axis
-   dpart += its slice of dy          COPY into slices of y, ADD from slices of dy: no kernel of its own */
+   y = the parts one after the other along an axis; in a stack, each part is one index of a new axis
+   dpart += its slice of dy          no kernel of its own: COPY into slices of y, ADD from slices of dy */
 #ifdef TNI_ONCE
-/* `n` indices of an axis of t from `start` on; of a stack, where n is 1, without that axis. */
+/* The n indices of an axis of t from `start` on; for a stack n is 1, and the axis is removed. */
 static tn_view tni_part_view(const tn_tensor *t, int axis, int64_t start, int64_t n, bool stacked)
 {
     tn_view v = tni_view(t);
@@ -5433,7 +5488,7 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* Are all of them there, of one kind of dtype and of shapes that can be joined? `axis` is one of the result. */
+/* Do the shapes differ in the joined axis only? `axis` is an axis of the result. */
 static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     int64_t k, all = 0;
@@ -5442,13 +5497,13 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
         if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected one shape"
-                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents but for axis %d", op,
+            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
+                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
                      TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
             return false;
         }
         if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d add up to more than 2^63", op, axis);
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis);
             return false;
         }
         all += stacked ? 1 : t[k]->shape[axis];
@@ -5462,8 +5517,8 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
     int64_t k;
     if (!ctx) return false;
     if (n < 1 || !t) {
-        tni_fail(ctx, TN_ERR_ARG, t ? "%s: %lld tensors, expected at least 1" : "%s: the array of %lld tensors is NULL", op,
-                 (long long)n);
+        tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
+                 : "%s: the array of %lld tensors is NULL", op, (long long)n);
         return false;
     }
     for (k = 0; k < n; k++) {
@@ -5474,7 +5529,7 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
     return true;
 }
 
-/* Notes the op with a list of its own. */
+/* Records the op with a list of its inputs. */
 static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     tn_tensor **list;
@@ -5496,15 +5551,16 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
 static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
     int64_t    shape[TN_MAX_RANK], k, start = 0;
+    const int  given = axis;
     int        rank, i;
     tn_tensor *y;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
     rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
-        tni_fail(ctx, rank > TN_MAX_RANK ? TN_ERR_SHAPE : TN_ERR_ARG, rank > TN_MAX_RANK
-                 ? "%s: tensors of rank %d, expected at most %d" : "%s: no such axis in a result of rank %d", op,
-                 rank > TN_MAX_RANK ? t[0]->rank : rank, TN_MAX_RANK - 1);
+        if (rank > TN_MAX_RANK)
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
@@ -5533,12 +5589,12 @@ tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
 #endif
 
 /* ---- embed ------------------------------------------------ >>op-embed
-   y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], rows in order          a bad id: zeros, and a fault */
+   y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], in the order of r         an invalid id: zeros and a fault */
 #ifdef TNI_FIRST
 static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
-    if (!f || f[0] != 0) return;                     /* the first one wins */
+    if (!f || f[0] != 0) return;                     /* the first fault is kept */
     f[0] = code;
     f[1] = (int32_t)which;
     f[2] = (int32_t)value;
@@ -5592,7 +5648,8 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     tni_node  *n;
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
     if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s and ids are %s", TNI_SHAPE(table), TNI_SHAPE(ids));
+        if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
+        else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
         return NULL;
     }
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
@@ -5612,8 +5669,8 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 #endif
 
 /* ---- gather ------------------------------------------------ >>op-gather
-   y[p,i,s] = x[p,ids[i],s]       dx[p,ids[i],s] += dy[p,i,s], i in order
-   The rows of embed, where the axis comes first; else of a copy in which it does. */
+   y[p,i,s] = x[p,ids[i],s]       dx[p,ids[i],s] += dy[p,i,s], in the order of i
+   The kernel is that of embed. If the axis is not the first one, a copy is used in which it is. */
 #ifdef TNI_ONCE
 /* A contiguous tensor as [outer,n,inner], or in the order [n,outer,inner]. */
 static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64_t inner, bool first)
@@ -5640,7 +5697,7 @@ static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
     return v;
 }
 
-/* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself where that is the same. NULL if out of memory. */
+/* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself if that is the same. NULL: out of memory. */
 static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64_t n, int64_t inner)
 {
     tn_tensor *f;
@@ -5684,7 +5741,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!tni_axis(x, &axis, "gather")) return NULL;
     rank = x->rank - 1 + ids->rank;
     if (rank > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "gather: x is %s and ids are %s, a result of rank %d, expected at most %d", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
                  TNI_SHAPE(ids), rank, TN_MAX_RANK);
         return NULL;
     }
@@ -5788,7 +5845,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     if (dx) c.out[0] = tni_rows_view(dx);
     c.n_out = 2;
     c.accumulate = add;
-    if (dx && dw && tni_root(dx) == tni_root(dw)) {    /* the gain is a part of x: no kernel writes one place twice */
+    if (dx && dw && tni_root(dx) == tni_root(dw)) {    /* gain and x share memory: a kernel must not write it twice */
         tni_run(ctx, &c);
         c.out[0].data = NULL;
     }
@@ -5799,7 +5856,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     if (eps >= 0 && eps < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, but must be zero or positive", op, eps);
+    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
     return false;
 }
 
@@ -5810,10 +5867,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x")) || !tni_is_eps(ctx, eps, "rmsnorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "rmsnorm", "gain"))) return NULL;
-    if (x->rank < 1 || (gain && (gain->rank != 1 || gain->shape[0] != x->shape[x->rank - 1]))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x is %s and gain is %s", TNI_SHAPE(x), gain ? TNI_SHAPE(gain) : "absent");
-        return NULL;
-    }
+    if (!tni_has_columns(ctx, x, "rmsnorm") || !tni_fits_columns(ctx, x, gain, "rmsnorm", "gain")) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
@@ -5834,8 +5888,8 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
    z[n,c]   = (x[n,c] - mean_c x) r[n]     r[n] = 1/sqrt(mean_c (x - mean_c x)^2 + eps)     y = z w[c] + b[c]
    dw[c]   += sum_n dy z        db[c] += sum_n dy
    dx[n,c] += r (w dy - mean_c(w dy) - z mean_c(w dy z))         saves r[n]
-   The variance from differences, not as mean x^2 - mean^2; and their mean, which rounding left, is taken off again:
-   a row that is far from zero against its width loses no digit (Chan, Golub & LeVeque 1983).
+   The variance is computed from differences, not as mean x^2 - mean^2, and the mean of the differences, a rounding error,
+   is subtracted: so rows with a large mean and a small deviation keep their digits (Chan, Golub & LeVeque 1983).
    Ba, Kiros & Hinton 2016 */
 static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
 {
@@ -5938,18 +5992,11 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
     if (!apart) tni_run(ctx, &c);
-    for (k = 0; apart && k < 3; k++) {   /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
+    for (k = 0; apart && k < 3; k++) {   /* two gradients share memory: a kernel must not write it twice */
         if (!g[k]) continue;
         for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
         tni_run(ctx, &c);
     }
-}
-
-static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
-{
-    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s and %s is %s", op, TNI_SHAPE(x), what, TNI_SHAPE(t));
-    return false;
 }
 
 tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps)
@@ -5960,12 +6007,8 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     if (!(x = tni_contiguous(ctx, x, "layernorm", "x")) || !tni_is_eps(ctx, eps, "layernorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
     if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, there is no last axis");
-        return NULL;
-    }
-    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
-        return NULL;
+    if (!tni_has_columns(ctx, x, "layernorm") || !tni_fits_columns(ctx, x, gain, "layernorm", "gain")
+        || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
@@ -5985,14 +6028,14 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
 
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
-   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
+   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
    G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
-   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can.
-   l + g is carried as one number: -log v_(n-1) at first.
-   No part of it is an activation: y stands beside a logarithm, whose rounding would be a factor, and P is multiplied on. */
+   saves P [b,n,d,d] and v [b,n] while recording. All v except the last are arbitrary; the fast kernel uses 1 where it can.
+   l + g is carried as one number, which is -log v_(n-1) at first.
+   All results have the context's dtype, even with BF16 activations: an error of s would be a factor, and P is used again. */
 
-/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could
-   overflow. */
+/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. It is divided by the largest element first, because
+   squares could overflow. */
 static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
     double  most = 0, sum = 0, norm;
@@ -6020,7 +6063,7 @@ static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, 
         }
 }
 
-/* The gradient of the normalised product, which is what the rest of the chain sees of dy and ds. */
+/* G_(n-1), the gradient of the last product. */
 static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
     double  dot = 0;
@@ -6082,7 +6125,7 @@ static void TNI_T(chain_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Room for `count` matrices of each chain: kernels do not allocate. */
+/* A workspace of `count` matrices for each chain, because kernels do not allocate. */
 static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
 {
     return tn_tensor_3d(m->ctx, TN_REAL, m->shape[0], count, m->shape[2] * m->shape[2]);
@@ -6111,7 +6154,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
     if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, but must be [b,n,d,d] with n >= 1", TNI_SHAPE(m));
+        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
         return NULL;
     }
     d = m->shape[2];
@@ -6127,7 +6170,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
-    /* The two results are views of one tensor, so that their gradients arrive together. */
+    /* Both results are views of one tensor, so that the backward pass has their gradients together. */
     shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
     y = tn_slice(out, 1, 0, d * d);
     if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
@@ -6139,15 +6182,15 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
-   R_t turns (x_k, x_(k+h)), k < h = d/2, by (first + t) base^(-2k/d)
-   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
+   R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) base^(-2k/d)
+   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy
    Su et al. 2021 */
 
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
-/* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
+/* Cosine and sine of the angle of pair k in row t; 1 and 0 for pairs that are not rotated. */
 static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
 {
     const int64_t d = c->in[0].shape[3];
@@ -6215,19 +6258,19 @@ static void TNI_T(rope_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* A real operand [B,T,n,d] whose last axis has stride 1, copied (and that recorded) where it has not. */
+/* A real operand [B,T,n,d] whose last axis has stride 1; otherwise a recorded copy of it. */
 static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     if (t->rank != 4) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must have four axes: batch, position, head, dimension", op, what,
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
                  TNI_SHAPE(t));
         return NULL;
     }
     return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
 }
 
-/* The numbers of a call, for the node and from it. */
+/* Copies the numbers of a call to a node, and back. */
 static void tni_node_keep(tni_node *n, const tn_call *c)
 {
     memcpy(n->i, c->i, sizeof n->i);
@@ -6261,12 +6304,12 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
     if (!(d.base > 0 && d.base < HUGE_VAL)) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: the base is %g, but must be positive", d.base);
+        tni_fail(ctx, TN_ERR_ARG, "rope: base is %g, expected a positive number", d.base);
         return NULL;
     }
     if (d.first > INT64_MAX - x->shape[1]) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: %lld rows from position %lld on are beyond the last one", (long long)x->shape[1],
-                 (long long)d.first);
+        tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
+                 (long long)d.first, (long long)x->shape[1]);
         return NULL;
     }
     if (d.no_rotation && !d.norm) return x;
@@ -6284,15 +6327,16 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 #endif
 
 /* ---- attention, quadratic ------------------------------------ >>op-attention
-   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys that query i sees
+   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys visible to query i
    softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
    With u_i = c_i do_i, and w_i = -do_i.o_i (softmax), -c_i do_i.o_i (row sum, c_i = 1/(eps + sum_j P_ij)), else 0:
    dP_ij = u_i.v_j + w_i      dv_j += sum_i P_ij u_i
    softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
-   saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
+   saves l_i, or the row's eps + sum, from which P follows without another sum. The reference computes dq query by query,
+   then dk and dv key by key. */
 #ifdef TNI_FIRST
-/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
+/* The keys [low,high) of this call that are visible to query i, and their number including the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
@@ -6306,7 +6350,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
     return s;
 }
 
-/* c_i, where it depends on the number of keys alone */
+/* c_i, if it depends on the number of keys only */
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
@@ -6319,7 +6363,7 @@ static double tni_attend_row_scale(const tn_call *c, int64_t n)
 static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SCALE_SUM; }
 #endif
 
-/* Both scores of query i and key j; with one set of q and k they are the same. */
+/* Both scores of query i and key j; with one set of q and k they are equal. */
 static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
 {
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
@@ -6374,7 +6418,7 @@ static void TNI_T(attention)(const tn_call *c)
             }
 }
 
-/* u_i and, behind it, w_i. */
+/* u_i and, after it, w_i. */
 static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
 {
     const TNI_REAL *dout = TNI_ROW(&c->in[5], b, i, h);
@@ -6391,7 +6435,7 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
     u[dv] = -dot * (sums ? scale : 1);
 }
 
-/* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
+/* P_ij, and the gradients ds of both scores times f0: softmax has one score, squared has two equal ones. */
 static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
                                    double ds[2])
 {
@@ -6413,7 +6457,7 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
     return s[0] * s[1];
 }
 
-/* sum [2,d] += ds (x) row x of both sets */
+/* sum [2,d] += ds times row x, of both sets */
 static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
                               double *sum)
 {
@@ -6445,7 +6489,7 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+/* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
 static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
                                double *dk)
 {
@@ -6488,16 +6532,16 @@ static void TNI_T(attention_backward)(const tn_call *c)
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
    (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
-   a <= b, and W doubles where a < b; a state is without W, what reads it brings it, so that it is exact to keep and load.
-   Queries go in chunks. What a chunk's first query has before it is in the state
+   a <= b, and W doubles where a < b; a state does not contain W, which its readers apply, so that saving it is exact.
+   A chunk scan: queries are processed in chunks. The keys before a chunk's first query are in the state
    S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T W S + the pairs inside the chunk as above)
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
-   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   The backward pass, with u and w as above, v' = [v 1], u' = [u w], is one sweep forwards with S = sum_j phi(k_j) v'_j^T,
+   and one backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the later queries:
    dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
-   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held.
-   A state that has taken nothing in, and was not given, is not read: an infinity or a NaN times its zeros would be NaN. */
+   dphi is passed on to the factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never stored.
+   A state without keys that was not given is not read, because its zeros times infinity or NaN would be NaN. */
 #ifdef TNI_FIRST
-enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
+enum { TNI_ATTEND_CHUNK = 16 };          /* queries of a chunk of the reference */
 
 static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
 
@@ -6509,7 +6553,7 @@ static int64_t tni_attend_before(const tn_call *c, int64_t i)
 }
 #endif
 
-/* One row of q or k as the state sees it. */
+/* One row of q or k, of which phi is made. */
 typedef struct TNI_T(features) { const TNI_REAL *x1, *x2; int64_t d, squared; } TNI_T(features);
 
 static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t)
@@ -6558,7 +6602,7 @@ static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S
         }
 }
 
-/* v' of key j: its values, then a one. */
+/* v' of key j: its values, then 1. */
 static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
 {
     const TNI_REAL *from = TNI_ROW(&c->in[2], b, j, h);
@@ -6579,7 +6623,7 @@ static void TNI_T(attention_linear)(const tn_call *c)
         for (h = 0; h < H; h++) {
             int64_t first = 0, added = 0;
             for (e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
-            for (i = 0; i <= T; i++) {                      /* at T: what the state has yet to take in */
+            for (i = 0; i <= T; i++) {                      /* at T: the remaining keys go into the state */
                 const tni_seen seen = tni_attend_seen(c, i);
                 TNI_REAL *o;
                 double    scale;
@@ -6609,7 +6653,7 @@ static void TNI_T(attention_linear)(const tn_call *c)
         }
 }
 
-/* dq: S takes in the keys, and each query takes what it holds. */
+/* dq: the keys are added to S, which each query then reads. */
 static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double *S, double *work)
 {
     const tn_view *Q = &c->in[0], *K = &c->in[1];
@@ -6632,7 +6676,7 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
     }
 }
 
-/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind, if any, by G. */
+/* dk and dv of the keys [from,to): from the queries [begin,end) pair by pair, and from later queries, if any, by G. */
 static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
                                   int64_t end, const double *G, double *work)
 {
@@ -6657,7 +6701,7 @@ static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_
     }
 }
 
-/* dk and dv: from the last chunk to the first, G takes in the queries. */
+/* dk and dv: from the last chunk to the first, the queries are added to G. */
 static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G, double *work)
 {
     const tn_view *Q = &c->in[0];
@@ -6690,7 +6734,7 @@ static void TNI_T(attention_linear_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Elements of the workspace of a call: the reference's, in doubles, where it may be the reference that runs. */
+/* Elements of the workspace of a call: doubles for the reference, where the reference may run. */
 static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
@@ -6710,7 +6754,7 @@ static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
     return tni_run(ctx, c);
 }
 
-/* Do two gradients [B,T,n,d] share no number? Sure only of different tensors, and of neighbouring heads of one. */
+/* Are two gradients [B,T,n,d] certainly disjoint? Only different tensors and neighbouring heads of one are known to be. */
 static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
@@ -6721,12 +6765,12 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
-    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* of one position */
+    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* elements of one position */
     return (a1 <= b0 || b1 <= a0) && all <= a->strides[1]
            && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
 }
 
-/* Kernels add to three places at once: where two may be one, each has its own, which is added afterwards. */
+/* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
@@ -6737,7 +6781,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     c.in[c.n_in++] = tni_view(n->saved[0]);
     c.in[c.n_in++] = tni_view(n->out->grad);
     tni_node_give(n, &c);
-    c.i[3] = 0;                                             /* nothing is past while recording */
+    c.i[3] = 0;                                             /* there is no past while recording */
     for (i = 0; i < 3; i++) {
         to[i] = grad[i] = tni_grad_to_add(n->in[i]);
         for (j = 0; j < i; j++) {
@@ -6760,12 +6804,12 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_FORM_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
-   a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
-   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend
-   that names a device are counts: for a position 9 products with a state (three to make it, one each for the output and
-   five gradients), for a pair, in the quadratic form, 14/3 times what the output takes; and causal the pairs of half a
-   chunk of 8 d, at 9/7 of their price. */
+/* The form of TN_ATTEND_FORM_AUTO, by the multiplications of each. With a state a key costs F dv, and a query as much; a
+   pair costs s d + dv (s sets); the linear form has a further cost per query, and more pairs if causal. The constants were
+   measured in forward and backward passes on the cpu backend, for d from 8 to 128; see docs/internals.md. For a backend that
+   names a device they are counts: 9 products with a state per position (three to make it, one each for the output and
+   five gradients); 14/3 times the cost of the output per pair in the quadratic form; and, if causal, the pairs of half
+   a chunk of 8 d, at 9/7 of their cost. */
 typedef struct tni_attend_rule { double state, whole, causal, causal_d; } tni_attend_rule;
 
 static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
@@ -6781,21 +6825,24 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     return r->state * F * values * ((double)Tq + (double)Tk) < (double)Tq * ((double)Tk - own) * pair;
 }
 
-/* The numbers of a desc: in range, and the defaults in place. */
+/* Checks the numbers of a desc and fills in the defaults. */
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
-    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_FORM_LINEAR
-        || (unsigned)a->row > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
-                 (int)a->form, (int)a->row);
+    if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
+    else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
+        tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
+    else if ((unsigned)a->row > TN_ROW_SCALE_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row is %d, expected 0 to %d", (int)a->row, (int)TN_ROW_SCALE_SUM);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
-        tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
-                 (long long)a->length, (long long)a->past);
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
+                 a->window < 0 ? "window" : a->length < 0 ? "length" : "past",
+                 (long long)(a->window < 0 ? a->window : a->length < 0 ? a->length : a->past));
     else if (!(fabs(a->scale) < HUGE_VAL))
-        tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
+        tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
     else if (a->row == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
-                                  "bilinear pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: row is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
+                                  "itself, and bilinear scores have signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_SCALE_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
@@ -6813,24 +6860,24 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
         && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
         && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
              "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
 
-/* Can there be a linear form, if that is what is asked for? */
+/* An error if the linear form is requested but not possible. */
 static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
     if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
     if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
-        return tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form",
+        return tni_fail(ctx, TN_ERR_ARG, "attend: form is linear, expected the quadratic form: %s has no linear form",
                         a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     if ((double)d * (double)d * ((double)dv + 1) <= 1e15) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: the state would have %lld * %lld * %lld numbers, expected at most 1e15",
                     (long long)d, (long long)d, (long long)dv);
 }
 
-/* The linear form, or the quadratic one; false where the desc contradicts itself. */
+/* Chooses the linear or the quadratic form; false with an error if the desc is inconsistent. */
 static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
@@ -6839,12 +6886,13 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
                                                                                             : TN_ATTEND_FORM_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_FORM_LINEAR && (a->state || a->past > 0))
-        tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s is given, expected the linear form: the quadratic form has no state",
+                 a->state ? "state" : "past");
     else if (a->past > 0 && !a->state)
-        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
+        tni_fail(ctx, TN_ERR_ARG, "attend: past is %lld without a state, expected 0", (long long)a->past);
     else if (a->past > INT64_MAX - k->shape[1])
-        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past: with %lld more they cannot be counted", (long long)a->past,
-                 (long long)k->shape[1]);
+        tni_fail(ctx, TN_ERR_ARG, "attend: past is %lld, expected at most 2^63 - 1 less the %lld keys of k",
+                 (long long)a->past, (long long)k->shape[1]);
     else return true;
     return false;
 }
@@ -6857,19 +6905,19 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
     if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tn_dtype_name(s->dtype),
+        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
                  tn_dtype_name(ctx->desc.dtype));
         return false;
     }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_contiguous(s))
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
                  (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
     else if (q->shape[1] > k->shape[1])
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: %lld queries, but only %lld keys: with a state some would stand in the past",
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: there are %lld queries, expected at most the %lld keys with a state",
                  (long long)q->shape[1], (long long)k->shape[1]);
     else if (ctx->recording)
-        tni_fail(ctx, TN_ERR_ARG, "attend: a state cannot be used while recording");
+        tni_fail(ctx, TN_ERR_ARG, "attend: a state is given while recording, expected none: it has no gradient");
     else return true;
     return false;
 }
@@ -6901,7 +6949,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (linear) c.out[c.n_out++] = tni_view(a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;
-    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
+    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
     c.i[3] = a.past;
     c.f[0] = a.scale;
     c.f[1] = (double)a.length;
@@ -6920,7 +6968,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
 /* ---- softmax, log_softmax ---------------------------------- >>op-softmax
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
    log:  x - m - log s                                            dx += dy - e^y sum_c dy
-   A row of -inf alone: s = 0, and y is 0, its logarithm -inf. NaN and +inf make s NaN, and with it the row. */
+   A row of only -inf: s = 0, y = 0, and its logarithm is -inf. NaN or +inf makes s, and with it the row, NaN. */
 static void TNI_T(softmax)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
@@ -6972,11 +7020,7 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
-    if (!(x = tni_contiguous(ctx, x, op, "x"))) return NULL;
-    if (x->rank < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
-        return NULL;
-    }
+    if (!(x = tni_contiguous(ctx, x, op, "x")) || !tni_has_columns(ctx, x, op)) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
@@ -6995,7 +7039,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
 
 /* ---- noise, dropout --------------------------------------- >>op-dropout
    noise:   y = x + std z                                         dx += dy
-   dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again, not kept
+   dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
 static void TNI_T(dropout)(const tn_call *c)
 {
@@ -7035,7 +7079,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
     if (!(p >= 0 && p < 1)) {
-        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, but must be in [0,1)", p);
+        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
         return NULL;
     }
     if (!ctx->recording || p == 0) return x;
@@ -7057,7 +7101,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
     tn_tensor *z;
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
     if (!(std >= 0)) {
-        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, but must not be negative", std);
+        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
         return NULL;
     }
     if (!ctx->recording || std == 0) return x;
@@ -7068,8 +7112,8 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 
 /* ---- cross_entropy ----------------------------------------- >>op-cross_entropy
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
-   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written with the loss while a row is at hand, if it is wanted
-   Fused with softmax. A bad label: its row adds nothing, and a fault. */
+   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written together with the loss, if it is needed
+   Fused with softmax. A row with an invalid label adds nothing, and reports a fault. */
 static void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
@@ -7093,7 +7137,7 @@ static void TNI_T(cross_entropy)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Where the loss is what tn_backward began with, what was saved is the gradient; else that much of it. */
+/* The saved dz is the gradient if tn_backward began with this loss; otherwise it is multiplied by the loss's gradient. */
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *z = n->in[0], *dz = n->saved[0];
@@ -7108,14 +7152,15 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, z);
 }
 
-/* What the ops on rows of logits and their labels check alike. */
+/* The check of labels that several ops on logits share. */
 static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
 {
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
              && memcmp(z->shape, labels->shape, sizeof *z->shape * (size_t)labels->rank) == 0;
-    if (!fits) tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s but labels are %s", op, TNI_SHAPE(z), TNI_SHAPE(labels));
+    if (!fits) tni_fail(ctx, TN_ERR_SHAPE, "%s: labels are %s, expected the shape of logits %s without its last axis",
+                        op, TNI_SHAPE(labels), TNI_SHAPE(z));
     else if (tn_tensor_count(z) == 0)
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, there is nothing to average", op, TNI_SHAPE(z));
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, expected at least one row and one column", op, TNI_SHAPE(z));
     else return true;
     return false;
 }
@@ -7149,7 +7194,7 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- argmax, accuracy -------------------------------------- >>op-argmax
-   the first of the largest; NaN counts as largest, as in NumPy. No gradient. */
+   The first index of the largest element; NaN counts as largest, as in NumPy. No gradient. */
 static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
 {
     int64_t j, best = 0;
@@ -7180,7 +7225,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     tn_call    c;
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, but its last extent must be at least 1", TNI_SHAPE(x));
+        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
         return NULL;
     }
     y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
@@ -7208,12 +7253,12 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
-   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
-   number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
-   hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
-   the whole step a skip. */
+   Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
+   number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
+   by hypot, which does not overflow where a square would. A fault, such as an invalid id or a gradient that is not finite,
+   makes the whole step a skip. */
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
-/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
+/* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 #endif
 
@@ -7280,7 +7325,7 @@ static void TNI_T(sgd)(const tn_call *c)
 }
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
-   What comes next multiplies matrices, and they are not asked whether a step is skipped: then x is zero. */
+   The matrix products that follow do not check whether the step is skipped; in that case x is zero. */
 static void TNI_T(muon_begin)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
@@ -7344,8 +7389,8 @@ static tn_status tni_reference_run(void *state, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- kernels made of simpler ones ----------------------------- >>compose
-   What a backend may leave out. Each composition is also the test of the fused kernel. */
+/* ---- composed kernels ----------------------------------------- >>compose
+   Kernels that a backend may leave out, made from simpler ones. Fused kernels are also tested against them. */
 static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h) or [h,2h) of [R,2h] */
 {
     x.shape[1] /= 2;
@@ -7366,7 +7411,7 @@ static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, 
     return tni_run(ctx, &c);
 }
 
-/* act of the left half, contiguous: copied out of its rows, then in place */
+/* act of the left half: copied to a contiguous tensor, then computed in place */
 static tn_status tni_compose_gate(tn_ctx *ctx, const tn_view *x, int64_t kind, tn_tensor **copy, tn_tensor **gate)
 {
     tn_view left = tni_half_view(*x, 0), v;
@@ -7408,7 +7453,7 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_MUL, dy, &right, &v, 0, false);
     flat_x = tni_flat_view(copy);
     flat_dy = tni_flat_view(product);
-    flat_out = tni_flat_view(gate);              /* its values are used up: act' dy goes there */
+    flat_out = tni_flat_view(gate);              /* no longer needed: act' * dy is stored there */
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ACT_BACKWARD, &flat_x, &flat_dy, &flat_out, call->i[0], false);
     v = tni_view(gate);
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
@@ -7433,11 +7478,11 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
-   >>blas     BLAS and LAPACK, where TN_USE_BLAS asks for them
+   >>blas     calls of BLAS and LAPACK, with TN_USE_BLAS
    ====================================================================== */
 #ifdef TN_USE_BLAS
-/* By their Fortran names: any library has them, and no header is needed. Integers are int.
-   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+/* The Fortran names are in every library and need no header. Integers are int. A Fortran compiler passes the lengths of
+   strings after all other arguments. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -7455,11 +7500,10 @@ extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, con
 #ifdef __cplusplus
 }
 #endif
-#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
-#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+#define TNI_LAPACK_MOST 16384           /* rows and columns, because the size of its workspace is an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products of fewer multiplications are faster here */
 
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
-   0: neither. */
+/* Can BLAS take a [rows,cols] with these strides? 'N': it is stored by columns. 'T': by rows. 0: neither. */
 static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
 {
     const bool by_columns = row == 1 && col >= rows;
@@ -7468,8 +7512,8 @@ static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, 
     return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
 }
 
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
-   not pay. */
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot take the operands,
+   or would be slower. */
 static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
                           int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
                           int64_t c_row, int64_t c_col)
@@ -7494,16 +7538,16 @@ static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
-   >>decomp-impl   host algebra, QR, symmetric eigen, SVD
-   Pure functions on plain arrays of doubles: they take their workspace from the caller and touch no
-   context, so that several may run at once. Each tni_X has a tni_X_work, the doubles it wants.
-   The source is Golub & Van Loan 2013 [GVL]; in brackets stands who in LAPACK does the same.
+   >>decomp-impl   QR, symmetric eigenproblem, SVD, Lanczos, on the host
+   Pure functions on plain arrays of doubles: they take their workspace from the caller and use no context, so
+   that several may run at once. Each tni_X has a tni_X_work, the number of doubles that it needs.
+   The source is Golub & Van Loan 2013 [GVL]; names in brackets are the corresponding routines of LAPACK.
    ====================================================================== */
 
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
 /* ---- host algebra ------------------------------------------ >>host-algebra
-   The inner loops come from a tni_host, whose level the context has chosen. */
+   The inner loops are those of a tni_host, at the SIMD level of the context. */
 
 enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 
@@ -7513,7 +7557,7 @@ typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
 
 typedef struct tni_algebra tni_algebra;
-typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
+typedef struct tni_host {               /* the inner loops, the threads, and two blocks for gemm */
     const tni_algebra *by;
     const tni_pool    *pool;
     char              *blocks;
@@ -7528,8 +7572,8 @@ struct tni_algebra {
     void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
     void   (*scale)(int64_t n, double alpha, double *x);
     void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
-    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
-       upper triangle is read and written. */
+    /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
+       upper triangle of A is read and written. */
     void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
@@ -7541,7 +7585,7 @@ struct tni_algebra {
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
 };
 
-/* From >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
+/* From >>cpu: the loops of a level, and the size in doubles of a block of gemm for extents up to `extent`. */
 static const tni_algebra *tni_algebra_of(tn_simd level);
 static int64_t            tni_host_block(int64_t extent);
 
@@ -7570,7 +7614,7 @@ static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
-/* The largest magnitude; infinity where one is NaN. */
+/* The largest magnitude; infinity if an element is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
     double  largest = 0;
@@ -7583,8 +7627,8 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
     return largest;
 }
 
-/* A power of two that brings a matrix with this largest element near one, so that no square in between
-   is lost or too large; its inverse is exact too. */
+/* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
+   overflow; its inverse is exact, too. */
 static double tni_unit_scale(double largest)
 {
     int exponent = 0;
@@ -7602,7 +7646,7 @@ static double tni_frobenius(int64_t n, const double *x)
 
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
-/* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
+/* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -7620,7 +7664,7 @@ static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, doub
     }
 }
 
-/* The sign rule: is the component of largest magnitude, the first of equals, negative? */
+/* The sign rule: is the component of largest magnitude (the first of equal ones) negative? */
 static bool tni_points_down(int64_t n, const double *x, int64_t stride)
 {
     double  largest = 0;
@@ -7635,10 +7679,10 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
    A product of them is one block, H_0 H_1 .. H_(w-1) = I - V T V^T with T upper triangular:
        T[i][i] = tau_i      T[:i,i] = -tau_i T[:i,:i] (V^T v_i)[:i]
    Schreiber & Van Loan 1989. [dlarft, dlarfb] */
-enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block: usually, and of large matrices */
+enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block; of large matrices */
 
-/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I.
-   Where squares are too small to be trusted, x is scaled first. */
+/* Replaces x by the v whose H takes x to (beta,0,..,0), and returns beta. tau == 0 means H = I. If squares could
+   underflow, x is scaled first. */
 static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
     double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
@@ -7675,7 +7719,7 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
 
 static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
-/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
+/* C[m,n] = (I - V T V^T) C, or its transposed times C; V is [m,w]. V^T C is stored in the same order as C. */
 static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
                         tni_mat c, double *work)
 {
@@ -7689,14 +7733,14 @@ static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
-   A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is worked on transposed,
-   so that a column, and with it a reflector, lies in one piece. Q's columns are orthonormal whatever
-   A's rank; R's diagonal is not negative. */
+   A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is stored transposed, so that
+   a column, and with it a reflector, is contiguous. The columns of Q are orthonormal for any rank of A; the
+   diagonal of R is not negative. */
 
 static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
-/* Reflectors first .. first+w-1. The finished columns of R leave for r, and zeros take their place,
-   so that the rows of `at` hold the reflectors and nothing else. */
+/* Reflectors first .. first+w-1. The finished columns of R are moved to r and replaced by zeros, so that the
+   rows of `at` hold the reflectors only. */
 static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
@@ -7719,7 +7763,7 @@ static void tni_qr_form(const tni_host *h, int64_t m, int64_t k, double *at, con
                     tau + first, false, tni_from(q, first, first), work);
 }
 
-/* R's diagonal becomes positive: row i of R and column i of Q change their sign. R returns to A's scale. */
+/* Makes the diagonal of R positive by changing the signs of its rows and of the columns of Q, and undoes the scaling. */
 static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat q, tni_mat r)
 {
     int64_t i, j;
@@ -7730,7 +7774,7 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
     }
 }
 
-/* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is left as it is. TN_ERR_NONFINITE where a is not finite. */
+/* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
 static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
@@ -7748,7 +7792,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
         tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true,
                     tni_mat_of(at + next * m + first, 1, m), rest);
     }
-    for (i = 0; i < k; i++)                                  /* a wide A: the columns that have no reflector */
+    for (i = 0; i < k; i++)                                  /* a wide A: columns without a reflector */
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
     tni_qr_form(h, m, k, at, tau, q, rest);
     tni_qr_finish(m, n, k, scale, q, r);
@@ -7758,29 +7802,29 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
    1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
-   2. T = Z^T diag(l) Z. Small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
-      torn into two, and their eigenpairs are joined [dstedc].
+   2. T = Z^T diag(l) Z. A small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
+      divided in two, and the eigenpairs of both are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
 /* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
-   Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
-   v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
-   formed at the block's end by one matrix product.
+   Small matrices stay in the cache: each pass over A applies the last reflection and multiplies by the next v.
+   For large ones the reflections of a block are applied together, at its end, by one matrix product; until
+   then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
 enum { TNI_TRIDIAGONAL_SMALL = 512 };
 
 static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
 
-/* w, from the p = A v that it holds. */
+/* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
 {
     h->by->scale(m, tau, w);
     h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
 }
 
-/* The part that is left, from row `first` on. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
+/* The remaining part, from row `first` on. Row k becomes the reflector v_k, in columns k+1.., after zeros. */
 static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau,
                                   double *ws)
 {
@@ -7837,7 +7881,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
     memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
 }
 
-/* A[next:, next:] -= [V;W]^T [W;V], the upper triangle of it */
+/* A[next:, next:] -= [V;W]^T [W;V], upper triangle */
 static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
@@ -7860,9 +7904,9 @@ static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, 
 
 /* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
    The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
-   cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
-   first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
-   (top-1,top), the next (top-2,top-1), ... */
+   cache, so that each row is loaded once per sweep. The list holds, sweep after sweep: the row below the first
+   rotation, the number of rotations, then c and s of each. They go upwards: the first rotates rows (top-1,top),
+   the next (top-2,top-1), ... */
 typedef struct tni_rotations {
     const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
@@ -7900,8 +7944,8 @@ static void tni_rotations_add(tni_rotations *r, double c, double s)
     r->list[r->used++] = s;
 }
 
-/* One sweep over the unreduced block l..m, from below with the shift that suits d[l]: the bulge that the
-   shift makes at m is chased up and out at l. */
+/* One sweep over the unreduced block l..m from below, with the shift for d[l]: it chases the bulge that the shift
+   creates at m up to l. */
 static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotations *rotations)
 {
     double  g = (d[l + 1] - d[l]) / (2 * e[l]), r, s = 1, c = 1, p = 0;
@@ -7911,7 +7955,7 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     for (i = m - 1; i >= l; i--) {
         double f = s * e[i], b = c * e[i];
         r = sqrt(f * f + g * g);
-        if (r < 1e-140) r = hypot(f, g);                     /* the squares would have lost digits */
+        if (r < 1e-140) r = hypot(f, g);                     /* the squares would underflow */
         e[i + 1] = r;
         if (r == 0) {                                        /* the block has split at i+1 */
             d[i + 1] -= p;
@@ -7932,10 +7976,10 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing` is zero:
-   eps times the largest element of the whole T, which is not known better. (Measured by its neighbours alone,
-   noise that is left of zero eigenvalues may never converge.) */
-enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing`, which is eps
+   times the largest element of T, counts as zero. (Compared with its neighbours only, rounding errors of zero
+   eigenvalues may never converge.) */
+enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; the mean is about 1.7 */
 
 static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
@@ -7953,20 +7997,20 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
 }
 
 /* ---- divide and conquer ------------------------------------------------- >>eigh-divide
-   Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
-       T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
-   Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
-   eigenvalue already (deflation). The others lie one in each gap of the d, where
+   Without its middle off-diagonal element +-rho, T is two blocks, whose diagonals lose rho where they meet:
+   T = diag(T1,T2) + rho u u^T      in the bases Z1, Z2:      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
+   Cuppen 1981. If rho z_i is negligible, or two d are so close that a rotation makes it so, d_i is already an
+   eigenvalue (deflation). The others lie one in each gap of the d, where
        1/rho + sum_i z_i^2/(d_i - l) = 0
-   and each is kept as its distance tau from the nearer d, so that all d_i - l have their digits. The vectors
-   z_i/(d_i - l) are made not from z but from the z' for which the computed l are exact, and so are orthogonal:
+   and each is stored as its distance tau from the nearer d, so that all d_i - l are accurate. The vectors
+   z_i/(d_i - l) use not z but the z' for which the computed l are exact, and are therefore orthogonal:
        z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
    Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
 enum {
-    TNI_LEAF = 32,                             /* rows that QL does              */
+    TNI_LEAF = 32,                             /* most rows that QL takes        */
     TNI_LEAF_ROTATIONS = 4096,
-    TNI_ROOT_STEPS = 200,                      /* five or six are usual          */
-    TNI_MERGE_SHARE = 64,                      /* poles in a task                */
+    TNI_ROOT_STEPS = 200,                      /* most need five or six          */
+    TNI_MERGE_SHARE = 64,                      /* poles per task                 */
     TNI_MERGE_ARRAYS = 7, TNI_MERGE_LISTS = 5
 };
 
@@ -7974,8 +8018,8 @@ typedef struct tni_divide {
     const tni_host *host;
     int64_t   stride;                          /* of z                                          */
     double   *z, *d, *e;                       /* [n,stride], [n], [n]                          */
-    double    nothing;                         /* an off-diagonal below is zero                 */
-    double   *packed, *turn;                   /* [n,n] each: rows that are joined, and by what */
+    double    nothing;                         /* an off-diagonal up to this is zero            */
+    double   *packed, *turn;                   /* [n,n] each: rows of Z to join, their factor   */
     double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
     int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
     double   *strip, *rotations;               /* for QL, TNI_LEAF_ROTATIONS of them            */
@@ -7991,8 +8035,8 @@ typedef struct tni_merge {
     int64_t *at;                               /* [k]: place of d_j among the groups */
 } tni_merge;
 
-/* The step to where c + left_slope left^2/(left - x) + right_slope right^2/(right - x) is zero: a function with
-   poles at both ends of the gap, and the given value at x = 0. left < 0 < right. */
+/* The zero x of c + left_slope left^2/(left - x) + right_slope right^2/(right - x), a function with poles at both ends of
+   the gap and the given value at x = 0. left < 0 < right. */
 static double tni_root_step(double left, double right, double value, double left_slope, double right_slope)
 {
     double slope = left_slope + right_slope, a = (left + right) * value - left * right * slope, b = left * right * value;
@@ -8003,9 +8047,9 @@ static double tni_root_step(double left, double right, double value, double left
     return step * value < 0 ? step : -value / slope;
 }
 
-/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always. The
-   first step, from the middle, takes the two nearest poles as they are and all others as constant; the next
-   have slope and bend of all of them. A root that is not found is NaN. */
+/* Root j, between d_j and d_(j+1), the last one at most rho |z|^2 above its pole. low < tau < high always. The first
+   step, from the middle, treats all poles except the nearest two as constant; the next steps use slope and bend
+   of all of them. A root that is not found is NaN. */
 static void tni_merge_root(const tni_merge *m, int64_t j)
 {
     const tni_algebra *by = m->divide->host->by;
@@ -8028,20 +8072,20 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
             next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
                                     : tni_root_step(left, right, value, left_slope, slope - left_slope));
         }
-        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is the nearer one */
+        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is nearer */
             origin = m->d[next_pole];
             next -= gap;
             tau -= gap;
             low -= gap;
             high -= gap;
         }
-        if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
+        if (step % 8 == 7) {                                 /* too slow: bisect, by magnitude if its sign is known */
             double half = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
             if (high - low > 0.25 * width) next = half;
             width = high - low;
         }
         if (!(next > low && next < high)) next = 0.5 * (low + high);
-        if (next <= low || next >= high) break;              /* neighbours */
+        if (next <= low || next >= high) break;              /* no float between */
         tau = next;
     }
     m->origin[j] = origin;
@@ -8059,7 +8103,7 @@ static void tni_merge_roots(void *arg, int64_t task, int worker)
     for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
 }
 
-/* z' of some poles; its signs are those of z, which `weight` holds before. */
+/* z' of some poles, with the signs of z, which `weight` holds before the call. */
 static void tni_merge_weights(void *arg, int64_t task, int worker)
 {
     const tni_merge   *m = (const tni_merge *)arg;
@@ -8087,7 +8131,7 @@ static void tni_merge_vectors(void *arg, int64_t task, int worker)
         m->divide->host->by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], m->divide->turn + j * m->k);
 }
 
-/* order: the indices of x[n], ascending; spare [n]. Merges ever longer runs. */
+/* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
 static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
 {
     int64_t run, i, k;
@@ -8102,10 +8146,10 @@ static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *
     }
 }
 
-/* Where the row of an eigenvector is not zero. */
+/* The half in which the row of an eigenvector is not zero. */
 typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
 
-/* Deflation: finds rows that are done, and leaves those that are not, in ascending order, in `left`. z: rows of Z. */
+/* Deflation: finds the finished rows, and writes the others, in ascending order, to `left`. z: rows of Z. */
 static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho,
                                  const int64_t *order, int64_t *support, int64_t *left)
 {
@@ -8131,8 +8175,8 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
     return k;
 }
 
-/* Rows of Z, by where they are not zero, to `packed`: the first n1 columns of FIRST and BOTH, the other columns
-   of BOTH and SECOND, then all of DONE, whose values follow those of the others. */
+/* Copies the rows of Z to `packed`, grouped by their zeros: the first n1 columns of FIRST and BOTH, the other columns of
+   BOTH and SECOND, then all of DONE, whose values follow those of the others. */
 static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member,
                            const int64_t *count, const double *d, double *values)
 {
@@ -8148,7 +8192,7 @@ static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const dou
     }
 }
 
-/* Z = turn packed, and the rows that are done. */
+/* Z = turn packed, and the finished rows. */
 static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
 {
     const tni_host *h = v->host;
@@ -8161,7 +8205,7 @@ static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z
     for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
 }
 
-/* Joins the eigenpairs of rows [first,first+n1) and of the rest of n; e: what was torn. */
+/* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
 static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
 {
     double   *z = v->z + first * v->stride + first, *d = v->d + first, *u = v->arrays;
@@ -8186,7 +8230,7 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
         m.z[i] = m.weight[at[i]] = u[left[i]];
     }
     for (i = 0; i < n; i++) if (support[i] == TNI_DONE) member[place[TNI_DONE]++] = i;
-    m.values = u;                                            /* u has been taken over */
+    m.values = u;                                            /* u is no longer needed */
     tni_merge_pack(v, n, n1, z, member, count, d, m.values);
     tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
     pool = tasks > 2 ? v->host->pool : &tni_alone;
@@ -8233,13 +8277,13 @@ static int64_t tni_eigh_work(int64_t n)
     int64_t reduce = tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n)));
     int64_t work = 2 * n + tni_max(tni_divide_work(n), reduce);
 #ifdef TN_USE_BLAS
-    work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, behind them, integers */
+    work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, after them, integers */
 #endif
     return work;
 }
 
 #ifdef TN_USE_BLAS
-/* dsyevd's lower triangle by columns is our upper one by rows, and its columns are our rows. */
+/* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
 static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z, double *work)
 {
     const int     in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
@@ -8281,7 +8325,7 @@ static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double 
                     tau + first, false, tni_mat_of(z + first + 1, 1, n), work);
 }
 
-/* Ascending: one walk along each cycle of the order, so that a row moves once. */
+/* Sorts into ascending order along the cycles of the permutation, so that each row is moved once. */
 static void tni_eigh_sort(int64_t n, double *values, double *vectors, double *work)
 {
     double   value, *row = work;
@@ -8317,8 +8361,8 @@ static tn_status tni_eigh_scaled(const tni_host *h, int64_t n, double *a, double
     return s;
 }
 
-/* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
-   vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
+/* Eigenvalues, ascending, of the symmetric a[n,n], which is overwritten; only its upper triangle is read.
+   vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
 static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
@@ -8339,15 +8383,15 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
 }
 
 /* ---- Lanczos --------------------------------------------------------- >>lanczos
-   Rows of V are an orthonormal basis, H = V A V^T, and all of A V^T that H does not hold lies in the next block:
+   The rows of V are an orthonormal basis, H = V A V^T, and the part of A V^T outside of it is in the next block:
        A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
-   so H s = theta s gives the pair (theta, s V) with a residual of |R s_last|, and nothing needs to be multiplied to
-   know it. When V is full it shrinks to its best such vectors, and Q goes on from there [Wu & Simon 2000]. Every
-   block is made orthogonal to all of V, twice: no copies of values that have been found, as in Lanczos' own way.
+   so H s = theta s gives the pair (theta, s V), whose residual |R s_last| needs no further product with A. When V is
+   full it is replaced by its best such vectors, and Q continues from there [Wu & Simon 2000]. Every block is made
+   orthogonal to all of V, twice, which avoids the duplicate values of the plain Lanczos method.
 
-   A start does not see all of the space: of a value that is l-fold it finds as many vectors as a block has rows.
-   Therefore the pairs that were found stay, a random block takes the place of Q, and the search ends when the next
-   pair in line, with all its residual, cannot be better than the last one that is wanted. */
+   One start does not reach the whole space: of a multiple eigenvalue it finds at most as many vectors as a block has
+   rows. Therefore the pairs found so far are kept, a random block replaces Q, and the search ends when the next pair,
+   even with its residual added, cannot be better than the last wanted one. */
 enum { TNI_LANCZOS_STRIP = 32 };
 
 typedef struct tni_lanczos_job {
@@ -8360,9 +8404,9 @@ typedef struct tni_lanczos_job {
     uint64_t       seed;
     tn_matvec_fn  fn;
     void          *user;
-    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
+    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which is below V */
     int64_t        products, draws;
-    double         scale, norm, skew, residual;          /* y times scale is near one; |A|; |H - H^T|                */
+    double         scale, norm, skew, residual;          /* y times scale is about one; |A|; |H - H^T|               */
     double        *v, *y;                                /* [room + block,n]  [block,n]                              */
     double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
     double        *c, *sum, *r, *length, *strip, *rest;
@@ -8394,13 +8438,13 @@ static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const d
 }
 static double tni_lanczos_length(const tni_lanczos_job *l, const double *x) { return sqrt(tni_lanczos_dot(l, x, x)); }
 
-/* x loses what lies along rows from .. to - 1 of V. */
+/* Makes x orthogonal to rows from .. to - 1 of V. */
 static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to, double *x)
 {
     for (; from < to; from++) l->host.by->axpy(l->n, -tni_lanczos_dot(l, l->v + from * l->n, x), l->v + from * l->n, x);
 }
 
-/* Row m of V becomes a random unit vector, orthogonal to the rows before it. */
+/* Makes row m of V a random unit vector, orthogonal to the rows before it. */
 static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 {
     double  *x = l->v + m * l->n;
@@ -8412,7 +8456,7 @@ static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
         x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
     }
     l->draws++;
-    for (pass = 0; pass < 3; pass++) {                       /* near the end of the space little is left of a first pass */
+    for (pass = 0; pass < 3; pass++) {                       /* when V is nearly the whole space, one pass is inaccurate */
         tni_lanczos_clean(l, 0, m, x);
         l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
     }
@@ -8444,7 +8488,7 @@ static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
     return TN_OK;
 }
 
-/* The columns of H that belong to Q. What its rows hold already, from R, must be the same. */
+/* The columns of H that belong to Q. By symmetry they must equal its rows, which R has filled in. */
 static void tni_lanczos_project(tni_lanczos_job *l)
 {
     int64_t n = l->n, w = l->next, m = l->used + w, i, j;
@@ -8465,8 +8509,8 @@ static void tni_lanczos_project(tni_lanczos_job *l)
         }
 }
 
-/* What is left of Y becomes the next block, R Q = Y. A row that depends on the others gives way to a random one, of
-   which R knows nothing. */
+/* Makes the rest of Y the next block, R Q = Y. A row that depends on the others is replaced by a random one, with zeros
+   in R. */
 static void tni_lanczos_succeed(tni_lanczos_job *l)
 {
     int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
@@ -8484,7 +8528,7 @@ static void tni_lanczos_succeed(tni_lanczos_job *l)
         if (found == next || length <= TNI_EPS * l->norm) continue;
         l->r[found * l->block + i] = length;
         l->host.by->scale(n, 1 / length, x);
-        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding by now: not quite orthogonal */
+        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding errors, not quite orthogonal */
             tni_lanczos_clean(l, 0, m + found, x);
             l->host.by->scale(n, 1 / tni_lanczos_length(l, x), x);
         }
@@ -8506,7 +8550,7 @@ static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
     return l->end == TN_LANCZOS_MAGNITUDE ? fabs(x) : l->end == TN_LANCZOS_LARGEST ? x : -x;
 }
 
-/* theta and s of H, in the order that is wanted */
+/* theta and s of H, in the wanted order */
 static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
 {
     int64_t   m = l->used, i;
@@ -8537,7 +8581,7 @@ static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
     return sqrt(sum);
 }
 
-/* The first `keep` rows of V become the first Ritz vectors: a strip of columns at a time, in place. */
+/* Replaces the first `keep` rows of V by the first Ritz vectors, in place, a strip of columns at a time. */
 static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
 {
     int64_t at, i, n = l->n;
@@ -8549,7 +8593,7 @@ static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
     }
 }
 
-/* `anew`: with a random block instead of Q. */
+/* Restarts from the best Ritz vectors; `anew`: with a random block instead of Q. */
 static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 {
     int64_t i, j, m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
@@ -8565,14 +8609,14 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
     if (anew) tni_lanczos_draw_block(l);
 }
 
-/* Have the wanted pairs been found, and may a better one still be hidden? Restarts where the search goes on. */
+/* Are the wanted pairs found, and can no better one be missing? Restarts if not. */
 static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
 {
     double  slack = l->tol * l->norm, worst, next;
     int64_t i, k = l->top;
     for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
     l->residual = l->norm > 0 ? worst / l->norm : 0;
-    if (l->next == 0 || k == 0) return true;                 /* V is all of the space */
+    if (l->next == 0 || k == 0) return true;                 /* V is the whole space */
     if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
         *anew = true;
         *before = tni_lanczos_key(l, k - 1);
@@ -8615,13 +8659,13 @@ static tn_status tni_lanczos(tni_lanczos_job *l)
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a wide A: its transposed), then R = L^T diag(s) V by one-sided Jacobi: rotations from the
    left, L, make the rows of L R orthogonal; they are s_i v_i. Hestenes 1958 [GVL 8.6.3] [dgesvj].
-   The first L are the eigenvectors of R R^T. They are exact enough for singular values above the
-   root of eps, so that sweeps are few; what the squares have lost below, the sweeps repair: every value
-   is right to eps times the largest, as with Golub and Kahan's way. */
+   The initial L are the eigenvectors of R R^T. They are accurate for singular values above sqrt(eps) times
+   the largest, so that few sweeps are needed; the sweeps correct the smaller ones. The error of every value is
+   about eps times the largest value, as in the method of Golub and Kahan. */
 enum { TNI_JACOBI_SWEEPS = 60 };
 
 #ifdef TN_USE_BLAS
-/* What dgesdd asks for at least, over all versions, and room for its blocks. */
+/* The least workspace of dgesdd in all its versions, and more for its blocks. */
 static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_max(m, 5 * n * n + 7 * n) + 32 * (m + n); }
 #endif
 
@@ -8671,7 +8715,7 @@ static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *lef
     return true;
 }
 
-/* Rows shorter than eps times the longest are rounding noise: they are left alone, and become zeros. */
+/* Rows shorter than eps times the longest are rounding errors: they are not rotated, and become zeros. */
 static double tni_jacobi_noise(int64_t n, const double *squares)
 {
     return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
@@ -8692,7 +8736,7 @@ static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *lef
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
-/* Rows of y to unit length, their lengths to s, in descending order; returns how many are not zero. */
+/* Scales the rows of y to unit length, with their lengths in s, in descending order; returns the number of nonzero rows. */
 static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *left, double *s)
 {
     int64_t i, rank = 0;
@@ -8705,8 +8749,8 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
 }
 
 /* polished = (3 I - L L^T) L / 2: one step of Newton's iteration squares the distance from an orthogonal matrix. Higham
-   2008, chapter 8. Where one value is far above all others, some ten sweeps of rotations leave |L L^T - I| / sqrt n at
-   7e-14 for n = 300; the step brings it to 2e-15, for a fiftieth of the time. */
+   2008, chapter 8. If one value is far above all others, about ten sweeps of rotations leave |L L^T - I| / sqrt n at 7e-14
+   for n = 300; the step reduces it to 2e-15, in a fiftieth of the time. */
 static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
@@ -8739,7 +8783,7 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     h->by->scale(n, 1 / scale, s);
     tni_svd_polish(h, n, left, r, rest);
     h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
-    if (rank < n) {                                          /* the missing right vectors: any that complete the others */
+    if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
         if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
@@ -8748,8 +8792,8 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     return TN_OK;
 }
 
-/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u
-   is positive. a is left as it is. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
+/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
+   positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
 static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     int64_t   i, j, k = tni_min(m, n);
@@ -8764,14 +8808,13 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
 }
 
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
-   A copy in double is read, decomposed, and what was asked for is written. `room` is one allocation. */
+   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
 
-/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not
-   wrap. */
+/* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
 static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m,
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
              (long long)n);
     return false;
 }
@@ -8779,15 +8822,15 @@ static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
-    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
+    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
     return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
 }
 
-/* How many are kept, 0 standing for all; -1 with a message where there are not so many. */
+/* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
 static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
-    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, but there are %lld", op, (long long)top, (long long)all);
+    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
     return -1;
 }
 
@@ -8796,7 +8839,7 @@ static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a
     int64_t   n = a->shape[0] * a->shape[1];
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, holds NaN or infinity", op, TNI_SHAPE(a));
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
 }
 
 static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
@@ -8813,14 +8856,14 @@ static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_
     return *out ? tn_write(*out, TN_F64, p, rank == 1 ? n : n * m) : TN_ERR_MEMORY;
 }
 
-/* As the context's dtype holds them. */
+/* Rounds numbers to the context's dtype. */
 static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     int64_t i;
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
-/* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is used up; scratch: [k,n]. */
+/* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is overwritten; scratch: [k,n]. */
 static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
                                const double *right, double *scratch)
 {
@@ -8833,7 +8876,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
     return size > 0 ? rest / size : rest;
 }
 
-/* (A + A^T)/2, by squares that stay in the cache with their mirror images */
+/* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
 static void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
@@ -8845,7 +8888,7 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* The three below: read, decompose, write, and measure if asked. */
+/* Each of the next three functions reads, decomposes, writes, and measures the residual if requested. */
 static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top,
                                  double *room)
 {
@@ -8859,7 +8902,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     tni_symmetrise(n, matrix);
     if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
     if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
-        return tni_fail(ctx, s, "eigh: a, %s: no convergence", TNI_SHAPE(a));
+        return tni_fail(ctx, s, "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
     if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
     if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
@@ -8893,7 +8936,7 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
     if (s != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
-        return tni_fail(ctx, s, "svd: a, %s: no convergence", TNI_SHAPE(a));
+        return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
@@ -8916,7 +8959,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
     n = a->shape[0];
     if (n != a->shape[1])
-        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected a square matrix", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
@@ -8966,20 +9009,23 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     return s;
 }
 
-/* The sizes that a desc leaves open, and what it may not ask for. */
+/* Checks a desc and fills in its defaults. */
 static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
-    if ((unsigned)d->end > TN_LANCZOS_SMALLEST) return tni_fail(ctx, TN_ERR_ARG, "lanczos: end %d is none", (int)d->end);
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
+    if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
-    if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, "
-                        "and tol must be below one",
-                        (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
+    if (d->block < 0 || d->basis < 0 || d->products < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: %s is %lld, expected 0 or more",
+                        d->block < 0 ? "block" : d->basis < 0 ? "basis" : "products",
+                        (long long)(d->block < 0 ? d->block : d->basis < 0 ? d->basis : d->products));
+    if (!(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
     l->end = d->end;
     l->seed = d->seed;
@@ -8988,11 +9034,11 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
     l->limit = d->products > 0 ? d->products : 300 * l->room;
     if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
-        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room,
-                        (long long)n);
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: a basis of %lld vectors of %lld does not fit the address space",
+                        (long long)l->room, (long long)n);
     if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least",
-                    (long long)l->room, (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->room,
+                    (long long)(l->top + 2 * l->block));
 }
 
 /* |A v - l v| / |A| of the results as they are stored: y is A v. */
@@ -9018,13 +9064,13 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     out->residual = l->residual;
     out->products = l->products;
     if (s == TN_ERR_CONVERGENCE)
-        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products,
+        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, expected %g", (long long)l->products,
                         l->residual, l->tol);
     if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm)
-        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|",
+        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x.A y and y.A x differ by %g |A|",
                         l->skew / l->norm);
-    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
-    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product has NaN or infinity, expected finite numbers");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: fn failed: %s", tn_status_name(s));
     if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
     return tni_lanczos_measure(ctx, l, &out->residual);
@@ -9042,7 +9088,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
     if (!ctx) return TN_ERR_ARG;
-    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: fn is NULL, expected a matrix-vector product");
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
@@ -20377,19 +20423,19 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 
 /* ======================================================================
    >>cpu      the fast host backend
-   A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
+   Nearly all time is spent in a few kernels: the matrix product, and passes over memory that are fused so that
    each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
    reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
-   What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
-   rare kernels go to the reference.
+   The context chooses one of these levels by the features of the processor; no -m flag is needed. Unusual
+   strides and rare kernels are left to the reference backend.
 
-   Work is cut into tasks by shape alone and sums have a fixed order: the same bits for any number of
-   threads.
+   Work is divided into tasks by the shape only, and sums have a fixed order, so that results are bit-identical
+   for any number of threads.
    ====================================================================== */
 
 static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                     /* >>op-rmsnorm */
 
-/* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
+/* gcc for Windows aligns its stack to 16 bytes only, which is too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
 #if TN_SIMD_MAX >= 1
@@ -20401,21 +20447,21 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 #define TNI_X86 0
 #endif
 #if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
-#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
+#define TNI_NEON 1                      /* every such processor has it */
 #include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
-/* The x87 mixes with no vector. */
+/* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
 #endif
 
-/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
+/* The best level up to the wanted one that both processor and operating system support. A level of another kind of
    processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
@@ -20435,20 +20481,20 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
 }
 
 /* ---- the state ---------------------------------------------------------- >>cpu-state
-   The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
-   product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
-   two kinds are never in use at once and lie over each other. */
+   The matrix product packs a block of A and one of B, so that its inner loop reads contiguous memory. One large
+   product has LARGE bytes for each; in a batch of small ones every worker has its own blocks of SMALL bytes.
+   Both kinds share memory, because they are never used at the same time. */
 enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
     TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
-    TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
+    TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
-    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
+    TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
+    TNI_CPU_STRIP  = 32,                /* lines that are transposed at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
-    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
+    TNI_PROD_MOST  = 16                 /* most factors of a product whose gradient is computed in registers */
 };
 
 typedef struct tni_cpu {
@@ -20459,15 +20505,15 @@ typedef struct tni_cpu {
     size_t       block_bytes;
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
-    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
+    tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     double       part[TNI_CPU_PARTS];
-    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
+    int          gemm_parts;            /* bfloat16 parts of a float, if the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
 } tni_cpu;
 
 static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
 
-/* 64-byte aligned; the allocator's own pointer stands just before. */
+/* 64-byte aligned; the allocator's own pointer is stored just before. */
 static void *tni_cpu_alloc(void *state, size_t bytes)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -20521,7 +20567,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     return cpu;
 }
 
-/* ---- a pass over n elements or rows, cut into tasks --------------------- >>cpu-tasks */
+/* ---- a pass over n elements or rows, divided into tasks ----------------- >>cpu-tasks */
 typedef struct tni_pass {
     tni_cpu       *cpu;
     const tn_call *call;
@@ -20531,7 +20577,7 @@ typedef struct tni_pass {
 static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
 static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
 
-/* Items of `width` elements in at most `most` tasks. Returns how many tasks it took. */
+/* Divides items of `width` elements into at most `most` tasks and runs them. Returns the number of tasks. */
 static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
 {
     int64_t tasks;
@@ -20552,8 +20598,8 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
 }
 
 /* ---- lines -------------------------------------------------------------- >>cpu-lines
-   Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
-   one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
+   Views of one shape with as few axes as possible: neighbouring axes that are contiguous in all views are merged.
+   A kernel runs along the last axis, the line; long lines are divided into pieces. */
 typedef struct tni_lines {
     int     views, rank;                /* rank: axes before the line */
     int64_t shape[TN_MAX_RANK];
@@ -20596,7 +20642,7 @@ static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view 
     return l;
 }
 
-/* Where piece `index` begins in each view; returns its length. */
+/* The start of piece `index` in each view; returns its length. */
 static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
 {
     int64_t start = index % l->pieces * l->piece;
@@ -20628,7 +20674,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
 {
     int64_t i;
     if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
-        int64_t have = from_step == 1 ? n : 1;          /* one for all: what is there doubles */
+        int64_t have = from_step == 1 ? n : 1;          /* one element for all: the filled part doubles */
         memcpy(to, from, (size_t)(have * size));
         for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
         return;
@@ -20653,7 +20699,8 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
     }
 }
 
-/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
+/* If the lines of x and y run along different axes: squares are transposed in a buffer, so that each cache line is used
+   once. */
 typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
 
 static void tni_turn_task(void *arg, int64_t task, int worker)
@@ -20726,7 +20773,7 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* One element, copied to everywhere. */
+/* One element, copied to all places. */
 static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_dtype dtype = c->out[0].dtype;
@@ -20770,12 +20817,12 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention: what the passes of all levels know of a call, see >>op-attention ---- >>cpu-attention */
+/* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 enum {
-    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
-    TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
-    TNI_ATTEND_FEW   = 8,               /* heads that are few */
-    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
+    TNI_ATTEND_KEYS  = 128,             /* most keys of a tile of scores */
+    TNI_ATTEND_PARTS = 4,               /* if heads are few: parts of the keys, or of v's columns */
+    TNI_ATTEND_FEW   = 8,               /* fewer heads are few */
+    TNI_ATTEND_SLAB  = 256              /* features that are computed at a time */
 };
 
 typedef struct tni_attention {
@@ -20784,15 +20831,15 @@ typedef struct tni_attention {
     char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
     size_t         each;
     char          *partial;             /* dq of every part */
-    int64_t        heads, all_heads;    /* of one item of the batch, of all */
+    int64_t        heads, all_heads;    /* of one batch element, of all */
     int64_t        sets, d, dv, queries, keys;
-    int64_t        side, blocks;        /* queries of a block, how many blocks */
+    int64_t        side, blocks;        /* queries per block, number of blocks */
     int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
     bool           softmax, squared, sums;
-    bool           local;               /* a block's own keys only: the state has those before */
+    bool           local;               /* keys of the block only: the state holds the earlier ones */
 } tni_attention;
 
-/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
+/* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
 static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
@@ -20803,7 +20850,7 @@ static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
     return cpu->room;
 }
 
-/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
+/* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
 static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
@@ -20839,18 +20886,18 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     return t;
 }
 
-/* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
+/* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
 static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
-    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
+    TNI_HOST_CUT  = 1 << 21,            /* operations from which a product uses several threads */
     TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
     TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16    /* and the fewest that hold a panel */
 };
 
-/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
+/* The size in doubles of a block of gemm, for matrices with extents up to `extent`. */
 static int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
@@ -20935,7 +20982,7 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_REAL double
 #endif
 #if TNI_BITS == 64 && defined(TN_NO_F64)
-#define TNI_ALL 0                       /* of double, the host's algebra and its products alone */
+#define TNI_ALL 0                       /* of double only the host's algebra and its products */
 #else
 #define TNI_ALL 1
 #endif
@@ -20954,9 +21001,9 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
-/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----- >>pass-vector
-   TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
-   so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
+/* ---- a vector of TNI_W numbers with + - * / and a few functions --------- >>pass-vector
+   TNI_SOME(k) is the mask of the first k lanes. As on x86, TNI_MAX gives its second operand if one is NaN:
+   TNI_MAX(bound, x) keeps a NaN of x. */
 #if TNI_LEVEL == 2 && TNI_BITS == 32
 typedef __m512 TNI_T(v);
 #define TNI_MM(op)  _mm512_##op##_ps
@@ -20991,13 +21038,13 @@ typedef TNI_REAL TNI_T(v);
 #if TNI_LEVEL == 3
 #define TNI_SET(x)       TNI_MM(dupq_n)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
-#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own max gives the NaN of either operand */
 #define TNI_MIN(a, b)    TNI_T(min)(a, b)
 #define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
 #elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
-#if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
+#if TNI_LEVEL == 2                      /* masked with all lanes: gcc 12 warns of its own unmasked max */
 #define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
 #define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
 #define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
@@ -21088,11 +21135,11 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 #endif
 
 /* ---- gemm: C = alpha A B + beta C + bias -------------------------------- >>pass-gemm
-   A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
-   each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
-   packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
-   depth is cut into slabs of at most TNI_GEMM_DEPTH bytes and never shared between threads, so an
-   element is summed in the same order wherever its tile lies.
+   A tile of C, TNI_MR rows by two vectors, stays in registers while the microkernel goes along the depth:
+   C[MR][2W] += A[d][MR] (x) B[d][2W], MR 2W multiplications for MR + 2W numbers read. Both factors come from
+   panels, MR rows of A or 2W columns of B, packed so that the numbers of a step are contiguous; if packing does
+   not pay, they are read in place. The depth is divided into slabs of at most TNI_GEMM_DEPTH bytes and never
+   between threads, so the order of a sum does not depend on the place of its tile.
    Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
 #if TNI_LEVEL == 2
 #define TNI_MR 14
@@ -21113,15 +21160,15 @@ typedef struct TNI_T(gemm) {
     int64_t         a_row, a_col, b_row, b_col, c_row, c_col, bias_row, bias_col;   /* strides */
     TNI_REAL        alpha, beta;
     TNI_REAL       *panels_a, *panels_b;
-    int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
-    int64_t         panels_i, panels_j;                /* panels in it */
-    int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
+    int64_t         i0, rows, j0, cols, k0, depth;     /* the current block */
+    int64_t         panels_i, panels_j;                /* panels of the block */
+    int64_t         packed_a, packed_b;                /* the first packed panel; earlier ones are read in place */
     int64_t         high;                              /* rows of a panel of A */
-    tn_task_fn      few;                               /* the task, where C has few rows */
+    tn_task_fn      few;                               /* the task, if C has few rows */
 } TNI_T(gemm);
 
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written
-   to c. */
+/* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
+   and written to c. */
 typedef struct TNI_T(tile) {
     const TNI_REAL *a, *b, *from;
     TNI_REAL       *c;
@@ -21131,8 +21178,8 @@ typedef struct TNI_T(tile) {
 
 static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 
-/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is
-   padded.) */
+/* Masks cost nothing with AVX-512 only: otherwise the last vector is whole. (Inside the loop they cost AVX-512 5 %, too, so
+   B is padded.) */
 #if TNI_LEVEL == 2
 #define TNI_LAST(t)                ((t)->last)
 #define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
@@ -21143,8 +21190,8 @@ static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 #define TNI_STORE_SOME(p, v, k)    TNI_STORE(p, v, k)
 #endif
 
-/* Called with constants: `rows`; `wide`, two vectors, not one; `packed`, a_row is 1 and the last vector is
-   whole. So all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+/* Called with constants, so that the compiler removes all conditions: `rows`; `wide`: two vectors; `packed`: a_row is 1
+   and the last vector is whole. The sums are named variables because gcc would keep an array in memory. */
 TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool packed, const TNI_T(tile) *t)
 {
     const int       last = packed ? TNI_W : TNI_LAST(t), first = wide ? TNI_W : last;
@@ -21166,7 +21213,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
         from += t->from_row; \
         c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
-#if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
+#if TNI_LEVEL == 2                      /* prefetch C; no gain on AVX2 */
     for (k = 0; packed && k < rows; k++) {
         __builtin_prefetch(c + k * t->c_row, 1);
         __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
@@ -21183,7 +21230,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
 }
 
 #if TNI_LEVEL == 3
-/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
+/* The full tile from packed A: the twelve numbers of a step are loaded as vectors and multiplied lane by lane. */
 TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
 {
     const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
@@ -21279,7 +21326,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 {
     int64_t d = 0;
     int     lane = 0, k;
-    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the usual widths, as constants */
+    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the common widths, as constants */
         for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
         return;
     }
@@ -21303,7 +21350,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         return;
     }
 #if TNI_X86 || TNI_NEON
-    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
+    if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
         for (start = 0; start < depth; start = end) {
             end = tni_min(start + 64, depth);
@@ -21329,7 +21376,7 @@ enum {
     TNI_T(gemm_group) = 4                               /* panels packed together */
 };
 
-/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
+/* Tasks that pack A take some panels each, because a cache line of a transposed A belongs to several. (Ten: slower.) */
 TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
 {
     return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
@@ -21350,7 +21397,7 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
         TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
 }
 
-/* Task: panels of A, or, behind those, one of B. */
+/* Task: pack some panels of A, or, for later indices, one of B. */
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
@@ -21372,7 +21419,7 @@ TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL a
     TNI_STORE(c, v, k);
 }
 
-/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
+/* The tile at (i,j). The first slab adds beta C and the bias, the others accumulate. */
 TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
 {
     const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
@@ -21402,7 +21449,7 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
             }
 }
 
-/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
+/* Can the microkernel write to C directly? Then `from` is the start of its sums: zeros, the bias, or C itself. */
 TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
 {
     const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
@@ -21424,7 +21471,7 @@ TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t
     return beta == 0 || beta == 1;
 }
 
-/* The tiles that panels [i,i_end) of A make with panel j of B. */
+/* The tiles of panels [i,i_end) of A and panel j of B. */
 TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
 {
     TNI_REAL      sums[TNI_MR * 2 * TNI_W];
@@ -21466,9 +21513,9 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
     for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
 }
 
-/* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
-   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
-   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
+/* The block of C at (i0,j0), one slab deep; packed panels of B are used for all i0. Read in place: A if B has few
+   columns, B if A has few rows, both if shallow. Packed in any case: a deep transposed A (except for one panel), a
+   transposed B, and an A whose row stride makes rows share cache sets. */
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
@@ -21479,7 +21526,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    /* of a B that is not packed only whole vectors are read */
+    /* in place, only whole vectors of B are read */
     g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
@@ -21487,7 +21534,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
                      TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once and where it lies, so memory decides ---- >>pass-gemm-few */
+/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -21548,8 +21595,8 @@ enum { TNI_T(dots_high) = 4 };
 enum { TNI_T(dots_high) = 3 };
 #endif
 
-/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
-   the last column again. */
+/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once; past the last column, the last
+   column is repeated. */
 TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
 {
     const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
@@ -21617,8 +21664,8 @@ TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, i
             for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
 }
 
-/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
-   there is one vector it may have less than W lanes. */
+/* For rows of B that are contiguous: adds A[i,d] times row d to a strip of C of at most four `vectors`. A single vector may
+   have fewer than W lanes. */
 TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
 {
     const int       cols = (vectors - 1) * TNI_W + last;
@@ -21674,8 +21721,8 @@ TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
     else TNI_T(gemm_strips_of)(3, g, j, end);
 }
 
-/* The task for few rows, `dots` for inner products at most; NULL: there are more, or B lies badly. Inner products
-   want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
+/* The task for few rows, inner products for at most `dots` rows; NULL: there are more, or B's strides do not fit. Inner
+   products need some depth: the cost of their final sums grows with the rows, that of packing B does not. */
 TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
 {
     const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
@@ -21695,7 +21742,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    do {                                            /* as deep as the tiles: rounding errors grow with the length of a sum */
+    do {                                            /* slabs, as for tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
@@ -21777,8 +21824,8 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
     return g;
 }
 
-/* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   Few columns are few rows of the transposed product; tiles are better once they fill their vectors. */
+/* The product is transposed if C is stored by columns, or has few columns and A is transposed, so that vectors are
+   contiguous. Few columns become few rows; tiles are faster once they fill their vectors. */
 TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
@@ -21815,8 +21862,8 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
 }
 #endif
 
-/* A batch of small products is shared out by the product; large ones are cut, one after the other. Times
-   one matrix, a batch whose rows follow one another is a single product. */
+/* The small products of a batch are divided among the threads; large ones are computed one after the other. A batch of
+   contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t  m = c->out[0].shape[1];
@@ -21855,7 +21902,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
 
-/* Rows past the last one repeat it: what they store is the same. */
+/* Rows past the last one repeat it and store the same numbers. */
 TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
 {
     int64_t k;
@@ -21927,9 +21974,9 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
     return total;
 }
 
-/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most
-   products of a chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay
-   zeros, an infinity makes NaN. */
+/* Divides x by the number that it returns: 1 if `must` is not set and the norm is within 2^+-16, so that most products of a
+   chain need no second pass; else the Frobenius norm. If squares overflow or underflow, x is divided by its largest element
+   first. Zeros stay zeros, an infinity becomes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
     const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
@@ -21950,7 +21997,7 @@ TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
     return most * total;
 }
 
-/* What the rest of the chain sees of dy and ds. */
+/* G_(n-1), see >>op-chain. */
 TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
     double  dot = 0;
@@ -21959,7 +22006,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
     for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
-/* A task is a chain: its products follow each other. */
+/* A task is one chain, whose products depend on each other. */
 TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 {
     const tn_call  *c = ((const tni_pass *)arg)->call;
@@ -22061,7 +22108,7 @@ typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
 #endif
 #endif
 #define TNI_U TNI_T(u)                  /* TNI_W words of 32 bits                      */
-#define TNI_I TNI_T(i)                  /* the same with a sign; what comparisons give */
+#define TNI_I TNI_T(i)                  /* the same with a sign; result of comparisons */
 #define TNI_D TNI_T(d)                  /* half as many doubles                        */
 
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
@@ -22140,7 +22187,7 @@ TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif
 
-/* TNI_W numbers in double: mostly sums of many floats. Lanes are added up pairwise. */
+/* TNI_W numbers in double, for sums of many floats. Lanes are added pairwise. */
 typedef struct TNI_T(wide) { TNI_D low, high; } TNI_T(wide);
 
 TNI_INLINE TNI_T(wide) TNI_T(wide_zero)(void)
@@ -22158,7 +22205,7 @@ TNI_INLINE void TNI_T(wide_add)(TNI_T(wide) *t, TNI_V v)
 
 TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
 {
-    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* exact products: fused or not, the same bits */
+    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* products are exact, so fusing changes no bit */
     t->high = t->high + TNI_T(high)(a) * TNI_T(high)(b);
 }
 
@@ -22174,7 +22221,7 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 
 /* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 {
     TNI_V k, n, r, p;
@@ -22193,7 +22240,7 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 #else
     {
         TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
-        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* two factors, because 2^n may exceed the exponent's range */
         p = p * TNI_T(real)((half + 127u) << 23);
         return p * TNI_T(real)((whole - half + 127u) << 23);
     }
@@ -22205,7 +22252,7 @@ TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
     return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
 }
 
-/* By e^(-2|x|), but where that is near 1 by a polynomial. */
+/* From e^(-2|x|), or from a polynomial where that is close to 1. */
 TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
 {
     const TNI_V one = TNI_SET(1.0f);
@@ -22224,7 +22271,7 @@ TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
     TNI_V t = TNI_MIN(TNI_SET(15.0f), TNI_ABS(x)), square = t * t, lost = TNI_FMA(t, t, TNI_SET(0.0f) - square);
     TNI_V z = TNI_SET(1.0f) / TNI_FMA(TNI_SET(0.3f), t, TNI_SET(1.0f));
     TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square), g;
-    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* what rounding took from the square */
+    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* the rounding error of the square */
     g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
     g = TNI_FMA(g, z, TNI_SET(-0.228224412f));
     g = TNI_FMA(g, z, TNI_SET(0.191799164f));
@@ -22272,7 +22319,7 @@ TNI_INLINE TNI_V TNI_T(log_of)(TNI_V x)
     return TNI_PICK(x == zero, zero - infinity, y);
 }
 
-/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+/* factor * first + tail in double: the product is exact, and the rounding error of the sum does not reach a float */
 typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
 
 /* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
@@ -22336,7 +22383,7 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
+        t = s + TNI_SET(8388608.0f);        /* 2^23: floats above are integers; stored, since the x87 keeps more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     case TN_ACT_EXP:
@@ -22434,7 +22481,7 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ---- >>pass-prod */
+/* ---- prod, see >>op-prod: the product of the factors before each, then of those after it ---- >>pass-prod */
 TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22586,7 +22633,7 @@ TNI_FAST void TNI_T(sum_rows_task)(void *arg, int64_t task, int worker)
         TNI_T(sum_store)(c, r * l->strides[0][0], TNI_T(sum_of)(TNI_IN(0) + r * l->strides[1][0], l->length));
 }
 
-/* Item: a strip of two vectors, down all rows. */
+/* Item: a strip of two vectors, over all rows. */
 TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22673,8 +22720,8 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. scale^3 and x dy leave the range of float where x, or x and dy, are far from 1: such a
-   row takes its dx from the reference, in double, and dw from x scale. */
+/* One row: dx, and its share of dw. scale^3 and x * dy may exceed the range of float if x, or x and dy, are far from 1: for
+   such a row dx comes from the reference, in double, and dw from x * scale. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
@@ -22711,7 +22758,7 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
     }
 }
 
-/* Every task sums dw of its rows for itself. */
+/* Every task sums dw over its own rows. */
 TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22736,7 +22783,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- layernorm, see >>op-layernorm -------------------------------------- >>pass-layernorm
-   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
+   The mean is a float and its rounding error, so that a row far from zero keeps its digits. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
     TNI_T(wide) sum = TNI_T(wide_zero)();
@@ -22763,7 +22810,7 @@ TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
             int   k = TNI_T(lanes)(C - i);
             TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
             TNI_STORE(y + i, v, k);
-            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
+            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes after the row count zero */
             TNI_T(wide_add_product)(&squares, v, v);
         }
         scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
@@ -22809,7 +22856,7 @@ TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, flo
     }
 }
 
-/* Every task sums dw, then db, of its rows for itself. */
+/* Every task sums dw, then db, over its own rows. */
 TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22836,7 +22883,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- cross_entropy, see >>op-cross_entropy ------------------------------ >>pass-cross_entropy */
-/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
+/* One row: e^(z-top) is stored in dz, if given, until the sum is known. Returns the log-sum-exp. */
 TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
 {
     float       lane[TNI_W], most;
@@ -22849,7 +22896,7 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
     for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
     for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
     top = TNI_SET(most);
-    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
+    for (i = 0; i + TNI_W <= C;) {                        /* at most eight are added in float, all in [0,1] */
         const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
         TNI_V         some = TNI_SET(0.0f);
         for (; i < end; i += TNI_W) {
@@ -22925,7 +22972,7 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
         if (!log_of) TNI_STORE(y + i, e, TNI_W);
         TNI_T(wide_add)(&sum, e);
     }
-    if (i < C) {                                             /* lanes after the row's last number count zero */
+    if (i < C) {                                             /* lanes after the row count zero */
         int k = (int)(C - i);
         TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(x + i, k) - top), TNI_W);
         TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
@@ -23049,12 +23096,12 @@ TNI_INLINE void TNI_T(interleave)(float *y, const TNI_V v[4], int64_t n)
     if (n < 4 * TNI_W) memcpy(y, mixed, sizeof *y * (size_t)n);
 }
 
-/* Rounded after the product and after the sum, in double: the numbers are to be the same everywhere. */
+/* Rounded after the product and after the sum, in double, so that results are bit-identical on all backends. */
 TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
 {
     TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
 #if TNI_X86
-    __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
+    __asm__("" : "+x"(a), "+x"(b));     /* keeps the compiler from fusing them */
 #elif TNI_NEON
     __asm__("" : "+w"(a), "+w"(b));
 #endif
@@ -23130,7 +23177,7 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ---- >>pass-optim */
+/* ---- the optimisers, see >>op-optim: one pass over a parameter, its gradient and moments ---- >>pass-optim */
 TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -23208,7 +23255,7 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
+/* One matrix of a batch, from element c->i[0] on: its momentum, the step from it, and the square of the step's norm. */
 TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -23276,7 +23323,7 @@ TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Passes whose items all stand alone: what one item is, and the task. */
+/* Passes with independent items: the size of an item, and the task. */
 TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
 {
     tni_pass p;
@@ -23376,8 +23423,8 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
     TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
-/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
-   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
+/* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
+   speed (not at aligned addresses, on which the order of sums would then depend). */
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
                              const double *w, const double *x, double *y)
 {
@@ -23419,7 +23466,7 @@ TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t str
     else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
 }
 
-/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
+/* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
 TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
 {
 #define TNI_BEGIN(q) TNI_V y##q = TNI_LOAD(row + q * TNI_W, TNI_W);
@@ -23449,7 +23496,7 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 }
 #undef TNI_FOUR
 
-/* Lanes past the last one divide zero by one. */
+/* Unused lanes divide zero by one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
     double rest[TNI_W];
@@ -23521,21 +23568,21 @@ static const tni_algebra TNI_T(algebra) = {
 
 #if TNI_ALL
 /* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
-   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
-   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
-   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
-   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
-   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
-   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
+   A query block, up to TNI_SIDE queries, is processed with TNI_ATTEND_KEYS keys at a time, and only that tile of scores is
+   stored. It is s[key][query], with the queries contiguous: so the running maximum, the running sum and the scale of a row
+   are vectors, keys are the left factor and read in place, and in the following products the tile is the left
+   factor, in either direction, as if it had been packed. Of the tiles on the diagonal only visible parts are multiplied.
+   In the forward pass a task is a query block. In the backward pass it is a head; if heads are few, it is a part of the
+   keys (every so many tiles), and the parts of dq are added in their order. Dao et al. 2022 */
 #if TNI_MR == 14
-#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
+#define TNI_SIDE 112                    /* a multiple of the rows and the columns of a tile */
 #else
 #define TNI_SIDE 96
 #endif
 #define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
 #define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
 
-/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
+/* c[m,n] = a b, or += a b; n is a multiple of TNI_W. Panel p of b, two vectors wide, begins at b + p panel. */
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
                                     int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
 {
@@ -23606,16 +23653,16 @@ TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #endif
 
-/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
+/* Rows of an operand: their strides, and, if these are unfavourable, memory for a copy of TNI_ATTEND_KEYS rows. */
 typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
 
-/* A block of queries at work. */
+/* The state of a query block. */
 typedef struct TNI_T(attend) {
     const tni_attention *t;
-    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
-    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
-    int64_t     j0, j1;                                 /* keys in work */
-    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
+    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n); n rounded up to vectors */
+    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys visible to each query */
+    int64_t     j0, j1;                                 /* current keys */
+    int64_t     first, width, padded;                   /* columns of v; with a one after them, rounded up to vectors */
     int64_t     padded_d;
     bool        one;
     TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
@@ -23625,8 +23672,8 @@ typedef struct TNI_T(attend) {
     TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
     TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
     TNI_T(lines) k[2], v;
-    TNI_REAL   *room;                                   /* of the worker; NULL while its size is worked out */
-    int64_t     taken;                                  /* of that */
+    TNI_REAL   *room;                                   /* of the worker; NULL while its size is computed */
+    int64_t     taken;                                  /* numbers of it in use */
 } TNI_T(attend);
 
 TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
@@ -23636,7 +23683,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
     return p;
 }
 
-/* Copies do not lie 1 KiB apart. */
+/* Avoids strides of multiples of 1 KiB, whose rows would share cache sets. */
 TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 {
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
@@ -23676,14 +23723,14 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
     w->tile = TNI_T(attend_take)(w, TNI_MR * tni_max(w->padded, w->padded_d));
 }
 
-/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, with zeros after the last one up to a whole vector */
 TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
     int64_t       i = 0, k, lane;
 #if TNI_X86 || TNI_NEON
-    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    const int64_t some = 128 / TNI_BITS;                        /* a cache line is filled before the next one */
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)
             for (lane = i; lane < i + 4 * some; lane += some)
@@ -23702,7 +23749,7 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
     }
 }
 
-/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
+/* Queries [i0,i0+n): their visible keys, and their rows, scaled and transposed. */
 TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
 {
     const tni_attention *t = w->t;
@@ -23726,7 +23773,7 @@ TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
     }
 }
 
-/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
+/* Rows [j0,j1) of x, `n` numbers each; `whole`: readable up to whole vectors. one: with a one after each. */
 TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole,
                                   bool one)
 {
@@ -23742,7 +23789,7 @@ TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, 
     }
 }
 
-/* Keys [j0,j1) go to work; `whole` as above. */
+/* Makes [j0,j1) the current keys; `whole` as above. */
 TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
 {
     const tni_attention *t = w->t;
@@ -23757,7 +23804,7 @@ TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool 
                         w->one);
 }
 
-/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
+/* s[key][query] = x[key] . y[query] for panels of queries with visible keys; y [depth,TNI_SIDE] */
 TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
                                    TNI_REAL *s)
 {
@@ -23771,7 +23818,7 @@ TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x
     }
 }
 
-/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), of them those that all see, [all,end). */
+/* For the vector at query a: the rows of the tile visible to some query, [from,to), and to all, [all,end). */
 typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
 
 TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
@@ -23785,7 +23832,7 @@ TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
     return r;
 }
 
-/* Scores of unseen keys = value, in the rows that are in work */
+/* Scores of masked keys = value, in the current rows */
 TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
 {
     int64_t j, i;
@@ -23797,7 +23844,7 @@ TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, i
     }
 }
 
-/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
+/* The same with zeros, before a product: also in the rows that were not computed. */
 TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
 {
     const TNI_V zero = TNI_SET(0);
@@ -23809,8 +23856,8 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
 
 #define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
 
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
-   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
+/* e^(s - top), the running maximum and running sum of each query, and the factor of the sums so far. The maximum adds 1 to
+   the sum, which is 0 only if all scores are -inf, and stays NaN although the maximum may drop a NaN. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
     int64_t a, j;
@@ -23818,7 +23865,7 @@ TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
         TNI_T(span) r = TNI_T(attend_span)(w, a);
         TNI_REAL   *s = w->s[0] + a;
         TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
-        r.from -= r.from % 2;                               /* two rows at a time: what comes in is unseen */
+        r.from -= r.from % 2;                               /* two rows at a time: the added row is masked */
         r.to += r.to % 2;
         TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
         for (j = r.from; j < r.to; j += 2) {
@@ -23842,7 +23889,7 @@ TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
     }
 }
 
-/* The product of both scores, and its running sum */
+/* The product of both scores, and the running sum */
 TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
 {
     const TNI_REAL *other = w->s[w->t->sets - 1];
@@ -23860,7 +23907,7 @@ TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
     }
 }
 
-/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
+/* to[query] += sum over the current keys of p[key][query] x[key], for each tile of queries with its visible keys */
 TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
                                        TNI_REAL *to)
 {
@@ -23912,7 +23959,7 @@ TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
     }
 }
 
-/* Its columns of o = c_i out, and the row's statistics. */
+/* The task's columns of o = c_i out, and the row's saved number. */
 TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -23935,7 +23982,7 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are in the cache. */
+/* Task: a query block of one head. If heads are few, long blocks come first, else those whose keys are in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -23947,7 +23994,7 @@ TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
     TNI_T(attend_finish)(&w);
 }
 
-/* What attend_open takes */
+/* The numbers of scratch that attend_open uses */
 TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
 {
     TNI_T(attend) w;
@@ -23964,7 +24011,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
+/* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
 TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -23994,7 +24041,7 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
     TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
 }
 
-/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
+/* From both scores and dP: P, and ds in place of the scores; with one set of scores, P in place of dP. */
 TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
@@ -24024,7 +24071,7 @@ TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
     }
 }
 
-/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
+/* The pairs of the keys [j0,j1) and the block: adds to dv and dk, and the share of dq to w->out. */
 TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
 {
     const tni_attention *t = w->t;
@@ -24051,7 +24098,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, in
     return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
 }
 
-/* dq += what the block has gathered, or the part's own dq = that */
+/* dq += the sums of the block, or the part's own dq = these */
 TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
 {
     const tni_attention *t = w->t;
@@ -24068,7 +24115,7 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         }
 }
 
-/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
+/* Task: one head with a part of its keys, or, if only keys of its own block are visible, a block of one head. */
 TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -24120,14 +24167,14 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
-   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
-   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
-   forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
-   inside a block are those of >>op-attention with the block's own keys. */
+   A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
+   computed: each of its numbers is used for all columns of v. A state is [F,padded], row by row of a; if squared, all
+   features have weight 1 when they are added, and those off the diagonal weight 2 when they are read. A task processes one
+   head from end to end: forwards with its part of v's columns, if heads are few; backwards once for dq and once for dk
+   and dv. The pairs inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y). scaled has room for what is in
-   brackets. */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y), with the factor in brackets in
+   `scaled`. */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
@@ -24140,7 +24187,7 @@ TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REA
     }
 }
 
-/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
+/* y [n,padded] += phi(x) S. turned: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
 TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                 const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
 {
@@ -24176,8 +24223,8 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
     }
 }
 
-/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first
-   `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
+/* g1, g2 [d,TNI_SIDE] += the gradients of phi(x).(S u) with respect to x1, x2, which are transposed. Of them and of
+   u [width,TNI_SIDE] the first `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
 TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2,
                                  const TNI_REAL *S, int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile,
                                  TNI_REAL *g1, TNI_REAL *g2)
@@ -24213,7 +24260,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
     }
 }
 
-/* What a task of the linear form has beside its block. */
+/* The state of a task of the linear form, in addition to its block. */
 typedef struct TNI_T(linear) {
     TNI_T(attend) w;
     int64_t   features, added;
@@ -24266,7 +24313,7 @@ TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
                         true, l->w.one);
 }
 
-/* The keys before `end` go into the state. */
+/* Adds the keys before `end` to the state. */
 TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
 {
     const tni_attention *t = l->w.t;
@@ -24280,7 +24327,7 @@ TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
     }
 }
 
-/* The columns of this task of the state operand, to ours or from there */
+/* Copies this task's columns of the state operand to or from its own state. */
 TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
 {
     const tni_attention *t = l->w.t;
@@ -24333,7 +24380,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
     int64_t       numbers = 0, part;
     t.local = true;
     if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
-    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
+    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* the sums of a state are written by one task */
         t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
         t.columns = tni_max(t.columns, 1);
         t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
@@ -24348,7 +24395,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
+/* dx += the gradient from the state and u, transposed, [width,lanes], for the n current rows of x. */
 TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from,
                                   TNI_REAL scale)
 {
@@ -24380,7 +24427,7 @@ TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
     TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
 }
 
-/* dk and dv of the keys [from,to): the queries behind them are in S. */
+/* dk and dv of the keys [from,to): the later queries are in S. */
 TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
 {
     const tni_attention *t = l->w.t;
@@ -24403,7 +24450,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
     }
 }
 
-/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
+/* Task: dq of one head, or dk and dv of one head, which are computed from the last block to the first. */
 TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -24445,7 +24492,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
 }
 
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
-   A task's positions go through the whole batch, so that each angle is made once. */
+   A task handles its positions in the whole batch, so that each angle is computed once. */
 typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
@@ -24484,7 +24531,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
     return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
 }
 
-/* y = factor R x, where `sign` is 1, or, -1, R^T x */
+/* y = factor R x if `sign` is 1, factor R^T x if it is -1 */
 TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, TNI_REAL *y)
 {
@@ -24574,7 +24621,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
-   A task has some columns of all rows, so that rows are added in their order. */
+   A task has some of the columns of all rows, so that rows are added in their order. */
 TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -24700,18 +24747,18 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 /* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------- >>gemm-bf16
-   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
-   float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
-   are summed:
+   x = x0 + x1 + x2, where each part is the bfloat16 nearest to the remainder of those before it; three parts of 8 bits hold
+   the 24 bits of a float. Products of parts are exact in F32. Those are summed that are not smaller than the first
+   part left out:
        1 part    a0 b0
        2 parts   a0 b0 + a0 b1 + a1 b0
        3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
    A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
-   of A [row][depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make
+   [row][depth] for A, [depth / 2][column][2] for B, as the instruction needs them. Two strips by two strips make
    32 x 32 sums.
 
-   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
-   others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   A strip that contains an infinity, a NaN or a magnitude of 2^48 or more is "wild", and its products are computed in F32.
+   In all others neither products of parts nor their sums can overflow, so that splitting never makes a NaN.
    Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
 #if TNI_AVX512 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TNI_BF16 1
@@ -24738,7 +24785,7 @@ typedef struct tni_bf16 {
     uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
 } tni_bf16;
 
-/* Nearest, half to even; not for NaN. */
+/* To nearest, half to even; not for NaN. */
 TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
 {
     tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
@@ -24758,7 +24805,7 @@ TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t
     return _mm512_loadu_ps(x);
 }
 
-/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
+/* Transposes a tile of 16 x 16 words of 32 bits, by exchanging squares of 1, 2, 4 and 8 words. */
 TNI_ISA512 static void tni_bf16_transpose(char *tile)
 {
     const __m512i column = _mm512_loadu_si512(tni_lane);
@@ -24780,11 +24827,12 @@ TNI_ISA512 static void tni_bf16_transpose(char *tile)
     }
 }
 
-/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
+/* Packs a strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Returns whether it is
+   wild. */
 TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
                                      int64_t lines, int64_t depth, bool of_a)
 {
-    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
+    const bool    along = line_step != 1;           /* contiguous along the depth, not across the lines */
     const __m512  most = _mm512_set1_ps(281474976710656.0f);
     tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
     __m512i       order;
@@ -24816,7 +24864,7 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
     return wild != 0;
 }
 
-/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
+/* Task: pack one strip, first those of A, then those of B. The second strip of the last pair may be past the edge: zeros. */
 static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
 {
     tni_bf16                  *w = (tni_bf16 *)arg;
@@ -24865,8 +24913,8 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 }
 
 /* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
-   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
-   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
+   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 strips of B. Macros are needed because the instructions contain
+   the numbers of their tiles. tests/test_simd.c defines its own, which work without the unit. */
 #ifndef TNI_TILE_DOT
 #define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
 #define TNI_TILE_END()        _tile_release()
@@ -24876,7 +24924,7 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 #define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #endif
 
-/* Constant, since gcc tells the optimiser of its first bytes only. */
+/* Constant, because gcc tells the optimiser that only its first bytes are read. */
 static const uint8_t tni_tile_shape[64] = {
     1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
     64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
@@ -24898,7 +24946,7 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
     TNI_TILE_ZERO(1);
     TNI_TILE_ZERO(2);
     TNI_TILE_ZERO(3);
-    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
+    for (k = 0; k < blocks; k++) {                      /* in an order with few loads */
         if (parts == 3) {
             TNI_A(2) TNI_B(0) TNI_DOTS
             TNI_A(1) TNI_DOTS
@@ -24927,7 +24975,7 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
 #undef TNI_DOTS
 }
 
-/* sums[rows,cols] in F32, from the operands themselves */
+/* sums[rows,cols] in F32, from the unsplit operands */
 TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
                                      float *sums)
 {
@@ -24989,13 +25037,13 @@ static void tni_bf16_one(tni_bf16 *w)
     }
 }
 
-/* A rule of the shape alone. */
+/* This depends on the shape only. */
 static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
 {
     return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
 }
 
-/* Runs the product if it is large enough. */
+/* Computes the product if it is large enough; false if not. */
 static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t m = c->out[0].shape[1];
@@ -25003,7 +25051,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     tni_bf16      w;
     if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
-        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
+        rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
     if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
@@ -25017,7 +25065,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     return true;
 }
 
-/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
+/* Is there an AMX unit, and does the system allow its use? Linux needs a request per process. */
 static bool tni_bf16_has_tiles(void)
 {
 #if defined(__linux__) && !defined(__ILP32__)
@@ -25054,7 +25102,7 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 
 /* ---- the two host backends ---------------------------------------------- >>host-backends */
 
-/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
+/* Copies are chosen by the size of an element, all other kernels by the precision of their first wanted result. */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -25097,7 +25145,7 @@ static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
     tni_cpu_close(cpu);
     *state = NULL;
-    tni_print(why, TN_WHY, "no memory for the backend's state");
+    tni_print(why, TN_WHY, "no memory for the state of the cpu backend");
     return TN_ERR_MEMORY;
 }
 
@@ -25174,11 +25222,11 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
 #endif
 
 /* ======================================================================
-   >>tables   long tables of numbers, made by programs
+   >>tables   long tables of numbers, generated by programs
    ====================================================================== */
 
 #ifndef TN_NO_TEXT
-/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---------- >>letter-table */
+/* ---- letters, see >>text-impl: generated by tools/unicode_tables.py ----- >>letter-table */
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
     "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",

@@ -848,15 +848,15 @@ TEST(bad_operands)
     d.bidirectional = true;
     memset(&rope, 0, sizeof rope);
     REFUSED(ctx, tn_rope(ctx, NULL, NULL), TN_ERR_ARG, "rope: x is NULL");
-    REFUSED(ctx, tn_rope(ctx, flat, NULL), TN_ERR_SHAPE, "rope: x is [2,3], but must have four axes");
+    REFUSED(ctx, tn_rope(ctx, flat, NULL), TN_ERR_SHAPE, "rope: x is [2,3], expected four axes");
     rope.base = -2;
-    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: the base is -2, but must be positive");
+    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: base is -2, expected a positive number");
     rope.base = 0; rope.eps = -1;
     REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: eps is -1");
     rope.eps = 0; rope.first = INT64_MAX - 1;
-    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: 2 rows from position 9223372036854775806 on");
+    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: first is 9223372036854775806, expected at most 2^63 - 1 less the 2 positions");
     REFUSED(ctx, tn_attend(ctx, NULL, k, v, &d), TN_ERR_ARG, "attend: q is NULL");
-    REFUSED(ctx, tn_attend(ctx, q, flat, v, &d), TN_ERR_SHAPE, "attend: k is [2,3], but must have four axes");
+    REFUSED(ctx, tn_attend(ctx, q, flat, v, &d), TN_ERR_SHAPE, "attend: k is [2,3], expected four axes");
     REFUSED(ctx, tn_attend(ctx, q, k, tensor_of(other, 1, 4, 2, 5, zero), &d), TN_ERR_ARG, "attend: v belongs to another context");
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_SHAPE, "attend: q is [1,2,2,3], k is [1,4,2,3] and v is [1,4,1,5]");
     REFUSED(ctx, tn_attend(ctx, q, v, v, &d), TN_ERR_SHAPE, "attend: q is [1,2,2,3], k is [1,4,2,5]");
@@ -864,35 +864,39 @@ TEST(bad_operands)
     d.kind = TN_ATTEND_BILINEAR;
     REFUSED(ctx, tn_attend(ctx, q, k, v, &d), TN_ERR_SHAPE, "[B,Tq,2 H,d]");
     d.state = state;
-    REFUSED(ctx, tn_attend(ctx, tensor_of(ctx, 1, 5, 2, 3, zero), k, one, &d), TN_ERR_SHAPE, "attend: 5 queries, but only 4 keys");
+    REFUSED(ctx, tn_attend(ctx, tensor_of(ctx, 1, 5, 2, 3, zero), k, one, &d), TN_ERR_SHAPE, "attend: there are 5 queries, expected at most the 4 keys with a state");
     d.state = v;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_SHAPE, "attend: the state is [1,4,2,5], but must be [1,1,9,5]");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_SHAPE, "attend: the state is [1,4,2,5], expected [1,1,9,5]");
     d.state = state;
     d.past = INT64_MAX - 3;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: 9223372036854775804 keys are past: with 4 more");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG,
+            "attend: past is 9223372036854775804, expected at most 2^63 - 1 less the 4 keys of k");
     d.past = 0;
     tn_record(ctx);
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "while recording");
     CHECK(tn_backward(ctx, q) != TN_OK);
     tn_ctx_clear_error(ctx);
     d.form = TN_ATTEND_FORM_QUADRATIC;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "the quadratic form has no state");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG,
+            "attend: state is given, expected the linear form: the quadratic form has no state");
     d.state = NULL; d.form = TN_ATTEND_FORM_LINEAR; d.past = 3;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: 3 keys are past, but there is no state");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: past is 3 without a state, expected 0");
     d.past = 0; d.window = 2;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: a window has no linear form");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG,
+            "attend: form is linear, expected the quadratic form: a window has no linear form");
     d.window = -1;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: window -1");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: window is -1, expected 0 or more");
     d.window = 0; d.row = TN_ROW_SCALE_SUM;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     d.row = (tn_row_scale)7;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: kind 2, form 2, row scale 7");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: row is 7, expected 0 to 4");
     d.row = TN_ROW_SCALE_NONE; d.scale = (double)NAN;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: the scale is nan");
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: scale is nan, expected a finite number");
     d.scale = 0; d.eps = -1;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: eps is -1");
     d.eps = 0; d.kind = TN_ATTEND_SOFTMAX;
-    REFUSED(ctx, tn_attend(ctx, q, k, v, &d), TN_ERR_ARG, "attend: softmax has no linear form");
+    REFUSED(ctx, tn_attend(ctx, q, k, v, &d), TN_ERR_ARG,
+            "attend: form is linear, expected the quadratic form: softmax has no linear form");
     tn_ctx_destroy(ctx);
     tn_ctx_destroy(other);
 }
@@ -924,7 +928,7 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_ARG, "a window has no linear form");
     d.window = 0; d.row = TN_ROW_SCALE_SUM;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "only squared attention has a row sum");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     d.row = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: 5 is no kind");
@@ -938,7 +942,7 @@ TEST(bad_layers)
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     d.d_qk = 0; d.row = TN_ROW_SCALE_SUM;                            /* its own status, though the context keeps the first */
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "the linear form's state");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
     d.row = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, but must be at least 1, and below 2^31 - 1 for all 65536 heads");
@@ -955,10 +959,12 @@ TEST(bad_layers)
     values = NULL;                                                         /* nor does a failed call hand any out */
     second = layer;
     second.desc.row = TN_ROW_SCALE_SUM;
-    REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG,
+            "row is TN_ROW_SCALE_SUM, expected squared attention");
     CHECK(values == NULL);
     c = tn_attention_cache_create(ctx, &second, 1, 2);
-    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG,
+            "row is TN_ROW_SCALE_SUM, expected squared attention");
     CHECK(values == NULL);
     REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch 0 and length 4");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");

@@ -140,7 +140,7 @@ TEST(shapes)
     int64_t    shape[4] = {2, 3, 4, 5};
     REQUIRE(ctx != NULL);
     CHECK(tn_chain(ctx, tn_full(ctx, 4, shape, 1), &log_norm) == NULL && log_norm == NULL);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4,5], but must be [b,n,d,d] with n >= 1");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4,5], expected [b,n,d,d] with n >= 1");
     CHECK(tn_chain(ctx, chains(ctx, 2, 0, 3), NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,0,3,3]");
     CHECK(tn_chain(ctx, tn_full(ctx, 3, shape, 1), NULL) == NULL);

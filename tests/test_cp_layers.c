@@ -825,7 +825,7 @@ TEST(modifier_refuses)
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier: the layer is NULL");
     x = tn_tensor_nd(ctx, TN_REAL, 2, none);
     CHECK(tn_modifier_forward(ctx, &m, x, &penalty) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "nothing to average");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "expected at least one");
     CHECK(tn_modifier_forward(ctx, &m, x, NULL) != NULL);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);

@@ -284,7 +284,7 @@ TEST(not_finite)
         double *a = matrix(100, uniform);
         a[99 * 100 + 40] = bad[k];
         CHECK_STATUS(solve(ctx, 100, a, NULL, values, vectors), TN_ERR_NONFINITE);
-        CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eigh: a, [100,100], holds NaN or infinity");
+        CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eigh: a, [100,100], has NaN or infinity");
         free(a);
     }
     free(vectors);

@@ -257,7 +257,7 @@ TEST(the_tape_knows_all_parts)
     tn_record(ctx);
     y = tn_concat(ctx, 5, part, 0);
     CHECK_STATUS(tn_write(part[3], TN_F64, v, 2), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "part of a recording");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "needed by the backward pass");
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
     CHECK(part[4]->grad && !part[3]->grad);
     CHECK_STATUS(tn_write(part[3], TN_F64, v, 2), TN_OK);
@@ -342,9 +342,10 @@ TEST(tensors_of_numbers)
         t = tn_tensor_from(ctx, 2, none, TN_F64, NULL);                  /* nothing is read */
         CHECK(t && tn_tensor_count(t) == 0);
         CHECK_CTX(ctx);
-        refused(ctx, tn_tensor_from(ctx, 2, shape, TN_F64, NULL), TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is [2,3]");
+        refused(ctx, tn_tensor_from(ctx, 2, shape, TN_F64, NULL), TN_ERR_ARG,
+                "tensor_from: numbers are NULL, expected the numbers of a tensor [2,3]");
         refused(ctx, tn_tensor_from(ctx, 2, negative, TN_F64, d), TN_ERR_SHAPE, "extent 1 of [2,-3] is negative");
-        refused(ctx, tn_tensor_from(ctx, 9, shape, TN_F64, d), TN_ERR_SHAPE, "rank 9");
+        refused(ctx, tn_tensor_from(ctx, 9, shape, TN_F64, d), TN_ERR_SHAPE, "rank is 9, expected 0 to 8");
         CHECK(tn_tensor_from(NULL, 2, shape, TN_F64, d) == NULL);
         tn_ctx_destroy(ctx);
     }
@@ -366,35 +367,41 @@ TEST(messages_name_the_culprit)
     part[0] = a;
     part[1] = b;
     part[2] = NULL;
-    refused(ctx, tn_div(ctx, a, b), TN_ERR_SHAPE, "div: a is [3,4] but b is [2,4]");
-    refused(ctx, tn_div(ctx, a, ids), TN_ERR_DTYPE, "div: b is I32, but this context computes in F32");
+    refused(ctx, tn_div(ctx, a, b), TN_ERR_SHAPE, "div: a is [3,4] and b is [2,4], which do not broadcast");
+    refused(ctx, tn_div(ctx, a, ids), TN_ERR_DTYPE, "div: b is I32, expected F32 as in this context");
     refused(ctx, tn_sqrt(ctx, ids), TN_ERR_DTYPE, "sqrt: a is I32");
     refused(ctx, tn_exp(ctx, ids), TN_ERR_DTYPE, "exp: a is I32");
     refused(ctx, tn_log(ctx, ids), TN_ERR_DTYPE, "log: a is I32");
     refused(ctx, tn_softmax(ctx, scalar), TN_ERR_SHAPE, "softmax: x has rank 0, expected at least 1");
     refused(ctx, tn_log_softmax(ctx, scalar), TN_ERR_SHAPE, "log_softmax: x has rank 0, expected at least 1");
-    refused(ctx, tn_where(ctx, a, a, a), TN_ERR_DTYPE, "where: condition is F32, but must be I32");
+    refused(ctx, tn_where(ctx, a, a, a), TN_ERR_DTYPE, "where: condition is F32, expected I32");
     refused(ctx, tn_where(ctx, ids, a, ids), TN_ERR_DTYPE, "where: b is I32");
     refused(ctx, tn_where(ctx, ids, a, b), TN_ERR_SHAPE, "where: condition is [3], a is [3,4] and b is [2,4], which do not broadcast");
-    refused(ctx, tn_concat(ctx, 0, part, 0), TN_ERR_ARG, "concat: 0 tensors, expected at least 1");
+    refused(ctx, tn_concat(ctx, 0, part, 0), TN_ERR_ARG, "concat: the number of tensors is 0, expected at least 1");
     refused(ctx, tn_concat(ctx, 2, NULL, 0), TN_ERR_ARG, "concat: the array of 2 tensors is NULL");
     refused(ctx, tn_concat(ctx, 3, part, 0), TN_ERR_ARG, "concat: tensor 2 is NULL");
-    refused(ctx, tn_concat(ctx, 2, part, 1), TN_ERR_SHAPE, "concat: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal extents but for axis 1");
-    refused(ctx, tn_concat(ctx, 2, part, 2), TN_ERR_ARG, "concat: no such axis in a result of rank 2");
-    refused(ctx, tn_concat(ctx, 2, part, -3), TN_ERR_ARG, "concat: no such axis in a result of rank 2");
-    refused(ctx, tn_concat(ctx, 1, &scalar, 0), TN_ERR_ARG, "concat: no such axis in a result of rank 0");
-    refused(ctx, tn_stack(ctx, 2, part, 0), TN_ERR_SHAPE, "stack: tensor 0 is [3,4] but tensor 1 is [2,4], expected one shape");
-    refused(ctx, tn_stack(ctx, 1, part, 3), TN_ERR_ARG, "stack: no such axis in a result of rank 3");
-    refused(ctx, tn_stack(ctx, 1, &eight, 0), TN_ERR_SHAPE, "stack: tensors of rank 8, expected at most 7");
+    refused(ctx, tn_concat(ctx, 2, part, 1), TN_ERR_SHAPE,
+            "concat: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal extents except along axis 1");
+    refused(ctx, tn_concat(ctx, 2, part, 2), TN_ERR_ARG,
+            "concat: axis is 2, expected an axis of a result of rank 2");
+    refused(ctx, tn_concat(ctx, 2, part, -3), TN_ERR_ARG,
+            "concat: axis is -3, expected an axis of a result of rank 2");
+    refused(ctx, tn_concat(ctx, 1, &scalar, 0), TN_ERR_ARG,
+            "concat: axis is 0, expected an axis of a result of rank 0");
+    refused(ctx, tn_stack(ctx, 2, part, 0), TN_ERR_SHAPE,
+            "stack: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal shapes");
+    refused(ctx, tn_stack(ctx, 1, part, 3), TN_ERR_ARG,
+            "stack: axis is 3, expected an axis of a result of rank 3");
+    refused(ctx, tn_stack(ctx, 1, &eight, 0), TN_ERR_SHAPE, "stack: tensors have rank 8, expected at most 7");
     part[1] = ids;
-    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is I32, but this context computes in F32");
+    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is I32, expected F32 as in this context");
     part[0] = ids;
     part[1] = a;
-    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is F32, but must be I32");
-    refused(ctx, tn_gather(ctx, a, 2, ids), TN_ERR_ARG, "gather: no such axis in [3,4]");
-    refused(ctx, tn_gather(ctx, a, 0, a), TN_ERR_DTYPE, "gather: ids is F32, but must be I32");
+    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is F32, expected I32");
+    refused(ctx, tn_gather(ctx, a, 2, ids), TN_ERR_ARG, "gather: axis is 2, expected an axis of [3,4]");
+    refused(ctx, tn_gather(ctx, a, 0, a), TN_ERR_DTYPE, "gather: ids is F32, expected I32");
     refused(ctx, tn_gather(ctx, eight, 0, tn_reshape_2d(ids, 3, 1)), TN_ERR_SHAPE,
-            "gather: x is [1,1,1,1,1,1,1,2] and ids are [3,1], a result of rank 9, expected at most 8");
+            "gather: the result of x [1,1,1,1,1,1,1,2] and ids [3,1] has rank 9, expected at most 8");
     tn_ctx_destroy(ctx);
 }
 

@@ -626,12 +626,14 @@ static void accepted_as(tn_dtype dtype, tn_dtype activations, tn_dtype become)
 
 TEST(descs)
 {
-    refused_as(TN_F64, TN_BF16, "desc.activations: a context of F64 has its activations in F64, not in BF16");
-    refused_as(TN_F64, TN_F32, "desc.activations: a context of F64 has its activations in F64, not in F32");
-    refused_as(TN_REAL, TN_F64, "desc.activations: a context of F32 has its activations in F32 or BF16, not in F64");
-    refused_as(TN_F32, TN_I32, "desc.activations: a context of F32 has its activations in F32 or BF16, not in I32");
-    refused_as(TN_F32, (tn_dtype)5, "desc.activations: a context of F32 has its activations in F32 or BF16, not in ?");
-    refused_as(TN_BF16, TN_BF16, "desc.dtype: a context computes in F32 or F64, not in BF16");
+    refused_as(TN_F64, TN_BF16, "ctx_create: desc.activations is BF16 and dtype is F64, expected F64 for activations");
+    refused_as(TN_F64, TN_F32, "ctx_create: desc.activations is F32 and dtype is F64, expected F64 for activations");
+    refused_as(TN_REAL, TN_F64,
+            "ctx_create: desc.activations is F64 and dtype is F32, expected F32 or BF16 for activations");
+    refused_as(TN_F32, TN_I32, "ctx_create: desc.activations is I32 and dtype is F32, expected F32 or BF16 for activations");
+    refused_as(TN_F32, (tn_dtype)5,
+            "ctx_create: desc.activations is ? and dtype is F32, expected F32 or BF16 for activations");
+    refused_as(TN_BF16, TN_BF16, "ctx_create: desc.dtype is BF16, expected F32 or F64");
     accepted_as(TN_REAL, TN_REAL, TN_F32);
     accepted_as(TN_F64, TN_REAL, TN_F64);
     accepted_as(TN_F64, TN_F64, TN_F64);
@@ -651,7 +653,7 @@ TEST(operands_refused)
     tn_tensor     *q;
     REQUIRE((ctx = open_as(&c, &heap)) != NULL);
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_F64, 2), 2) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is F64, but this context computes in F32");
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is F64, expected F32 as in this context");
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_I32, 2), 2) == NULL);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is I32");
     q = tn_tensor_nd(ctx, TN_BF16, 4, shape);
@@ -660,12 +662,12 @@ TEST(operands_refused)
     a.kind = TN_ATTEND_SQUARED;
     a.state = tn_tensor_nd(ctx, TN_BF16, 4, shape);
     CHECK(tn_attend(ctx, q, q, q, &a) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_DTYPE, "attend: the state is BF16, but sums are kept in F32");
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "attend: the state is BF16, expected F32");
     close_it(ctx, &heap);
     c.activations = TN_REAL;
     REQUIRE((ctx = open_as(&c, &heap)) != NULL);
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, 2), 2) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is BF16, but this context computes in F32");
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is BF16, expected F32 as in this context");
     close_it(ctx, &heap);
 }
 

@@ -626,7 +626,7 @@ TEST(bad_descs)
     REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias belongs to layer norm");
     REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
-    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
             "a window has no linear");
@@ -635,15 +635,15 @@ TEST(bad_descs)
     REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
     REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
             TN_ERR_SHAPE,
-            "the linear form's state");
+            "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
     REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
     REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
-    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form 3");
-    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row scale 7");
+    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
+    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
     REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
     REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
     REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "3 is no place of norms");
@@ -870,7 +870,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
-    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "with dim 4 and 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");

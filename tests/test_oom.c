@@ -610,7 +610,7 @@ static void falling_limit(const script *s, const tn_backend *backend, uint64_t *
             CHECK(w.hash == o.hash);
             done++;
         } else {
-            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "more than max_bytes = ");
+            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "expected at most max_bytes = ");
             *refused += 1;
         }
         CHECK(tn_ctx_memory(w.ctx).peak <= limit);

@@ -316,10 +316,10 @@ static tn_tensor *gives_input(tn_ctx *ctx, const void *with, tn_tensor *const in
 TEST(bad_use)
 {
     static const struct { tn_recompute_fn fn; const char *message; } no[] = {
-        {reads_outside, "recompute: fn reads [3], which wants a gradient and is not among its inputs"},
-        {other_numbers, "recompute: fn gave [3] and 1 random calls, and now [3] and 0"},
-        {other_shape, "recompute: fn gave [3] and 0 random calls, and now [] and 0"},
-        {then_nothing, "recompute: fn gave [3], and now nothing"},
+        {reads_outside, "recompute: fn reads [3], which needs a gradient, expected it among the inputs"},
+        {other_numbers, "recompute: the second run of fn gave [3] and 0 random calls, expected [3] and 1"},
+        {other_shape, "recompute: the second run of fn gave [] and 0 random calls, expected [3] and 0"},
+        {then_nothing, "recompute: the second run of fn gave NULL, expected [3]"},
     };
     world         w;
     const int64_t three = 3;
@@ -340,16 +340,16 @@ TEST(bad_use)
         CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
     }
     CHECK(tn_recompute(w.ctx, NULL, NULL, 0, 1, &x) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: ");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: fn is NULL");
     CHECK(tn_recompute(w.ctx, gives_input, NULL, 4, 1, &x) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: ");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: with is NULL");
     CHECK(tn_recompute(w.ctx, gives_input, NULL, 0, 4, &x) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "4 inputs");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: the number of inputs is 4, expected 0 to 3");
     CHECK(tn_recompute(NULL, gives_input, NULL, 0, 1, &x) == NULL);
     mark = tn_arena_mark(w.ctx);                           /* a mark of outside, released inside */
     tn_record(w.ctx);
     CHECK(tn_recompute(w.ctx, releases, &mark, sizeof mark, 1, &x) != NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "arena release");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset");
     tn_ctx_reset(w.ctx);                                   /* the input itself is a result like any other */
     x = tn_full(w.ctx, 1, &three, 2);
     tn_watch(x);
@@ -382,10 +382,10 @@ static void by_write(tn_ctx *ctx)
 TEST(what_it_is_part_of)
 {
     static const struct { void (*act)(tn_ctx *ctx); const char *message; } no[] = {
-        {by_reset, "reset: not inside of a function that tn_recompute calls"},
-        {by_record, "record: not inside of a function that tn_recompute calls"},
-        {by_backward, "backward: not inside of a function that tn_recompute calls"},
-        {by_write, "write: [3] is part of a recording"},
+        {by_reset, "reset: called inside a function that tn_recompute runs"},
+        {by_record, "record: called inside a function that tn_recompute runs"},
+        {by_backward, "backward: called inside a function that tn_recompute runs"},
+        {by_write, "write: [3] is needed by the backward pass"},
     };
     world         w;
     const int64_t three = 3;
@@ -463,7 +463,7 @@ TEST(parameters_stay)
     tn_record(w.ctx);
     y = tn_recompute(w.ctx, piece, &q, sizeof q, 1, &x);
     CHECK_STATUS(tn_write(mlp.w, TN_F64, v, 60), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "is part of a recording");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "is needed by the backward pass");
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
     CHECK_STATUS(tn_write(mlp.w, TN_F64, v, 60), TN_OK);
     close_world(&w);

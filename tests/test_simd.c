@@ -99,7 +99,7 @@ TEST(an_unknown_precision_is_refused)
     memset(&d, 0, sizeof d);
     d.gemm_precision = (tn_gemm_precision)5;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
-    CHECK_STR(why, "desc.gemm_precision: 5 is none, the last is 4");
+    CHECK_STR(why, "ctx_create: desc.gemm_precision is 5, expected 0 to 4");
     CHECK(ctx == NULL);
 }
 
