@@ -21123,14 +21123,14 @@ TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
 {
     TNI_V v = TNI_T(set)(0);
     if (k == TNI_W) memcpy(&v, p, sizeof v);
-    else memcpy(&v, p, sizeof *p * (size_t)k);
+    else if (k > 0 && k < TNI_W) memcpy(&v, p, sizeof *p * (size_t)k);
     return v;
 }
 
 TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 {
     if (k == TNI_W) memcpy(p, &v, sizeof v);
-    else memcpy(p, &v, sizeof *p * (size_t)k);
+    else if (k > 0 && k < TNI_W) memcpy(p, &v, sizeof *p * (size_t)k);
 }
 #endif
 
