@@ -9057,18 +9057,18 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ======================================================================
    >>layers-impl  named parameters, and layers that are structs of them
    A layer's init makes its parameters, all or none, and its forward function calls ops: gradients come from
-   these. Parameters are found by name. Who keeps pointers to them is told when they are destroyed.
+   these. Parameters are found by name. An optimiser keeps pointers to them and is notified when they are destroyed.
    ====================================================================== */
 
 /* ---- named parameters --------------------------------------------------- >>layer-params-impl */
-typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
+typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* followed by its name */
 
-/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
-   stands behind this head. */
+/* The head of an array of layers that a model keeps outside its struct. It is destroyed together with the parameters that
+   the layers point to. */
 typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;
 #define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
 
-/* Who must be told when parameters go: an optimiser. */
+/* An optimiser, which must know when its parameters are destroyed. */
 typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
 
 struct tn_params {
@@ -9083,7 +9083,7 @@ struct tn_params {
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
 static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
 
-/* The names that were tied since `before` go. */
+/* Removes the names that were tied since `before`. */
 static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 {
     while (ps->aliases != before) {
@@ -9093,7 +9093,7 @@ static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
     }
 }
 
-/* The newest array of layers goes. */
+/* Removes the newest array of layers. */
 static void tni_layers_drop(tn_params *ps)
 {
     tni_layers *l = ps->layers;
@@ -9177,7 +9177,7 @@ tn_param *tn_params_find(tn_params *ps, const char *name)
     return a ? a->param : NULL;
 }
 
-/* Fills t by its rule. The fans are the last two extents where the layer does not say. */
+/* Fills t by its rule. A fan that the layer does not give is one of the last two extents. */
 static tn_status tni_init_fill(tn_tensor *t, tn_init init)
 {
     double  n = (double)(init.fan_in > 0 ? init.fan_in : t->rank > 0 ? t->shape[t->rank - 1] : 1);
@@ -9192,7 +9192,7 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
     case TN_INIT_UNIFORM: scale = 1 / sqrt(n); break;
     case TN_INIT_GLOROT:  scale = sqrt(6 / (n + m)); break;
     case TN_INIT_HE:      scale = sqrt(2 / n); break;
-    default: return tni_fail(t->ctx, TN_ERR_ARG, "init: %d is no rule", (int)init.rule);
+    default: return tni_fail(t->ctx, TN_ERR_ARG, "init: rule is %d, not a valid tn_init_rule", (int)init.rule);
     }
     if (init.std > 0) scale = init.std;
     c.out[0] = tni_flat_view(t);
@@ -9223,11 +9223,11 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     size_t    length;
     if (!ctx) return NULL;
     if (!name || !name[0]) {
-        tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+        tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
         return NULL;
     }
     if (tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+        tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
         return NULL;
     }
     if (!tni_params_grow(ps)) return NULL;
@@ -9259,7 +9259,7 @@ tn_status tn_params_zero_grad(tn_params *ps)
     return s;
 }
 
-/* Does the name fit? At a mismatch the latest star takes one character more. */
+/* Whether the name matches the pattern. At a mismatch the latest star matches one character more. */
 static bool tni_name_fits(const char *name, const char *pattern)
 {
     const char *star = NULL, *from = name;
@@ -9331,10 +9331,12 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
     tni_alias *a;
     size_t     length;
     if (!ctx) return TN_ERR_ARG;
-    if (!name || !name[0]) return tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+    if (!name || !name[0])
+        return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
     if (!p)
-        return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
-    if (tn_params_find(ps, name)) return tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+        return tni_fail(ctx, TN_ERR_ARG, "params: %s is tied to %s, which is not a parameter", name, of ? of : "NULL");
+    if (tn_params_find(ps, name))
+        return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
     length = strlen(name) + 1;
     a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
     if (!a) return TN_ERR_MEMORY;
@@ -9345,7 +9347,7 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
     return TN_OK;
 }
 
-/* Numbers of one context's tensor into another's, of the same shape. */
+/* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
     int64_t   n = tn_tensor_count(from);
@@ -9391,7 +9393,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     return NULL;
 }
 
-/* n bytes of zeros for a model's layers. */
+/* Zeroed memory for a model's array of layers. */
 static void *tni_layers_add(tn_params *ps, size_t bytes)
 {
     tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
@@ -9412,7 +9414,8 @@ static tni_layers *tni_layers_at(const tn_params *ps, const void *data)
 
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write);
 
-/* The pointer to an array of layers of `from`. The look makes the copy, complete; the write has but to find it. */
+/* For the pointer to an array of layers of `from`. The first call (write is false) makes a complete copy of the array, the
+   second one finds it and writes its address. */
 static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layers *of, char *at, bool write)
 {
     tni_layers *l = to->layers;
@@ -9431,7 +9434,8 @@ static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layer
     return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
 }
 
-/* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
+/* In a struct pointers are at multiples of their size, whatever its fields are. The first call (write is false) checks, the
+   second one writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
     int64_t i, n = 0, inside;
@@ -9451,8 +9455,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
             if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name,
-                         TNI_SHAPE(t));
+                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
+                         from->item[i]->name, TNI_SHAPE(t));
                 return -1;
             }
             if (write) memcpy(at, &p->value, sizeof p->value);
@@ -9475,7 +9479,7 @@ int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, siz
     return n;
 }
 
-/* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
+/* A parameter that tn_params_tie has given this name too. It keeps the rule and scales of its first layer. */
 static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
 {
     const tn_param *p = tni_alias_find(ps, name)->param;
@@ -9484,19 +9488,20 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
     memset(&want, 0, sizeof want);
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name,
-             TNI_SHAPE(p->value));
+    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
+             TNI_SHAPE(p->value), TNI_SHAPE(&want));
     return NULL;
 }
 
-/* "name.part" as a parameter of a layer; biases and gains take no weight decay. */
+/* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
 static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
                                   tn_init init, bool decays)
 {
     char      full[256];
     tn_param *p;
     if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
-        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s is too long", full);
+        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
+                 (int)sizeof full - 1);
         return NULL;
     }
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
@@ -9504,7 +9509,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
-    p->adamw = !decays;                 /* rows of biases are vectors side by side, no matrix */
+    p->adamw = !decays;                 /* rows of biases are vectors side by side, not a matrix */
     return p->value;
 }
 
@@ -9515,7 +9520,7 @@ static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *
     return tni_layer_param(ps, name, part, 2, shape, init, true);
 }
 
-/* A matrix whose rows stand for ids, one by one: it is no map from one space to another, and not for Muon. */
+/* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
 static void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
     int64_t i;
@@ -9527,7 +9532,7 @@ static tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *
     return tni_layer_param(ps, name, part, 1, &n, init, false);
 }
 
-/* The rule a desc gives, or the layer's usual one, with the layer's fan-in. */
+/* The rule that the desc gives, or the layer's default, with the layer's fan-in. */
 static tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 {
     if (init.rule == TN_INIT_DEFAULT) init.rule = usual;
@@ -9542,39 +9547,44 @@ static tn_init tni_init_bias(tn_init of_weights)
     return of_weights;
 }
 
-/* Products of two such, and one more, fit 64 bits. */
+/* Products of two such extents plus one fit 64 bits. */
 static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
+static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+                                   const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2",
-                    layer, name ? name : "", (long long)a, (long long)b);
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: %s is %lld, expected 1 to 2^31 - 2", layer,
+                    name ? name : "", tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
 }
 
-/* What mlp and modifier layers ask of their output side; `out` gets its default. */
+/* Checks the output side of mlp and modifier layers; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
     if (!name) name = "";
     if (*out == 0) *out = none ? hidden : in;
-    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", layer, name, (long long)*out,
-                        (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (*out < 0 || *out >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer, name,
+                        (long long)*out);
+    if (none && *out != hidden)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected hidden = %lld, as there is no projection", layer,
+                        name, (long long)*out, (long long)hidden);
     if (!none || !bias) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", layer, name);
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias is true, expected false with no_projection: it is the projection's",
+                    layer, name);
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, a bias beside them contradicts it",
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: a bias is true, expected false with augmented: the matrices hold the biases",
                     layer, name ? name : "");
 }
 
-/* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
+/* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
 static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
     if (whole) return TN_OK;
@@ -9597,7 +9607,7 @@ tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "linear", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
@@ -9622,7 +9632,7 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "embedding", name, desc->count, desc->dim)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "embedding", name, "count", desc->count, "dim", desc->dim)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
@@ -9646,9 +9656,10 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
-    if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: kind is %d, not a valid tn_norm_kind", name ? name : "",
+                        (int)desc->kind);
     if (desc->bias && desc->kind != TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
                         name ? name : "");
@@ -9685,10 +9696,11 @@ const char *tn_mlp_kind_name(tn_mlp_kind k) { return (unsigned)k < TNI_MLP_KINDS
 static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
 {
     tn_ctx   *ctx = tn_params_ctx(ps);
-    tn_status s = tni_layer_extents(ps, "mlp", name, d->in, d->hidden);
+    tn_status s = tni_layer_extents(ps, "mlp", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
     if (!name) name = "";
-    if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
+    if ((unsigned)d->kind >= TNI_MLP_KINDS)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: kind is %d, not a valid tn_mlp_kind", name, (int)d->kind);
     if (d->kind != TN_MLP_BILINEAR && d->order != 0)
         return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
                         name, (long long)d->order, tn_mlp_kind_name(d->kind));
@@ -9698,12 +9710,13 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
-                        (long long)d->out);
+        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld, expected in = %lld with residual", name, (long long)d->out,
+                        (long long)d->in);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
-/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). Where they are normal, a constant one is an input. */
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With a normal rule the constant one counts as an
+   input. */
 static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
 {
     const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
@@ -9784,10 +9797,10 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "quadratic", name, desc->in, desc->out)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if (desc->augmented && desc->bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it",
-                        name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: bias is true, expected false with augmented: the "
+                        "tensor holds the bias", name ? name : "");
     layer->desc = *desc;
     shape[0] = desc->out;
     shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
@@ -9827,14 +9840,15 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
 static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
 {
     tn_ctx   *ctx = tn_params_ctx(ps);
-    tn_status s = tni_layer_extents(ps, "modifier", name, d->in, d->hidden);
+    tn_status s = tni_layer_extents(ps, "modifier", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
     if (!name) name = "";
-    if (d->rank < 0 || d->rank >= INT32_MAX || !(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g; a step is 0 or from 1e-30 to 1e30", name,
-                        (long long)d->rank, d->step);
+    if (d->rank < 0 || d->rank >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank is %lld, expected 0 to 2^31 - 2", name, (long long)d->rank);
+    if (!(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: step is %g, expected 0, or 1e-30 to 1e30", name, d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: penalty is %d, not a valid tn_penalty", name, (int)d->penalty);
     return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
@@ -9877,7 +9891,7 @@ static tn_tensor *tni_modifier_penalty(tn_ctx *ctx, tn_penalty kind, tn_tensor *
     return z ? tn_mean(ctx, z) : NULL;
 }
 
-/* y = v + z (x) v,  z = W x,  v = V x + c */
+/* y = v + z * v,  z = W x,  v = V x + c */
 tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty)
 {
     const tn_modifier_desc *d;
@@ -9915,7 +9929,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
     return (unsigned)k < TNI_ATTENTION_KINDS ? tni_attention_kinds[k].name : "?";
 }
 
-/* What tn_attend is asked for. */
+/* The desc for tn_attend. */
 static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
     tn_attend_desc a;
@@ -9930,20 +9944,20 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     return a;
 }
 
-/* The extents of a head: a whole share of dim where the desc does not say. */
+/* The extents of a head. The default is an equal share of dim. */
 static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
                                      int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
     if (*d != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, but must be at least 1, and below 2^31 - 1 for all "
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
                         "%lld heads together", name, what, (long long)*d, (long long)heads);
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is 0 with dim %lld and %lld heads; give it, or a dim that is a "
-                    "multiple of %lld", name, what, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
+                    "given", name, (long long)dim, (long long)(heads * sets), (long long)heads, what);
 }
 
-/* All but dim and heads, which are extents; the defaults get in place. */
+/* Checks all fields but dim and heads, and fills in the defaults. */
 static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
     tn_attend_desc a;
@@ -9951,7 +9965,7 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     tn_status      s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: %d is no kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: kind is %d, not a valid tn_attention_kind", name, (int)d->kind);
     differential = tni_attention_kinds[d->kind].differential;
     s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
     if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
@@ -9960,14 +9974,17 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
-    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
-                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base is %g, expected a finite number >= 0", name, d->rope_base);
+    if (d->depth < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: depth is %lld, expected 0 or more", name, (long long)d->depth);
+    if (!(fabs(d->lambda_init) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: lambda_init is %g, expected a finite number", name, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
 
-/* The small parameters, which start as one number: where they are tied to others they keep theirs. */
+/* A small parameter that starts as one constant. A tied one keeps its values. */
 static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
@@ -10002,7 +10019,7 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     d = *desc;
-    if ((s = tni_layer_extents(ps, "attention", name, d.dim, d.heads)) != TN_OK
+    if ((s = tni_layer_extents(ps, "attention", name, "dim", d.dim, "heads", d.heads)) != TN_OK
         || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;
     width = d.heads * d.d_v;
@@ -10032,7 +10049,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
     return tn_reshape(t, 4, shape);
 }
 
-/* All q and k of x, whose first row stands at position `first`: [B,T,2s heads,d_qk], in one product. */
+/* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
@@ -10059,7 +10076,7 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
     if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(earlier), TNI_SHAPE(v));
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
         return NULL;
     }
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
@@ -10067,7 +10084,7 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     return v ? tn_add(ctx, v, earlier) : NULL;
 }
 
-/* lambda, one number: no activation, of which there would be one for each position */
+/* lambda: one number for all positions, computed from parameters alone */
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
     const tn_dtype made = ctx->made;
@@ -10083,7 +10100,7 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
-/* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+/* The results of the heads: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                       tn_tensor *k, tn_tensor *v)
 {
@@ -10115,7 +10132,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
         || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
         || !tni_is_real(ctx, x, "attention", "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but must be [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
     return false;
 }
 
@@ -10137,14 +10154,14 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     return y;
 }
 
-/* ---- attention's memory of what was decoded: k and v, or the state ------ >>layer-attention-cache */
+/* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
 struct tn_attention_cache {
     tni_owned         owned;
     tn_attention_desc desc;             /* of the layer it was made for             */
     int64_t           batch, length, past;
-    bool              broken;           /* a call failed while the state took it in */
+    bool              broken;           /* a call failed while it updated the cache */
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
-    tn_tensor        *state;            /* as tn_attend wants it; or NULL           */
+    tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
 
 static void tni_attention_cache_free(tni_owned *o)
@@ -10192,10 +10209,11 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional: later tokens would change earlier outputs");
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
+                 "change earlier outputs");
     else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
-                 (long long)length);
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                 (long long)(batch < 1 ? batch : length));
     if (d->bidirectional || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
@@ -10227,23 +10245,24 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
     else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
              || made->window != d->window || made->row != d->row)
-        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
-    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (!tni_uncaptured(ctx, "an attention cache takes in positions")) return false;
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
+                 "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
+                 (long long)made->d_v, (long long)made->window);
+    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
+    else if (!tni_uncaptured(ctx, "an attention cache is updated")) return false;
     else if (c->broken)
-        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+        tni_fail(ctx, TN_ERR_ARG, "attention: an earlier call failed while it updated the cache, which must be reset first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected batch %lld as in the cache", TNI_SHAPE(x),
                  (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x has %lld positions after %lld in the cache, expected at most %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
     else return true;
     return false;
 }
 
-/* Rows [from,to) of k or v: what is past, with the new rows t behind it. */
+/* Rows of k or v from `from` on: those in the cache, followed by the new rows t. */
 static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t past, int64_t from)
 {
     const int64_t to = past + t->shape[1];
@@ -10270,7 +10289,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         a.state = c->state;
         a.past = c->past;
     } else if (k) {
-        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* what the first new row sees */
+        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* visible to the first new row */
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
@@ -10287,7 +10306,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
-   Factors stay factors: nothing here makes the dense tensor unless it is asked for. Folding multiplies
+   Factors stay factors: only tn_cp_dense and the forms make dense tensors. Folding multiplies
    neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
    matrices of factors, or by products with a vector where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
@@ -10345,7 +10364,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
     return NULL;
 }
 
-/* Gives the finished operator, or destroys what could not be finished. */
+/* Returns the finished operator, or destroys it where s is an error. */
 static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
@@ -10402,7 +10421,7 @@ static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
     return tni_put_value(ctx, square, 1);
 }
 
-/* to (+)= a (x) b, either one stretched */
+/* to (+)= a * b, either one broadcast */
 static tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
@@ -10415,7 +10434,7 @@ static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-/* Operators are made outside of any recording, from arena tensors that go again, and never of BF16. */
+/* Operators are made outside of any recording, from arena tensors that are released at the end, and never in BF16. */
 typedef struct tni_scope { tn_mark mark; bool recording; tn_dtype made; } tni_scope;
 
 static tni_scope tni_scope_begin(tn_ctx *ctx)
@@ -10442,7 +10461,7 @@ static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must be a matrix", op, what, TNI_SHAPE(t));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t));
     return false;
 }
 
@@ -10450,7 +10469,7 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must be [%lld]", op, what, TNI_SHAPE(t), (long long)n);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n);
     return false;
 }
 
@@ -10458,10 +10477,10 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
-    if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, but must have 2", op, cp->order);
+    if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
     else if (cp->in[0] != cp->in[1])
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, but must have as many", op,
-                 (long long)cp->in[0], (long long)cp->in[1]);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input 1 has %lld elements, expected %lld as input 0", op,
+                 (long long)cp->in[1], (long long)cp->in[0]);
     else return true;
     return false;
 }
@@ -10472,8 +10491,8 @@ static bool tni_cp_one_input(const tn_cp *cp, const char *op)
     if (!cp) return false;
     for (k = 1; k < cp->order; k++)
         if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: inputs 0 and %d have %lld and %lld elements, but must have as many", op, k,
-                     (long long)cp->in[0], (long long)cp->in[k]);
+            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
+                     (long long)cp->in[k], (long long)cp->in[0]);
             return false;
         }
     return true;
@@ -10483,7 +10502,7 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
-    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator belongs to another context", op);
+    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op);
     return false;
 }
 
@@ -10498,14 +10517,15 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     int        k;
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
-        tni_fail(ctx, TN_ERR_ARG, "cp: order %d, but it must be 1 to %d, with as many factors", order, TN_CP_MAX_ORDER);
+        if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
+        else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
         return NULL;
     }
     for (k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: p is %s but factor %d is %s%s", TNI_SHAPE(p), k, TNI_SHAPE(f[k]),
-                     constant ? ", whose last column is the constant's" : "");
+            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected %lld rows as p has columns%s", k, TNI_SHAPE(f[k]),
+                     (long long)p->shape[1], constant ? ", and a last column for the constant one" : "");
             return NULL;
         }
         in[k] = f[k]->shape[1];
@@ -10517,7 +10537,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     return tni_cp_done(cp, s);
 }
 
-/* A copy with room for more terms, and with the constant's column if it has none yet. */
+/* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
 static tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t   in[TN_CP_MAX_ORDER];
@@ -10600,7 +10620,7 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
     tn_cp *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is",
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
                  tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
@@ -10626,7 +10646,7 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
     h = d->hidden;
     n = d->in;
     if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor",
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
                  d->step);
         return NULL;
     }
@@ -10653,8 +10673,8 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
     tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t),
-                 constant ? ", whose last row and column are the constant's" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
+                 constant ? ", with a last row and column for the constant one" : "");
         return NULL;
     }
     out = t->shape[0];
@@ -10664,7 +10684,7 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
         || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
         || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
         || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: "
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
                  "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
                  ctx->desc.max_bytes);
         return NULL;
@@ -10685,7 +10705,7 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
     return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
 }
 
-/* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
+/* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
 tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
     int64_t     before = tn_params_count(ps), n;
@@ -10784,7 +10804,8 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
     m = cp->in[0] - cp->constant;
     constant = cp->constant || b;
     if (e->shape[0] != m) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, but the operator takes %lld inputs", TNI_SHAPE(e), (long long)m);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, expected %lld rows, the operator's inputs", TNI_SHAPE(e),
+                 (long long)m);
         return NULL;
     }
     if (b && !tni_is_vector(cp->ctx, b, m, "fold_in", "b")) return NULL;
@@ -10809,7 +10830,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
     int       k;
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
     if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, but the operator gives %lld outputs", TNI_SHAPE(u),
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
                  (long long)cp->out);
         return NULL;
     }
@@ -10822,7 +10843,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
-/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and as V' every further factor */
+/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and every further factor like V' */
 tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     tn_cp    *to;
@@ -10832,7 +10853,8 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     if (!tni_cp_one_input(cp, "residual")) return NULL;
     n = cp->in[0] - cp->constant;
     if (cp->out != n) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: %lld inputs but %lld outputs", (long long)n, (long long)cp->out);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
+                 (long long)cp->out, (long long)n);
         return NULL;
     }
     to = tni_cp_extend(cp, n, true);
@@ -10864,9 +10886,9 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P ---- >>cp-split */
+/* ---- bias split: W x * V x,  (diag(c) W + diag(b) V) x,  b * c, each with P in front ---- >>cp-split */
 
-/* Row h of an [h,n] matrix on the host: all zeros? */
+/* Whether a row of n numbers is zero. */
 static bool tni_zero_row(const double *f, int64_t n)
 {
     int64_t j;
@@ -10874,7 +10896,7 @@ static bool tni_zero_row(const double *f, int64_t n)
     return true;
 }
 
-/* The quadratic part, without the terms that have none: those of a residual or of a bias. */
+/* The quadratic part, without the terms that do not contribute to it: those of a residual or of a bias. */
 static tn_cp *tni_cp_quadratic(const tn_cp *cp)
 {
     int64_t   n = cp->in[0] - cp->constant, kept = 0, h, in[2];
@@ -10968,7 +10990,8 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
     int        k, at = 0;
     if (!cp) return NULL;
     if (slot < 0 || slot >= cp->order || cp->order < 2) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot %d of an operator of order %d", slot, cp->order);
+        if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1);
         return NULL;
     }
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
@@ -11054,8 +11077,8 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tn_dtype_name(cp->ctx->desc.dtype),
-                 tni_shape_of(cp->order + 1, shape).s);
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
+                 tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
         return NULL;
     }
     t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
@@ -11103,7 +11126,8 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
     tni_scope  scope;
     if (!cp) return NULL;
     if (output < 0 || output >= cp->out) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output %lld of %lld", (long long)output, (long long)cp->out);
+        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
+                 (long long)cp->out - 1);
         return NULL;
     }
     scope = tni_scope_begin(cp->ctx);
@@ -11114,7 +11138,7 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
     return q;
 }
 
-/* P (prod_k F_k x_k), by ops: so it can be recorded, and differentiated by x */
+/* P (prod_k F_k x_k), by ops, so that it can be recorded and differentiated with respect to x */
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
@@ -11149,7 +11173,7 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
-   On the host in double, an output per task; every worker has its own workspace. */
+   On the host in double, one output per task; every worker has its own workspace. */
 typedef struct tni_eigen_job {
     int64_t  n, h, r, outputs, out, count, bytes_of_worker;      /* r: size of the matrix that is solved */
     double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
@@ -11171,7 +11195,7 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
     return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
 }
 
-/* The i-th vector in input space, with the sign rule applied there. */
+/* The eigenvectors in input space, with the sign rule applied there. */
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     int64_t i;
@@ -11262,14 +11286,14 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
 }
 
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
-   Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
+   Q_u x = 1/2 (W^T (d * V x) + V^T (d * W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
 enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
 
 typedef struct tni_eigen_product {
     tn_ctx    *ctx;
-    int64_t    n, h, chunk;             /* chunk: terms at a time, so that their rows stay in the cache */
+    int64_t    n, h, chunk;             /* chunk: terms per call, so that their rows stay in the cache */
     bool       formed;
     tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
     tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
@@ -11290,7 +11314,7 @@ static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
     return v;
 }
 
-/* z = M x;  swapped: z's pairs the other way round, times d/2;  y += M^T swapped */
+/* z = M x;  swapped: z with the two numbers of each pair exchanged, times d/2;  y += M^T swapped */
 static tn_status tni_eigen_by_factors(tni_eigen_product *p)
 {
     int64_t   at, k;
@@ -11455,10 +11479,10 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     return s;
 }
 
-/* Few pairs of a large problem, and is Q formed for them? Measured in seconds of one core, exact against products: size
-   768, 10 pairs: 0.44, 0.08; 1024 (h = 2048), 10 pairs: 1.22, 0.21, 32 pairs: 1.22, 0.37; 1024 (n = 1600), 10 pairs: 1.63,
-   0.15. The bounds keep well inside of that, since spectra differ. Formed against by factors: n 1024, h 2048: 0.21, 0.55;
-   n 4096, h 16384: 17, 21; forming costs h n^2 and some 300 products 8 h n each, at an eighth of the speed. */
+/* Whether products are faster, for few pairs of a large problem. Seconds on one core, exact and by products: size 768,
+   10 pairs: 0.44, 0.08; 1024 (h = 2048), 10 pairs: 1.22, 0.21, 32 pairs: 1.22, 0.37; 1024 (n = 1600), 10 pairs: 1.63, 0.15.
+   The bounds are well inside of these, since spectra differ. Products by a formed Q and by the factors: n 1024, h 2048:
+   0.21, 0.55; n 4096, h 16384: 17, 21. Forming costs h n^2; some 300 products cost 8 h n each, at an eighth of the speed. */
 static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
 {
     int64_t size = tni_min(n, 2 * h);
@@ -11470,10 +11494,10 @@ static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <
 static void tni_eigen_say(tn_ctx *ctx, tn_status s)
 {
     if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
-    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity, expected finite numbers");
 }
 
-/* u [outputs,out] on the host. Without vectors only values may be had, faster. */
+/* u [outputs,out] on the host. Values without vectors are faster. */
 static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
@@ -11516,7 +11540,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     return s;
 }
 
-/* What both entries check: order 2, a place for the result, no more pairs than can differ from zero. */
+/* Checks for order 2, for a place for the result, and for no more pairs than can differ from zero. */
 static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
 {
     int64_t most;
@@ -11528,8 +11552,8 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     most = tni_min(cp->in[0], 2 * cp->terms);
     e->constant = cp->constant;
     if (count >= 0 && count <= most) return TN_OK;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count,
-                    (long long)most);
+    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: count is %lld, expected 0 to %lld, the largest possible rank",
+                    (long long)count, (long long)most);
 }
 
 tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
@@ -11579,7 +11603,7 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
     if (k < 0 || k > e->count) {
-        tni_fail(ctx, TN_ERR_ARG, "from_eigen: %lld of %lld pairs", (long long)k, (long long)e->count);
+        tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
         return NULL;
     }
     in[0] = in[1] = e->n;
@@ -11609,8 +11633,8 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 }
 
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
-   |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
-   "comparing" below, 6 h^2 n. In double. */
+   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from K (see
+   >>cp-comparing-impl), 6 h^2 n. In double. */
 
 static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
 {
@@ -11634,7 +11658,7 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* K = 1/2 [(W W^T)(x)(V V^T) + (W V^T)(x)(V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
+/* K = 1/2 [(W W^T) * (V V^T) + (W V^T) * (V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
 static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
 {
     enum { W, V, P, WW, VV, WV, K, PK, COUNT };
@@ -11665,9 +11689,9 @@ static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
-   sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
-   (all - count) c. `slack`: what rounding may have done to E. */
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. E, the rest of the sum
+   of squares, belongs to all - count values of at most c = |last|, so E/c <= their sum <= min(sqrt((all - count) E),
+   (all - count) c). `slack` bounds the rounding error of E. */
 static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low,
                               double *high)
 {
@@ -11726,7 +11750,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
-    tn_eigen_destroy(&e);                                    /* vectors, where they came along */
+    tn_eigen_destroy(&e);                                    /* with its vectors, if any */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
@@ -11743,7 +11767,7 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
-/* R = diag(l^1/4) V, so that S^1/2 = R^T R. A value below zero by more than rounding: not semidefinite. */
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
@@ -11754,7 +11778,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
-        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero",
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
                           l[0], l[n - 1]);
     for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
     if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
@@ -11777,8 +11801,8 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     ctx = cp->ctx;
     if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s),
-                 (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
+                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
         return NULL;
     }
     scope = tni_scope_begin(ctx);
@@ -11797,7 +11821,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 }
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
-   K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
+   K = 1/2 [(W1 W2^T) * (V1 V2^T) + (W1 V2^T) * (V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
 static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
 {
@@ -11813,15 +11837,15 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
-    else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators belong to two contexts", op);
+    else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators are of two contexts, expected one", op);
     else if (a->order > 2 || b->order != a->order)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, but both must have 1, or both 2", op,
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected 1 and 1, or 2 and 2", op,
                  a->order, b->order);
     else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators take %lld and %lld inputs", op, (long long)a->in[0],
-                 (long long)b->in[0]);
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld, %lld and %lld, %lld elements, expected the same", op,
+                 (long long)a->in[0], (long long)a->in[a->order - 1], (long long)b->in[0], (long long)b->in[b->order - 1]);
     else if (a->constant != b->constant)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the last input of one operator is the constant one, of the other it is not", op);
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one operator has a constant input, the other has none, expected the same", op);
     else return true;
     return false;
 }
@@ -11840,7 +11864,7 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     return g;
 }
 
-/* The diagonal of tn_cp_gram(a,a), its roots: norms[a->out] */
+/* The square roots of the diagonal of tn_cp_gram(a,a): norms[a->out] */
 static tn_status tni_cp_norms(const tn_cp *a, double *norms)
 {
     int64_t    o, n = a->out;
@@ -11887,8 +11911,8 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
     *inner = (double)NAN;
     if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if (a->out != b->out)
-        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators give %lld and %lld outputs", (long long)a->out,
-                        (long long)b->out);
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators have %lld and %lld outputs, expected the same",
+                        (long long)a->out, (long long)b->out);
     scope = tni_scope_begin(a->ctx);
     k = tni_cp_term_gram(a, b);
     k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
@@ -11901,7 +11925,7 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
 {
     tn_status s = tn_cp_inner(a, a, norm);
-    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may leave a zero operator below zero */
+    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may make it negative for a zero operator */
     return s;
 }
 

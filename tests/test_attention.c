@@ -909,10 +909,10 @@ TEST(bad_layers)
     CHECK_STATUS(tn_attention_init(params, "a", NULL, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention: layer or desc is NULL");
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_qk is 0 with dim 8 and 3 heads; give it, or a dim that is a multiple of 3");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: dim is 8, expected a multiple of 3 for 3 heads, or d_qk to be given");
     d.heads = 0;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: extents 8 and 0");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: heads is 0, expected 1 to 2^31 - 2");
     d.heads = 8; d.kind = TN_ATTENTION_DIFFERENTIAL;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "a multiple of 16");
@@ -927,7 +927,7 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_ARG, "only squared attention has a row sum");
     d.row = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: 5 is no kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: kind is 5, not a valid tn_attention_kind");
     d.kind = TN_ATTENTION_BILINEAR; d.depth = -1;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "depth -1");
@@ -960,7 +960,7 @@ TEST(bad_layers)
     c = tn_attention_cache_create(ctx, &second, 1, 2);
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG, "only squared attention has a row sum");
     CHECK(values == NULL);
-    REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch 0 and length 4");
+    REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch is 0, expected 1 or more");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");
     d.bidirectional = true;
     CHECK_STATUS(tn_attention_init(params, "b", &d, &second), TN_OK);
@@ -970,12 +970,13 @@ TEST(bad_layers)
     c = tn_attention_cache_create(ctx, &second, 1, 3);
     REQUIRE(c != NULL);
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, NULL, NULL), TN_ERR_ARG, "attention: the cache is NULL");
-    REFUSED(ctx, tn_attention_decode(ctx, &layer, x, c, NULL), TN_ERR_ARG, "attention: the cache was made for another layer: bilinear, 4 heads of 2 and 2");
-    REFUSED(ctx, tn_attention_decode(ctx, &second, rows_of(ctx, 2, 1, 8, zero), c, NULL), TN_ERR_SHAPE, "attention: x is [2,1,8], but the cache was made for batch 1");
+    REFUSED(ctx, tn_attention_decode(ctx, &layer, x, c, NULL), TN_ERR_ARG, "attention: the cache was made for another layer: kind bilinear, "
+            "4 heads, d_qk 2, d_v 2, window ");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, rows_of(ctx, 2, 1, 8, zero), c, NULL), TN_ERR_SHAPE, "attention: x is [2,1,8], expected batch 1 as in the cache");
     CHECK(tn_attention_decode(ctx, &second, x, c, NULL) != NULL);
-    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_SHAPE, "attention: 2 positions after 2, but the cache has room for 3 in all");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_SHAPE, "attention: x has 2 positions after 2 in the cache, expected at most 3 in all");
     tn_record(ctx);
-    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_ARG, "attention: nothing is decoded while recording");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
     CHECK_INT(tn_attention_cache_past(c), 2);
     CHECK_INT(tn_attention_cache_past(NULL), 0);
     CHECK_INT(tn_attention_cache_bytes(NULL), 0);
@@ -1030,7 +1031,7 @@ TEST(no_memory)
             tn_ctx_clear_error(ctx);
             tn_ctx_reset(ctx);
             if (cache && !tn_attention_decode(ctx, &layer, rows_of(ctx, 1, 1, 8, zero), cache, NULL)) {
-                CHECK_ERROR(ctx, TN_ERR_ARG, "reset it first");
+                CHECK_ERROR(ctx, TN_ERR_ARG, "which must be reset first");
                 tn_attention_cache_reset(cache);
                 CHECK(tn_attention_decode(ctx, &layer, rows_of(ctx, 1, 1, 8, zero), cache, NULL) != NULL);
                 CHECK_INT(tn_attention_cache_past(cache), 1);

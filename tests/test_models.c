@@ -610,9 +610,9 @@ TEST(bad_descs)
     REFUSED(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
     REFUSED(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
     REFUSED(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
-    REFUSED(d.heads = 3, TN_ERR_SHAPE, "d_qk is 0 with dim 4 and 3 heads; give it");
-    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "or a dim that is a multiple of 8");
-    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 0 with dim 4 and 3 heads");
+    REFUSED(d.heads = 3, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_qk to be given");
+    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "dim is 4, expected a multiple of 8 for 4 heads");
+    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_v to be given");
     REFUSED(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
     REFUSED(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
     REFUSED(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
@@ -649,11 +649,11 @@ TEST(bad_descs)
     REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "3 is no place of norms");
     REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "7 is no init rule");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
-    REFUSED(d.tied = true, TN_ERR_ARG, "there is a parameter m.blocks.1.mlp.p already");
+    REFUSED(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
     CHECK_STATUS(tn_transformer_init(w.params, NULL, &none, &m), TN_OK);
     CHECK_STATUS(tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "there is a parameter embed.w already");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the parameter embed.w exists already");
     CHECK(m.blocks == NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not made");
@@ -872,7 +872,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
     misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
-    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "with dim 4 and 3 heads");
+    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is no string");
     CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);

@@ -1468,7 +1468,7 @@ TEST(bad_factors)
     REFUSED(w.ctx, tn_cp_create(w.ctx, 0, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "order 0");
     REFUSED(w.ctx, tn_cp_create(w.ctx, 7, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "order 7");
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, NULL, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "cp:");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE, "p is [3,4] but factor 1 is [6,5]");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE, "factor 1 is [6,5], expected 4 rows");
     f[1] = any_matrix(&w, 4, 0);
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_CONSTANT), TN_ERR_SHAPE, "factor 1 is [4,0]");
     f[1] = f[0];
@@ -1500,8 +1500,8 @@ TEST(bad_layers)
     ld.bias = true;
     ld.in = 5; ld.out = 6;
     CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), TN_OK);
-    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_SHAPE, "fold_in: e is [6,5], but the operator takes 4 inputs");
-    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], but the operator gives 4 outputs");
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_SHAPE, "fold_in: e is [6,5], expected 4 rows, the operator's inputs");
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], expected 4 columns, the operator's outputs");
     memset(&l, 0, sizeof l);
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_ARG, "is NULL");
     leave(&w);
@@ -1522,13 +1522,13 @@ TEST(bad_calls_of_an_operator)
     foreign = any_square_cp(&other, 2, 3, 4, 5, false);
     u = any_vector(&w, 3);
 
-    REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 4, 2), NULL), TN_ERR_SHAPE, "e is [4,2], but the operator takes 5");
+    REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 4, 2), NULL), TN_ERR_SHAPE, "e is [4,2], expected 5 rows");
     REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 4)), TN_ERR_SHAPE, "b is [4], but must be [5]");
     REFUSED(w.ctx, tn_cp_fold_in(cp, NULL, NULL), TN_ERR_ARG, "e is NULL");
-    REFUSED(w.ctx, tn_cp_fold_in(narrow, any_matrix(&w, 3, 2), NULL), TN_ERR_SHAPE, "inputs 0 and 1 have 3 and 5");
-    REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 4), NULL), TN_ERR_SHAPE, "u is [2,4], but the operator gives 3");
+    REFUSED(w.ctx, tn_cp_fold_in(narrow, any_matrix(&w, 3, 2), NULL), TN_ERR_SHAPE, "input 1 has 5 elements, expected 3 as input 0");
+    REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 4), NULL), TN_ERR_SHAPE, "u is [2,4], expected 3 columns");
     REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), any_vector(&w, 3)), TN_ERR_SHAPE, "b is [3], but must be [2]");
-    REFUSED(w.ctx, tn_cp_residual(cp), TN_ERR_SHAPE, "5 inputs but 3 outputs");
+    REFUSED(w.ctx, tn_cp_residual(cp), TN_ERR_SHAPE, "the operator has 3 outputs, expected 5 as inputs");
     REFUSED(w.ctx, tn_cp_symmetrise(cube), TN_ERR_SHAPE, "symmetrise: the operator has order 3");
     REFUSED(w.ctx, tn_cp_symmetrise(narrow), TN_ERR_SHAPE, "3 and 5 elements");
     REFUSED(w.ctx, tn_cp_dense_symmetric(cube), TN_ERR_SHAPE, "dense: the operator has order 3");
@@ -1536,18 +1536,18 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&w, 4)), TN_ERR_SHAPE, "u is [4], but must be [3]");
     REFUSED(w.ctx, tn_cp_interaction(cp, NULL), TN_ERR_ARG, "u is NULL");
     REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&other, 3)), TN_ERR_ARG, "another context");
-    REFUSED(w.ctx, tn_cp_interaction_of(cp, 3), TN_ERR_ARG, "output 3 of 3");
-    REFUSED(w.ctx, tn_cp_interaction_of(cp, -1), TN_ERR_ARG, "output -1 of 3");
+    REFUSED(w.ctx, tn_cp_interaction_of(cp, 3), TN_ERR_ARG, "output is 3, expected 0 to 2");
+    REFUSED(w.ctx, tn_cp_interaction_of(cp, -1), TN_ERR_ARG, "output is -1, expected 0 to 2");
     REFUSED(w.ctx, tn_cp_freeze(cp, 2, any_vector(&w, 5)), TN_ERR_ARG, "slot 2");
     REFUSED(w.ctx, tn_cp_freeze(cp, -1, any_vector(&w, 5)), TN_ERR_ARG, "slot -1");
     REFUSED(w.ctx, tn_cp_freeze(cp, 0, any_vector(&w, 4)), TN_ERR_SHAPE, "u is [4], but must be [5]");
     REFUSED(w.ctx, tn_cp_freeze(tn_cp_freeze(cp, 0, any_vector(&w, 5)), 0, any_vector(&w, 5)), TN_ERR_ARG, "order 1");
-    REFUSED(w.ctx, tn_cp_truncate(cp, 6), TN_ERR_ARG, "6 pairs of a matrix whose rank is at most 5");
+    REFUSED(w.ctx, tn_cp_truncate(cp, 6), TN_ERR_ARG, "count is 6, expected 0 to 5, the largest possible rank");
     REFUSED(w.ctx, tn_cp_truncate(cp, -1), TN_ERR_ARG, "-1 pairs");
     REFUSED(w.ctx, tn_cp_truncate(cube, 1), TN_ERR_SHAPE, "order 3");
     CHECK_STATUS(tn_cp_eigen_all(cp, 2, &e), TN_OK);
-    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3), TN_ERR_ARG, "3 of 2 pairs");
-    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1), TN_ERR_ARG, "-1 of 2 pairs");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3), TN_ERR_ARG, "k is 3, expected 0 to 2 pairs");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1), TN_ERR_ARG, "k is -1, expected 0 to 2 pairs");
     REFUSED(other.ctx, tn_cp_from_eigen(other.ctx, &e, 1), TN_ERR_ARG, "another context");
     tn_eigen_destroy(&e);
     REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 0), TN_ERR_ARG, "values is NULL");
@@ -1570,7 +1570,7 @@ TEST(bad_calls_of_an_operator)
 
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4)), TN_ERR_SHAPE, "[2,4]");
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, NULL), TN_ERR_ARG, "x is NULL");
-    REFUSED(w.ctx, tn_cp_apply(w.ctx, narrow, any_matrix(&w, 2, 3)), TN_ERR_SHAPE, "inputs 0 and 1");
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, narrow, any_matrix(&w, 2, 3)), TN_ERR_SHAPE, "input 1 has ");
     REFUSED(other.ctx, tn_cp_apply(other.ctx, cp, any_matrix(&other, 2, 5)), TN_ERR_ARG, "another context");
     x[0] = any_matrix(&w, 2, 3);
     x[1] = NULL;
@@ -1608,7 +1608,7 @@ TEST(status_is_of_this_call)
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     tn_eigen_destroy(&e);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "output 9 of 3");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "output is 9, expected 0 to 2");
     leave(&w);
 }
 
@@ -2045,13 +2045,13 @@ TEST(bad_spectra_and_metrics)
     CHECK_STATUS(tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_spectrum(NULL, 0, &s), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_spectrum(cp, 3, &s), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "3 pairs of a matrix whose rank is at most 2");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "count is 3, expected 0 to 2, the largest possible rank");
     CHECK_STATUS(tn_cp_spectrum(three, 0, &s), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "order 3");
     CHECK(!tn_cp_data_metric(cp, matrix(&w, 2, 2, negative)));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "none below zero");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "expected none below 0");
     CHECK(!tn_cp_data_metric(cp, any_matrix(&w, 3, 3)));
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "s is [3,3], but the operator takes 2 inputs");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "s is [3,3], expected [2,2] as the operator's inputs");
     CHECK(!tn_cp_cosines(cp, three));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "orders 2 and 3");
     zero = cp_of(&w, 1, 2, 2, zeros, f, f);

@@ -1007,7 +1007,7 @@ TEST(init_rules)
     CHECK(moments_of(INIT("one", TN_INIT_ONE, 0, 0, 0)).low == 1 && moments_of(tn_params_find(w.params, "one")->value).high == 1);
     i.rule = (tn_init_rule)7;
     CHECK(tn_params_add(w.params, "what", 3, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "7 is no rule");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
     CHECK(tn_params_find(w.params, "what") == NULL);
     close_world(&w);
 }
@@ -1112,9 +1112,9 @@ TEST(bad_parameters)
     CHECK(tn_params_add(w.params, "blocks.0.w", 2, shape, i) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.0.w");
     CHECK(tn_params_add(w.params, "", 2, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the name of a parameter is empty");
     CHECK(tn_params_add(w.params, NULL, 2, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the name of a parameter is NULL");
     CHECK(tn_params_add(w.params, "n", 2, negative, i) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "[2,-3]");
     CHECK(tn_params_add(w.params, "h", 2, huge, i) == NULL);
@@ -1155,21 +1155,21 @@ TEST(bad_layers)
         memset(&md, 0, sizeof md); md.in = 3; md.hidden = 4; change; \
         CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &m), status); CHECK_ERROR(w.ctx, status, part); \
         CHECK(all_zero(&m, sizeof m)); CHECK_INT(tn_params_count(w.params), 0); } while (0)
-    LINEAR(ld.in = 0, TN_ERR_SHAPE, "linear l: extents 0 and 4");
-    LINEAR(ld.out = -2, TN_ERR_SHAPE, "3 and -2");
-    LINEAR((ld.augmented = ld.bias = true), TN_ERR_ARG, "contradicts it");
-    LINEAR(ld.init.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
-    MLP(md.hidden = 0, TN_ERR_SHAPE, "mlp m: extents 3 and 0");
-    MLP(md.kind = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind");
+    LINEAR(ld.in = 0, TN_ERR_SHAPE, "linear l: in is 0, expected 1 to 2^31 - 2");
+    LINEAR(ld.out = -2, TN_ERR_SHAPE, "linear l: out is -2, expected 1 to 2^31 - 2");
+    LINEAR((ld.augmented = ld.bias = true), TN_ERR_ARG, "a bias is true, expected false with augmented");
+    LINEAR(ld.init.rule = (tn_init_rule)7, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
+    MLP(md.hidden = 0, TN_ERR_SHAPE, "mlp m: hidden is 0, expected 1 to 2^31 - 2");
+    MLP(md.kind = (tn_mlp_kind)15, TN_ERR_ARG, "mlp m: kind is 15, not a valid tn_mlp_kind");
     MLP(md.out = -1, TN_ERR_SHAPE, "out is -1");
     MLP((md.no_projection = true, md.out = 3), TN_ERR_SHAPE, "without a projection");
     MLP((md.no_projection = md.out_bias = true), TN_ERR_ARG, "out_bias");
-    MLP((md.residual = true, md.out = 5), TN_ERR_SHAPE, "no residual");
+    MLP((md.residual = true, md.out = 5), TN_ERR_SHAPE, "out is 5, expected in = ");
     MLP((md.augmented = md.bias = true), TN_ERR_ARG, "augmented");
-    MLP(md.init_out.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
+    MLP(md.init_out.rule = (tn_init_rule)7, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
     memset(&ed, 0, sizeof ed);
     CHECK_STATUS(tn_embedding_init(w.params, "e", &ed, &e), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "embedding e: extents 0 and 0");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "embedding e: count is 0, expected 1 to 2^31 - 2");
     memset(&nd, 0, sizeof nd);
     CHECK_STATUS(tn_norm_init(w.params, NULL, &nd, &n), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "norm");
