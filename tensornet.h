@@ -11970,7 +11970,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-/* What a rule remembers of a parameter: m and v, whose they are, and the count of updates when they were made. */
+/* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. */
 typedef struct tni_moments { tn_tensor *m[2]; tn_optim_kind rule; double born; } tni_moments;
 
 struct tn_optim {
@@ -11980,7 +11980,7 @@ struct tn_optim {
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
-    tn_tensor    *work[4];      /* of Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
+    tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     int64_t       steps;
 };
 
@@ -11988,15 +11988,17 @@ static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
     int i;
     for (i = 0; i < g->optims; i++)
-        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
+        if (g->optim[i] == o)
+            return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps twice, expected once per graph");
     if (g->optims == TNI_GRAPH_OPTIMS)
-        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: one optimiser too many steps, expected at most %d",
+                        TNI_GRAPH_OPTIMS);
     g->steps[g->optims] = o->steps;
     g->optim[g->optims++] = o;
     return TN_OK;
 }
 
-/* It is destroyed while its step is captured, which is an error that the memory has told. */
+/* For an optimiser that is destroyed while its step is captured. Releasing its memory has reported the error. */
 static void tni_graph_forget(tn_graph *g, const tn_optim *o)
 {
     int i;
@@ -12007,14 +12009,14 @@ static void tni_graph_forget(tn_graph *g, const tn_optim *o)
         }
 }
 
-/* Turns the fault word of a gradient into the name of its parameter. */
+/* Reports the fault word of a gradient with the name of its parameter. */
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->of.params, f[1]);
     if (p)
         tni_fail(ctx, TN_ERR_NONFINITE,
-                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3],
+                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are unchanged", (int)f[3],
                  p->name);
     return p != NULL;
 }
@@ -12049,14 +12051,23 @@ void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
     if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
-    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->warmup < 0 || s->decay > s->total - s->warmup))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: a trapezoid with warmup %lld, decay %lld, total %lld", (long long)s->warmup,
-                        (long long)s->decay, (long long)s->total);
-    if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup))
-        return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup,
-                    (long long)s->total, s->floor);
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.kind is %d, not a valid tn_schedule_kind", (int)s->kind);
+    if (s->warmup < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.warmup is %lld, expected 0 or more", (long long)s->warmup);
+    if (!(s->floor >= 0 && s->floor <= 1))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.floor is %g, expected 0 to 1", s->floor);
+    if (s->kind != TN_SCHEDULE_CONSTANT && s->total <= s->warmup)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.total is %lld, expected more than warmup = %lld",
+                        (long long)s->total, (long long)s->warmup);
+    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->decay > s->total - s->warmup))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.decay is %lld, expected 0 to total - warmup = %lld",
+                        (long long)s->decay, (long long)(s->total - s->warmup));
+    return TN_OK;
+}
+
+static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, const char *expected)
+{
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number %s", field, value, expected);
 }
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
@@ -12065,28 +12076,33 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->momentum == 0) d->momentum = 0.95;
     if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
     if (d->newton_schulz == 0) d->newton_schulz = 5;
-    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale %d, newton_schulz %d", (int)d->muon_scale, d->newton_schulz);
-    if (d->adam_lr > 0 && d->adam_lr < HUGE_VAL && d->momentum_warmup >= 0 && d->momentum_start >= 0
-        && d->momentum_start < 1) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: adam_lr %g, momentum_start %g, momentum_warmup %lld", d->adam_lr,
-                    d->momentum_start, (long long)d->momentum_warmup);
+    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
+    if (d->newton_schulz < 1 || d->newton_schulz > 20)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
+    if (!(d->adam_lr > 0 && d->adam_lr < HUGE_VAL)) return tni_optim_fail(ctx, "adam_lr", d->adam_lr, "> 0 and finite");
+    if (!(d->momentum_start >= 0 && d->momentum_start < 1))
+        return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
+    if (d->momentum_warmup >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: momentum_warmup is %lld, expected 0 or more", (long long)d->momentum_warmup);
 }
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if ((unsigned)d->kind > TN_OPTIM_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
+    if ((unsigned)d->kind > TN_OPTIM_MUON)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: kind is %d, not a valid tn_optim_kind", (int)d->kind);
     if (d->lr == 0 && d->kind == TN_OPTIM_MUON && d->muon_scale == TN_MUON_SCALE_SHAPE) d->lr = 2e-2;
     if (d->lr == 0) d->lr = d->kind == TN_OPTIM_SGD ? 1e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0 && d->lr < HUGE_VAL) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1)
-        || !(d->eps > 0))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: lr %g, beta1 %g, beta2 %g, eps %g", d->lr, d->beta1, d->beta2, d->eps);
-    if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
-                        d->clip_norm);
+    if (!(d->lr > 0 && d->lr < HUGE_VAL)) return tni_optim_fail(ctx, "lr", d->lr, "> 0 and finite");
+    if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
+    if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
+    if (!(d->eps > 0)) return tni_optim_fail(ctx, "eps", d->eps, "> 0");
+    if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
+    if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
+    if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
@@ -12115,7 +12131,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     return o;
 }
 
-/* Room for the moments of parameters added since the last step. */
+/* Makes entries for the moments of parameters that were added since the last step. */
 static tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
@@ -12132,22 +12148,22 @@ static tn_status tni_optim_grow(tn_optim *o)
     return TN_OK;
 }
 
-/* By which rule a parameter is updated. */
+/* The rule by which a parameter is updated. */
 static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
-/* How many moments it has. */
+/* The number of moments that a parameter's rule keeps. */
 static int tni_optim_wants(const tn_optim *o, const tn_param *p)
 {
     tn_optim_kind rule = tni_optim_rule(o, p);
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
-/* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
-   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. So does one
-   that has changed its rule. */
+/* Makes the moments of parameter i, which start as zeros: m and v for AdamW, m for Muon and for SGD with momentum. Their
+   bias correction counts from here, so a parameter that was added or unfrozen later, or whose rule has changed, starts like
+   one of the first step. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
     const tn_param *p = o->of.params->item[i];
@@ -12171,7 +12187,7 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
 
 static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
-/* What the host knows of the next step goes to the device: all that changes from one step to the next. */
+/* Uploads the host's numbers that change from one step to the next. */
 static tn_status tni_optim_tell(tn_optim *o)
 {
     tn_ctx        *ctx = o->owned.ctx;
@@ -12187,7 +12203,7 @@ static tn_status tni_optim_tell(tn_optim *o)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "optim");
 }
 
-/* Norm over all gradients, clip factor. In a graph what changes is told before each replay. */
+/* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
@@ -12211,14 +12227,14 @@ static tn_status tni_optim_begin(tn_optim *o)
 }
 
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
-   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
-   V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
-   that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
-   with orthonormal rows or columns. x has no more rows than columns, or is turned. The iteration: Bernstein & Newhouse 2024;
-   the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al. 2024,
-   github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
+   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
+   V and maps each singular value s to a s + b s^3 + c s^5. After five such steps, with coefficients that are steep at zero,
+   all singular values that were above about 1/500 are between 0.68 and 1.21. The update is then about U V^T, the nearest
+   matrix with orthonormal rows or columns. A matrix with more rows than columns is transposed. The iteration: Bernstein &
+   Newhouse 2024; the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al.
+   2024, github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
 
-/* What of the workspace one parameter wants. */
+/* How many elements of each part of the workspace a parameter needs. */
 static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
 {
     int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
@@ -12245,7 +12261,7 @@ static tn_status tni_muon_room(tn_optim *o)
     return TN_OK;
 }
 
-/* Both lie in memory without holes, and alike. */
+/* Both are contiguous, with the same order of axes. */
 static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
 {
     tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
@@ -12269,7 +12285,7 @@ static tn_status tni_muon_polynomial(tn_ctx *ctx, const tn_view *x, const tn_vie
     return s == TN_OK ? tni_gemm(ctx, *poly, *x, NULL, *y, 1, a) : s;
 }
 
-/* The same shape and strides in another tensor. */
+/* A view with the same shape and strides in another tensor. */
 static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
 {
     like.data = in->data;
@@ -12307,7 +12323,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
-    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: another one in each step */
+    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: it changes from step to step */
     c.f[1] = 1;
     s = tni_run(ctx, &c);
     c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
@@ -12357,12 +12373,12 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     return s;
 }
 
-/* All that can fail before the first parameter is touched. */
+/* Does everything that can fail, before the first parameter is changed. */
 static tn_status tni_optim_prepare(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
-    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
+    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* a failed op may leave part of a gradient */
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
@@ -12378,7 +12394,7 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
-    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
     s = tni_optim_prepare(o);
     if (s != TN_OK) {
         tn_params_zero_grad(o->of.params);
@@ -12387,7 +12403,7 @@ tn_status tn_optim_step(tn_optim *o)
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
-    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* a device that failed halfway: what is left is of this step */
+    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* after a failure halfway: these gradients were of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
@@ -12415,9 +12431,10 @@ tn_tensor *tn_optim_skipped_view(const tn_optim *o) { return o ? tn_slice(o->sca
 tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
 
 /* ---- graphs --------------------------------------------------------------------------- >>graph-run
-   The backend keeps kernels, numbers and addresses; here stands what the host had in mind beside them: which owned tensors
-   are in it, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
-   has, whose step it is. The host's side of a captured step is undone at its end, and done again by each replay. */
+   The backend keeps kernels, numbers and addresses. The state that the host keeps is here: which owned tensors a graph
+   uses, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
+   makes, and which optimisers step. The host's changes of a captured step are undone at its end and repeated by each
+   replay. */
 
 bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
 
@@ -12446,7 +12463,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
     if (ctx->status != TN_OK) return ctx->status;
     if (!tn_graph_supported(ctx))
         return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
-    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: one is being captured already");
+    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: a capture is running, expected tn_graph_end before the next");
     if (!tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
     g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
     if (!g) return TN_ERR_MEMORY;
@@ -12475,7 +12492,7 @@ static void tni_zeroed_set(tn_tensor *t, bool zero)
     if (zero) t->flags |= TNI_ZEROED;
 }
 
-/* The list of what the capture has used, if there is to be one; gradients are again as the step found them. */
+/* Makes the list of tensors that the capture has used, if `wanted`. The gradients' marks become those from before it. */
 static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 {
     int64_t    n = 0;
@@ -12504,10 +12521,10 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
     if (out) *out = NULL;
     if (!ctx) return TN_ERR_ARG;
     g = ctx->capture;
-    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: none is being captured");
-    if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured, it is dropped");
+    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: no capture is running, expected tn_graph_begin before");
+    if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: out is NULL, so the capture was discarded");
     ctx->capture = NULL;
-    if (ctx->status == TN_OK && ctx->spoilt != TN_OK) {        /* an error that was cleared: what it stopped is missing */
+    if (ctx->status == TN_OK && ctx->spoilt != TN_OK) {        /* an error that was cleared: calls are missing */
         ctx->status = ctx->spoilt;
         memcpy(ctx->error, ctx->spoilt_by, sizeof ctx->error);
     }
@@ -12540,15 +12557,15 @@ static tn_status tni_graph_check(const tn_graph *g)
     int64_t i;
     if (ctx->status != TN_OK) return ctx->status;
     if (!tni_uncaptured(ctx, "another one is run") || !tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
-    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s; it must be captured anew", g->lost);
+    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s, so it must be captured again", g->lost);
     if (g->seed != ctx->desc.seed)
-        return tni_fail(ctx, TN_ERR_ARG, "graph: the context has another seed by now; it must be captured anew");
+        return tni_fail(ctx, TN_ERR_ARG, "graph: the context's seed has changed, so it must be captured again");
     for (i = 0; i < g->used_count; i++) {
         const tn_tensor *t = g->used[i].tensor;
         const bool       zero = (t->flags & TNI_ZEROED) != 0;
         if (zero != g->used[i].zero_before)
-            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s %s zero at the capture, and now it %s", TNI_SHAPE(t),
-                            zero ? "was not" : "was", zero ? "is" : "is not");
+            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s is %s, expected %s as at the capture", TNI_SHAPE(t),
+                            zero ? "zero" : "not zero", zero ? "one that is not zero" : "zero");
     }
     return TN_OK;
 }

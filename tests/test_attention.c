@@ -930,7 +930,7 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: kind is 5, not a valid tn_attention_kind");
     d.kind = TN_ATTENTION_BILINEAR; d.depth = -1;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "depth -1");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: depth is -1, expected 0 or more");
     d.depth = 0; d.out = -3;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: out is -3");
@@ -941,7 +941,7 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "the linear form's state");
     d.row = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, but must be at least 1, and below 2^31 - 1 for all 65536 heads");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, expected at least 1, and below 2^31 - 1 for all 65536 heads");
     CHECK_INT(tn_params_count(params), 0);
     CHECK(layer.qk == NULL);
     d.heads = 2; d.d_qk = d.d_v = 0; d.mix_values = true;
@@ -949,9 +949,9 @@ TEST(bad_layers)
     x = rows_of(ctx, 1, 2, 8, zero);
     REFUSED(ctx, tn_attention_forward(ctx, NULL, x, NULL), TN_ERR_ARG, "attention: the layer is NULL");
     REFUSED(ctx, tn_attention_forward(ctx, &layer, NULL, NULL), TN_ERR_ARG, "attention: x is NULL");
-    REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], but must be [B,T,8]");
+    REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], expected [B,T,8]");
     values = tensor_of(ctx, 1, 3, 2, 4, zero);
-    REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], but v is [1,2,2,4]");
+    REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], expected [1,2,2,4]");
     values = NULL;                                                         /* nor does a failed call hand any out */
     second = layer;
     second.desc.row = TN_ROW_SCALE_SUM;

@@ -243,9 +243,9 @@ TEST(what_no_graph_can_hold)
     static const struct { void (*act)(void); const char *message; } no[] = {
         {by_read, "graph: read of [2]"}, {by_item, "graph: read of [1]"}, {by_write, "graph: write of [3,5]"},
         {by_sync, "graph: the device is waited for"}, {by_seed, "graph: the random stream"}, {by_norm, "graph: read of [8]"},
-        {by_second, "graph: an optimiser steps in it twice"}, {by_make, "graph: tensor: memory for 36 bytes"},
+        {by_second, "graph: an optimiser steps twice"}, {by_make, "graph: tensor: memory for 36 bytes"},
         {by_grow, "graph: arena: memory for 67108864 bytes"}, {by_free, "graph: 60 bytes are given back"},
-        {by_nest, "graph: one is being captured already"}, {by_optim, "graph: "}, {by_file, "graph: "},
+        {by_nest, "graph: a capture is running"}, {by_optim, "graph: "}, {by_file, "graph: "},
         {by_cleared, "graph: read of [1]"}, {by_rule, "graph: moments of another kind"},
     };
     size_t i;
@@ -316,7 +316,7 @@ TEST(graphs_that_no_longer_fit)
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_tensor_destroy(s.labels[1]);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that it uses was destroyed; it must be captured anew");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that it uses was destroyed, so it must be captured again");
     close_world(&s.w);
 
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
@@ -334,7 +334,7 @@ TEST(graphs_that_no_longer_fit)
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_ctx_seed(s.w.ctx, 12345);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "another seed");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: the context's seed has changed");
     close_world(&s.w);
 
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
@@ -351,7 +351,7 @@ TEST(graphs_that_no_longer_fit)
     tn_record(s.w.ctx);
     tn_backward(s.w.ctx, tn_sum(s.w.ctx, s.head.w));
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "was zero at the capture, and now it is not");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "is not zero, expected zero as at the capture");
     tn_params_zero_grad(s.w.params);
     CHECK_STATUS(tn_graph_run(g), TN_OK);
     close_world(&s.w);
@@ -518,12 +518,12 @@ TEST(backends_that_fail)
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
     CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "no capture today");
     CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "none is being captured");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: no capture is running");
     capture_last->refuse_begin = capture_last->refuse_end = false;
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* nowhere to put it: the capture is over all the same */
     study_step(&s);
     CHECK_STATUS(tn_graph_end(s.w.ctx, NULL), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: out is NULL, so the capture was discarded");
     CHECK_STR(tn_ctx_device_name(s.w.ctx), "lists of calls");
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* and the context ends in the middle of one */
     study_step(&s);
