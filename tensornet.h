@@ -12597,12 +12597,12 @@ tn_status tn_graph_run(tn_graph *g)
 
 /* ======================================================================
    >>io-impl  safetensors, npy, idx
-   Bytes come in through one call and go out through one call, whatever the source or sink is. In
-   between stand a scanner for the two text headers and one loop that turns numbers of any kind and
-   byte order into the context's. A number from a file is compared before it is added to anything.
+   Bytes come in through one call and go out through one call, whatever the source or sink is. Between
+   these are a scanner for text headers and one loop that converts numbers of any kind and byte order
+   to the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
 
-/* What a message shows of a file's name: at most the end of it. */
+/* A file's name for a message; of a long one the end. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
 static tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
@@ -12614,7 +12614,7 @@ static tni_file_name tni_file_name_of(const char *name, const char *path, bool c
     return out;
 }
 
-/* What a message shows of a name that a file or a caller gave: printable, and not much of it. */
+/* A string from a file or a caller, in quotes for a message: control characters replaced, and a long one shortened. */
 typedef struct tni_quoted { char s[72]; } tni_quoted;
 
 static tni_quoted tni_quote(const char *s)
@@ -12667,7 +12667,7 @@ static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t byte
 }
 
 #ifndef TN_NO_STDIO
-/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; only Windows has a way around it here. */
+/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; of these, Windows has a wider function. */
 static bool tni_seek(FILE *f, uint64_t offset)
 {
 #ifdef _WIN32
@@ -12702,7 +12702,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
     f = fopen(path, "rb");
     if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));
     if (!tni_stream_size(f, &r->bytes)) {
-        tni_fail(r->ctx, TN_ERR_FILE, "%s: its size is not known: %s", r->name.s, tni_reason("no reason given"));
+        tni_fail(r->ctx, TN_ERR_FILE, "%s: its size could not be found: %s", r->name.s, tni_reason("no reason given"));
         fclose(f);
         return TN_ERR_FILE;
     }
@@ -12714,7 +12714,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     (void)path;
-    return tni_fail(r->ctx, TN_ERR_FILE, "%s: TN_NO_STDIO was defined, there are no paths", r->name.s);
+    return tni_fail(r->ctx, TN_ERR_FILE, "%s: a path was given, expected memory or fetch with TN_NO_STDIO", r->name.s);
 }
 #endif
 
@@ -12728,7 +12728,7 @@ static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     r->user = source->fetch ? source->user : (void *)source->data;
     if (source->path && !source->fetch) return tni_reader_open_path(r, source->path);
     if (source->fetch || source->data || source->bytes == 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %llu bytes at NULL", r->name.s, (unsigned long long)source->bytes);
+    return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
 }
 
 static void tni_reader_close(tni_reader *r)
@@ -12742,11 +12742,11 @@ static void tni_reader_close(tni_reader *r)
 static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
 {
     if (offset > r->bytes || bytes > r->bytes - offset)
-        return tni_reader_fail(r, TN_ERR_FORMAT, offset, "%zu bytes are wanted here, but the file has %llu", bytes,
-                               (unsigned long long)r->bytes);
+        return tni_reader_fail(r, TN_ERR_FORMAT, offset, "unexpected end of file: expected %zu bytes here, there are %llu",
+                               bytes, (unsigned long long)r->bytes);
     if (bytes == 0 || r->fetch(r->user, offset, dst, bytes)) return TN_OK;
     return tni_reader_fail(r, TN_ERR_FILE, offset, "%zu bytes could not be read: %s", bytes,
-                           r->stream ? tni_reason("it has become shorter") : "the fetch call said no");
+                           r->stream ? tni_reason("it has become shorter") : "fetch returned false");
 }
 
 tn_source tn_source_memory(const void *data, size_t bytes)
@@ -12769,7 +12769,7 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 }
 
 /* ---- bytes out ---------------------------------------------------------- >>io-writer
-   The first failure stays; after it pieces are ignored, and the close says what it was. */
+   The first failure is kept: further pieces are ignored, and the close returns it. */
 
 typedef struct tni_writer {
     tn_ctx       *ctx;
@@ -12777,7 +12777,7 @@ typedef struct tni_writer {
     tn_status     status;
     uint64_t      at;
     void         *stream;               /* of a path: its FILE *                        */
-    char         *temporary;            /* and what it is called until it is complete   */
+    char         *temporary;            /* and its name until it is complete            */
     tni_file_name name;
 } tni_writer;
 
@@ -12801,7 +12801,7 @@ static void tni_temporary_name(const tni_writer *w, int i)
 }
 
 #ifdef TNI_POSIX
-/* Is the path a name of the open file? If not, errno says why: ENOENT if it names no file or another one. */
+/* Whether the path is a name of the open file. If not, errno is set: ENOENT if it names no file or another one. */
 static bool tni_path_names(const char *path, int fd)
 {
     struct stat file, named;
@@ -12847,8 +12847,8 @@ static bool tni_temporary_clear(const char *path)
 #endif
 }
 
-/* What killed saves left. A few names are looked at even if those before them are free: of several saves that ran at the
-   same time it may be the last that was killed. */
+/* Removes the files of killed saves. A few names are checked even if those before them are free: of several saves at the
+   same time, the last may have been killed. */
 static void tni_temporaries_clear(const tni_writer *w)
 {
     int i;
@@ -12858,7 +12858,7 @@ static void tni_temporaries_clear(const tni_writer *w)
     }
 }
 
-/* A file that was not there. What is there belongs to another save. */
+/* Creates a file that does not exist yet. An existing one belongs to another save. */
 static FILE *tni_create_new(const char *path, bool *taken)
 {
     FILE *f;
@@ -12866,7 +12866,7 @@ static FILE *tni_create_new(const char *path, bool *taken)
     int   fd;
 #endif
     errno = 0;
-#ifdef _WIN32                           /* its older C libraries do not know "x" */
+#ifdef _WIN32                           /* whose older C libraries lack mode "x" */
     fd = _open(path, _O_RDWR | _O_CREAT | _O_EXCL | _O_BINARY, 0600);
     f = fd < 0 ? NULL : _fdopen(fd, "wb");
     if (fd >= 0 && !f) {
@@ -12891,13 +12891,13 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
         f = tni_create_new(w->temporary, taken);
         if (!f && *taken) continue;
         if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
-        fclose(f);                      /* another save took it for a dead one before it was locked, and removes it */
+        fclose(f);                      /* another save locked it first, took it for a leftover, and removes it */
         *taken = true;
     }
     return NULL;
 }
 
-/* A device is written as it is: it has no place beside it, and it must not be replaced. */
+/* A device is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
     return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
@@ -12907,7 +12907,7 @@ static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
     bool        taken = false;
-    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty", ""); return; }
+    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty, expected a file name", ""); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
@@ -12937,7 +12937,7 @@ static bool tni_replace(const char *from, const char *to, bool sync)
 #endif
 }
 
-/* true also where a file system knows no sync */
+/* Also true on a file system that has no sync. */
 static bool tni_sync(FILE *f)
 {
 #if defined(_WIN32)
@@ -12945,7 +12945,7 @@ static bool tni_sync(FILE *f)
 #elif defined(TNI_POSIX)
     int failed;
 #ifdef __APPLE__
-    /* F_FULLFSYNC, which _POSIX_C_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems know it. */
+    /* F_FULLFSYNC, which _POSIX_C_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems have it. */
     do failed = fcntl(fileno(f), 51) == -1; while (failed && errno == EINTR);
     if (!failed) return true;
 #endif
@@ -12978,7 +12978,7 @@ static bool tni_sync_folder(const tni_writer *w)
 #endif
 }
 
-/* Gives the closed file its name, or removes it if the save has failed. */
+/* Renames the closed file to its path, or removes it if the save has failed. */
 static void tni_temporary_finish(tni_writer *w, bool sync)
 {
     if (w->status == TN_OK && !tni_replace(w->temporary, w->sink.path, sync))
@@ -13011,7 +13011,7 @@ static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
 #endif
 }
 
-/* Syncing and closing may both be the first to say that a disk is full. */
+/* A full disk may be reported by the sync or not before the close. */
 static void tni_writer_close_path(tni_writer *w)
 {
     FILE      *f = (FILE *)w->stream;
@@ -13052,7 +13052,7 @@ tn_sink tn_sink_path(const char *path)
 #else
 static void tni_writer_open_path(tni_writer *w)
 {
-    tni_writer_fail(w, TN_ERR_FILE, "TN_NO_STDIO was defined", "there are no paths");
+    tni_writer_fail(w, TN_ERR_FILE, "a path was given, expected memory or store with TN_NO_STDIO", "");
 }
 static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
@@ -13067,7 +13067,7 @@ static void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
     if (sink->path && !sink->store) tni_writer_open_path(w);
 }
 
-/* Into memory goes what fits; the close compares. */
+/* Memory takes the bytes that fit; the close reports the rest. */
 static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 {
     size_t left = w->at < w->sink.room ? w->sink.room - (size_t)w->at : 0;
@@ -13091,7 +13091,11 @@ static tn_status tni_writer_close(tni_writer *w)
     if (w->sink.path) tni_writer_close_path(w);
     else {
         if (w->sink.used) *w->sink.used = (size_t)w->at;
-        if (w->sink.data && w->at > w->sink.room) tni_writer_fail(w, TN_ERR_FILE, "more than there is room for", "");
+        if (w->sink.data && w->at > w->sink.room) {
+            char room[40];
+            tni_print(room, sizeof room, "room is %zu bytes", w->sink.room);
+            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", room);
+        }
     }
     return w->status;
 }
@@ -13119,7 +13123,7 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
 typedef enum tni_number_kind { TNI_OTHER = 0, TNI_FLOAT, TNI_BFLOAT, TNI_SIGNED, TNI_UNSIGNED, TNI_BOOL } tni_number_kind;
 typedef struct tni_number { tni_number_kind kind; unsigned bits; bool big_endian; } tni_number;
 
-#define TNI_CHUNK 65536                  /* elements in flight between a file and the device */
+#define TNI_CHUNK 65536                  /* elements per copy between a file and the device */
 
 static bool tni_host_is_big_endian(void)
 {
@@ -13181,15 +13185,15 @@ static double tni_number_value(tni_number n, const uint8_t *p)
 
 static bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
 
-/* Are the file's bytes those of the tensor? */
+/* Whether the file's bytes are those of the tensor. */
 static bool tni_number_is_host(tni_number n, tn_dtype dtype)
 {
     tni_number_kind kind = dtype == TN_I32 ? TNI_SIGNED : TNI_FLOAT;
     return n.kind == kind && n.bits == 8 * tni_dtype_size(dtype) && n.big_endian == tni_host_is_big_endian();
 }
 
-/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into
-   the range of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
+/* Whether dtype can hold the value v of a file. A double holds every integer of 53 bits and rounds no integer into the
+   range of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
 static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
 {
     if (from.kind == TNI_BOOL && v > 1) return false;
@@ -13197,7 +13201,7 @@ static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
     return dtype != TN_F32 || !(fabs(v) >= 340282356779733661637539395458142568448.0) || fabs(v) == HUGE_VAL;
 }
 
-/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. */
+/* One chunk, from a file's bytes at `at` to host elements. scale 0: no scale. */
 static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, double scale, const uint8_t *raw, int64_t n,
                              tn_dtype dtype, void *out)
 {
@@ -13260,7 +13264,7 @@ static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
     return s;
 }
 
-/* The elements of a shape from a file. An empty shape's other extents must be sane too: strides are made from them. */
+/* The elements of a shape from a file. The other extents of an empty shape must fit too, as strides are made from them. */
 static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 {
     size_t all = 1, limit = (size_t)PTRDIFF_MAX / 8;
@@ -13274,29 +13278,31 @@ static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
     return true;
 }
 
-/* A header of n bytes at `at`, which is inside the file: does it fit in, and is it one to read at all? */
+/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
 static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
 {
     unsigned long long wants = n, has = r->bytes, may = most;
     if (n > r->bytes - at)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but the file has %llu", wants, has);
-    if (n > most) return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but %llu are the most", wants, may);
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
+    if (n > most)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
     return TN_OK;
 }
 
-/* npy and idx: what follows the header is the data and nothing else. */
+/* npy and idx: exactly the data follow the header. */
 static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
 {
     uint64_t rest = r->bytes - at;
     size_t   count, bytes;
     if (!tni_count_extents(rank, shape, &count) || !tni_mul_size(count, n.bits / 8, &bytes))
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s does not fit the address space", tni_shape_of(rank, shape).s);
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "a tensor of shape %s is larger than the address space",
+                               tni_shape_of(rank, shape).s);
     if (bytes == rest) return TN_OK;
-    return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s takes %zu bytes, but %llu follow", tni_shape_of(rank, shape).s,
-                           bytes, (unsigned long long)rest);
+    return tni_reader_fail(r, TN_ERR_FORMAT, at, "%llu bytes follow, expected %zu for shape %s", (unsigned long long)rest,
+                           bytes, tni_shape_of(rank, shape).s);
 }
 
-/* One chunk of host elements as the file has them, little-endian. */
+/* Converts one chunk of host elements to the file's dtype, little-endian. */
 static void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
 {
     unsigned width = (unsigned)tni_dtype_size(as);
@@ -13345,8 +13351,8 @@ static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 }
 
 /* ---- the scanner of text headers ---------------------------------------- >>io-scanner
-   Both are flat: an object of objects at most, so that nothing recurses. Strings are decoded where they
-   stand, since no escape is longer than what it stands for, and end with a zero on their closing quote. */
+   The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
+   are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
 typedef struct tni_scan {
     const tni_reader *file;
@@ -13378,11 +13384,19 @@ static bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
+static bool tni_scan_unexpected(tni_scan *s, const char *expected)
+{
+    s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
+                                s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
+                                                                                              : "end of file", expected);
+    return false;
+}
+
 static bool tni_scan_expect(tni_scan *s, char c)
 {
-    char reason[] = "' ' is missing";
-    reason[1] = c;
-    return tni_scan_take(s, c) || tni_scan_fail(s, reason);
+    char quoted[] = "' '";
+    quoted[1] = c;
+    return tni_scan_take(s, c) || tni_scan_unexpected(s, quoted);
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
@@ -13393,11 +13407,11 @@ static bool tni_scan_natural(tni_scan *s, uint64_t *out)
     first = s->at;
     for (*out = 0; s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++) {
         unsigned digit = (unsigned)(s->text[s->at] - '0');
-        if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number of more than 64 bits");
+        if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number is out of range: more than 64 bits");
         *out = *out * 10 + digit;
     }
-    if (s->at == first) return tni_scan_fail(s, "a natural number is missing");
-    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    if (s->at == first) return tni_scan_unexpected(s, "a non-negative integer");
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number has a leading zero");
     return true;
 }
 
@@ -13405,8 +13419,8 @@ static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
 {
     uint64_t extent;
     if (!tni_scan_natural(s, &extent)) return false;
-    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "a shape of more than 8 axes");
-    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent of more than 63 bits");
+    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "the shape has more than 8 axes");
+    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
     shape[(*rank)++] = (int64_t)extent;
     return true;
 }
@@ -13418,17 +13432,18 @@ static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
     *rank = 0;
     if (!tni_scan_expect(s, tuple ? '(' : '[')) return false;
     while (!tni_scan_take(s, tuple ? ')' : ']')) {
-        if (*rank > 0 && !comma) return tni_scan_fail(s, "',' is missing");
+        if (*rank > 0 && !comma) return tni_scan_unexpected(s, "','");
         if (!tni_scan_extent(s, rank, shape)) return false;
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
     }
     if (tuple ? *rank == 1 && !comma : comma)
-        return tni_scan_fail(s, tuple ? "a tuple of one needs a comma" : "a comma before ']'");
+        return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
     return true;
 }
 
-/* The length of the UTF-8 character at p, 0 where there is none: no overlong forms, no surrogates. Unicode 15, table 3-7. */
+/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
+   surrogates. Unicode 15, table 3-7. */
 static size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -13455,33 +13470,33 @@ static bool tni_scan_hex4(tni_scan *s, uint32_t *out)
     for (*out = 0, i = 0; i < 4; i++, s->at++) {
         char c = s->at < s->bytes ? s->text[s->at] : 'x';
         bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        if (!letter && (c < '0' || c > '9')) return tni_scan_fail(s, "\\u without four hexadecimal digits");
+        if (!letter && (c < '0' || c > '9')) return tni_scan_fail(s, "expected four hexadecimal digits after \\u");
         *out = *out * 16 + (uint32_t)(letter ? (c | 0x20) - 'a' + 10 : c - '0');
     }
     return true;
 }
 
-/* What stands behind a backslash. Characters outside the first plane come as a pair of surrogates. */
+/* The escape after a backslash. Characters outside the first plane are written as a pair of surrogates. */
 static bool tni_scan_escape(tni_scan *s, uint32_t *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     char        c = s->at < s->bytes ? s->text[s->at] : 0;
     const char *known = c ? strchr(from, c) : NULL;
     uint32_t    low;
-    if (c != 'u' && !known) return tni_scan_fail(s, "an unknown escape");
+    if (c != 'u' && !known) return tni_scan_fail(s, "invalid escape sequence");
     s->at++;
     if (known) {
         *out = (uint32_t)to[known - from];
         return true;
     }
     if (!tni_scan_hex4(s, out)) return false;
-    if (*out == 0) return tni_scan_fail(s, "a zero character");
+    if (*out == 0) return tni_scan_fail(s, "zero character in a string");
     if (*out < 0xD800 || *out > 0xDFFF) return true;
     if (*out > 0xDBFF || s->bytes - s->at < 6 || memcmp(s->text + s->at, "\\u", 2) != 0)
-        return tni_scan_fail(s, "half a surrogate pair");
+        return tni_scan_fail(s, "unpaired surrogate");
     s->at += 2;
     if (!tni_scan_hex4(s, &low)) return false;
-    if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "half a surrogate pair");
+    if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "unpaired surrogate");
     *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
     return true;
 }
@@ -13489,13 +13504,13 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
 static bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
-    if (!tni_scan_take(s, '"')) return tni_scan_fail(s, "a string is missing");
+    if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
     *out = to = s->text + s->at;
     while (s->at < s->bytes && s->text[s->at] != '"') {
         uint32_t code;
         size_t   n = tni_utf8_length(s->text + s->at, s->bytes - s->at);
-        if (n == 0) return tni_scan_fail(s, "no UTF-8");
-        if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "a control character in a string");
+        if (n == 0) return tni_scan_fail(s, "invalid UTF-8");
+        if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "control character in a string");
         if (s->text[s->at] == '\\') {
             s->at++;
             if (!tni_scan_escape(s, &code)) return false;
@@ -13506,14 +13521,14 @@ static bool tni_scan_string(tni_scan *s, const char **out)
             s->at += n;
         }
     }
-    if (s->at == s->bytes) return tni_scan_fail(s, "a string without an end");
+    if (s->at == s->bytes) return tni_scan_fail(s, "unterminated string");
     s->at++;
     *to = 0;
     return true;
 }
 
 /* ---- lists and names ---------------------------------------------------- >>io-lists
-   Everything that has a name has it as its first member, so one sort and one search serve all. */
+   All structs with a name have it as their first member, so that one sort and one search work for all. */
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 
@@ -13547,7 +13562,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
     p[i] = moving;
 }
 
-/* Heapsort: n log n for hostile input too, and no memory, which C's qsort does not promise. */
+/* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
 static void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     size_t i;
@@ -13569,7 +13584,7 @@ static const char *tni_name_of(const void *item)
 
 static bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
-/* Sorted pointers to the items, n of them, to be freed with tni_free_sorted. */
+/* Sorted pointers to the n items, to be freed by tni_free_sorted. */
 static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     size_t       i, bytes;
@@ -13609,7 +13624,7 @@ TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l
        u64        n, little-endian, at most 100 MB
        n bytes    {"__metadata__":{"key":"value",...},
                    "name":{"dtype":"F32","shape":[3,4],"data_offsets":[begin,end]},...}    spaces may follow
-       data       offsets count from here; the tensors cover it without hole or overlap
+       data       offsets count from here; the tensors cover it without gap or overlap
    Little-endian, row-major. https://github.com/huggingface/safetensors */
 
 #define TNI_SAFETENSORS_HEADER 100000000u
@@ -13666,28 +13681,31 @@ static tn_status tni_entry_fail(const tn_safetensors *f, const char *name, const
                            reason);
 }
 
-/* Is the span as long as the shape and the dtype say? */
+/* Checks the length of the data against shape and dtype. */
 static tn_status tni_entry_check(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     tni_number n;
     size_t     count, bytes;
-    if (!tni_safetensors_number(e->dtype, &n)) return tni_entry_fail(f, e->name, "its dtype is unknown");
+    if (!tni_safetensors_number(e->dtype, &n)) return tni_entry_fail(f, e->name, "unknown dtype");
     if (!tni_count_extents(e->rank, e->shape, &count) || !tni_mul_size(count / 8, n.bits, &bytes)
         || !tni_add_size(bytes, count % 8 * n.bits / 8, &bytes))
-        return tni_entry_fail(f, e->name, "its shape does not fit the address space");
-    if (count % 8 * n.bits % 8 != 0) return tni_entry_fail(f, e->name, "it ends inside a byte");
-    if (bytes != e->bytes) return tni_entry_fail(f, e->name, "its data_offsets do not agree with shape and dtype");
+        return tni_entry_fail(f, e->name, "it is larger than the address space");
+    if (count % 8 * n.bits % 8 != 0) return tni_entry_fail(f, e->name, "its data end inside a byte");
+    if (bytes != e->bytes)
+        return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(e->name - f->header),
+                               "tensor %s: data_offsets give %llu bytes, expected %zu for its shape and dtype",
+                               tni_quote(e->name).s, (unsigned long long)e->bytes, bytes);
     return TN_OK;
 }
 
-/* "data_offsets": counted from the header's end in the file, from the file's begin in the entry. */
+/* "data_offsets": from the end of the header in the file, from the beginning of the file in the entry. */
 static bool tni_parse_offsets(tni_scan *s, tn_safetensors_entry *e)
 {
     uint64_t data = s->start + s->bytes, begin, end;
     if (!tni_scan_expect(s, '[') || !tni_scan_natural(s, &begin) || !tni_scan_expect(s, ',')
         || !tni_scan_natural(s, &end) || !tni_scan_expect(s, ']')) return false;
-    if (begin > end) return tni_scan_fail(s, "data_offsets that end before they begin");
-    if (end > s->file->bytes - data) return tni_scan_fail(s, "data_offsets past the end of the file");
+    if (begin > end) return tni_scan_fail(s, "data_offsets end before they begin");
+    if (end > s->file->bytes - data) return tni_scan_fail(s, "data_offsets are past the end of the file");
     e->offset = data + begin;
     e->bytes = end - begin;
     return true;
@@ -13702,15 +13720,16 @@ static bool tni_parse_tensor(tni_scan *s, tn_safetensors_entry *e)
     do {
         if (!tni_scan_string(s, &name) || !tni_scan_expect(s, ':')) return false;
         for (k = 0; k < 3 && strcmp(name, key[k]) != 0; k++) {}
-        if (k == 3) return tni_scan_fail(s, "a key that is not dtype, shape or data_offsets");
-        if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
+        if (k == 3) return tni_scan_fail(s, "unknown key, expected dtype, shape or data_offsets");
+        if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_scan_string(s, &e->dtype)
               : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
             return false;
     } while (tni_scan_take(s, ','));
     if (!tni_scan_expect(s, '}')) return false;
-    return seen == 7 || tni_scan_fail(s, "a tensor without dtype, shape or data_offsets");
+    return seen == 7 || tni_scan_fail(s, seen & 1 ? seen & 2 ? "missing key data_offsets" : "missing key shape"
+                                                  : "missing key dtype");
 }
 
 static bool tni_parse_notes(tni_scan *s, tn_safetensors *f)
@@ -13731,7 +13750,7 @@ static bool tni_parse_entry(tni_scan *s, tn_safetensors *f, bool *notes_seen)
     const char           *name;
     if (!tni_scan_string(s, &name) || !tni_scan_expect(s, ':')) return false;
     if (strcmp(name, "__metadata__") == 0) {
-        if (*notes_seen) return tni_scan_fail(s, "__metadata__ for the second time");
+        if (*notes_seen) return tni_scan_fail(s, "duplicate key __metadata__");
         *notes_seen = true;
         return tni_parse_notes(s, f);
     }
@@ -13751,7 +13770,7 @@ static tn_status tni_parse_header(tn_safetensors *f)
     s.text = f->header;
     s.bytes = f->header_bytes;
     if (s.bytes == 0 || s.text[0] != '{') {
-        tni_scan_fail(&s, "a header that does not begin with '{'");
+        tni_scan_unexpected(&s, "'{' at the beginning of the header");
         return s.status;
     }
     s.at = 1;
@@ -13760,11 +13779,11 @@ static tn_status tni_parse_header(tn_safetensors *f)
         if (!tni_scan_expect(&s, '}')) return s.status;
     }
     tni_scan_space(&s);
-    if (s.at < s.bytes) tni_scan_fail(&s, "text after the header's last '}'");
+    if (s.at < s.bytes) tni_scan_unexpected(&s, "the end of the header after its last '}'");
     return s.status;
 }
 
-/* In the order of the data; where nothing tells two empty tensors apart, their names do. */
+/* In the order of the data; empty tensors at one place are in the order of their names. */
 static bool tni_by_offset(const void *a, const void *b)
 {
     const tn_safetensors_entry *x = (const tn_safetensors_entry *)a, *y = (const tn_safetensors_entry *)b;
@@ -13783,7 +13802,7 @@ static tn_status tni_safetensors_sort(tn_safetensors *f)
     twice = tni_twice(f->by_name, f->entries.count);
     if (!twice) twice = tni_twice(f->notes_by_name, f->notes.count);
     if (!twice) return TN_OK;
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "%s is there twice",
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "duplicate key %s",
                            tni_quote(twice).s);
 }
 
@@ -13794,13 +13813,15 @@ static tn_status tni_safetensors_cover(const tn_safetensors *f)
     size_t   i;
     for (i = 0; i < f->entries.count; i++) {
         const tn_safetensors_entry *e = (const tn_safetensors_entry *)f->by_offset[i];
-        if (e->offset > at) return tni_entry_fail(f, e->name, "there is a hole before its data");
-        if (e->offset < at) return tni_entry_fail(f, e->name, "its data overlaps another's");
+        if (e->offset > at)
+            return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "a gap of %llu bytes before the data of tensor %s",
+                                   (unsigned long long)(e->offset - at), tni_quote(e->name).s);
+        if (e->offset < at) return tni_entry_fail(f, e->name, "its data overlap those of another tensor");
         at += e->bytes;
     }
     if (at == f->file.bytes) return TN_OK;
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "the last tensor ends here, but the file has %llu bytes",
-                           (unsigned long long)f->file.bytes);
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "%llu unused bytes after the last tensor",
+                           (unsigned long long)(f->file.bytes - at));
 }
 
 static tn_status tni_safetensors_start(tn_safetensors *f)
@@ -13863,12 +13884,12 @@ const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
     return note ? note->value : NULL;
 }
 
-/* The entry, or an error that the file has none of this name. */
+/* The entry of this name; none is an error. */
 static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const char *name)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, name);
     if (f && !e)
-        tni_fail(f->file.ctx, TN_ERR_ARG, "%s: it has no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
+        tni_fail(f->file.ctx, TN_ERR_ARG, "%s: there is no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
     return e;
 }
 
@@ -13878,7 +13899,7 @@ static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
     *out = NULL;
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
         return tni_read_tensor(&f->file, e->offset, n, 0, e->rank, e->shape, out);
-    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype %s is read as raw bytes only",
+    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype is %s, for tn_safetensors_read_bytes only",
                            tni_quote(e->name).s, e->dtype);
 }
 
@@ -13895,11 +13916,14 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
     if (!e) return TN_ERR_ARG;
     if (bytes == e->bytes && (dst || bytes == 0)) return tni_reader_get(&f->file, e->offset, dst, bytes);
-    return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s has %llu bytes, not %zu%s", f->file.name.s, tni_quote(e->name).s,
-                    (unsigned long long)e->bytes, bytes, dst ? "" : ", and they cannot go to NULL");
+    if (bytes == e->bytes)
+        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s: dst is NULL, expected %zu bytes", f->file.name.s,
+                        tni_quote(e->name).s, bytes);
+    return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s: bytes is %zu, expected %llu", f->file.name.s,
+                    tni_quote(e->name).s, bytes, (unsigned long long)e->bytes);
 }
 
-/* ---- safetensors, written ----------------------------------------------- >>io-safetensors-write */
+/* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
 static void tni_text_json(tni_text *t, const char *s)
 {
@@ -13961,7 +13985,7 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
     while (t->length % 8 != 0) tni_text_string(t, " ");
 }
 
-/* Wide dtypes first, so that every tensor is aligned; else as the caller has them. */
+/* Wide dtypes first, so that every tensor is aligned; otherwise in the caller's order. */
 static bool tni_by_width(const void *a, const void *b)
 {
     size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype);
@@ -13979,7 +14003,7 @@ static bool tni_utf8_valid(const char *s)
 static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 {
     if (s && tni_utf8_valid(s)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s", what, s ? "no UTF-8" : "NULL");
+    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what, s ? "invalid UTF-8" : "NULL");
     return false;
 }
 
@@ -13988,7 +14012,8 @@ static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t eac
     const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
     tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
-    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
+    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s occurs twice, expected unique names",
+                            tni_quote(twice).s);
     tni_free_sorted(ctx, sorted, n);
     return s;
 }
@@ -13997,14 +14022,17 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
 {
     int64_t i;
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: a list is NULL or has a negative count");
+        const bool named = n < 0 || (n > 0 && !tensors);
+        tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
+                 (long long)(named ? n : note_count), named ? "tensors" : "notes",
+                 (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
         return false;
     }
     for (i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: no tensor can be called __metadata__");
+        tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
         return false;
     }
     for (i = 0; i < note_count; i++)
@@ -14013,7 +14041,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
     return true;
 }
 
-/* The length word and the header, in *text; the header is made twice: once to measure it. */
+/* The length word and the header, in *text; the header is made twice, the first time to measure it. */
 static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
                                  char **text, size_t *bytes)
 {
@@ -14021,7 +14049,7 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
     t.dst = NULL; t.room = 0; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count);
     if (t.length > TNI_SAFETENSORS_HEADER) {
-        return tni_fail(ctx, TN_ERR_ARG, "safetensors: a header of %zu bytes, but 100 MB is the most", t.length);
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     }
     *bytes = 8 + t.length + 1;
     *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
@@ -14071,10 +14099,10 @@ static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
     tni_number       n;
     if (!e) return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s %s is not in the file", f->file.name.s, name.s, TNI_SHAPE(t));
     if (e->rank != t->rank || memcmp(e->shape, t->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: parameter %s is %s, but the file has %s", f->file.name.s, name.s,
-                        TNI_SHAPE(t), TNI_SHAPE(e));
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s as the parameter", f->file.name.s, name.s,
+                        TNI_SHAPE(e), TNI_SHAPE(t));
     if (!tni_safetensors_number(e->dtype, &n) || !tni_number_is_float(n))
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: parameter %s: the file's %s is no float that can be read", f->file.name.s,
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
                         name.s, e->dtype);
     return TN_OK;
 }
@@ -14089,13 +14117,13 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         const tn_param *p = tn_params_find(params, e->name);
         if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
-        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s,
+        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is not a parameter", f->file.name.s, tni_quote(e->name).s,
                         TNI_SHAPE(e));
     }
     return TN_OK;
 }
 
-/* The values of the file beside those of the parameters: through `host`, so that no kernel can ask for memory halfway. */
+/* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
 static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
@@ -14164,7 +14192,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
     return s;
 }
 
-/* As few digits as say exactly this number. */
+/* The fewest digits that give exactly this number. */
 TNI_UNUSED static void tni_exact_text(char number[32], double v)
 {
     int    digits;
@@ -14178,10 +14206,11 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
-   Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
+   Integers and the desc are notes, in decimal. Increase TNI_CHECKPOINT_FORMAT when you change anything a later step
+   depends on. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
-#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* counts beyond are no doubles, and may run over */
+#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* larger counts are not exact as doubles, and may overflow */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
 static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
@@ -14201,7 +14230,7 @@ static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPT
 #undef TNI_NUMBER
 }
 
-/* Names and values of a file's header, one behind the other in one piece of memory. */
+/* Names and values of a file's header, one after the other in one block of memory. */
 typedef struct tni_names { char *text; size_t room, used; } tni_names;
 
 static const char *tni_names_write(tni_names *p, const char *first, const char *second)
@@ -14233,7 +14262,7 @@ typedef struct tni_checkpoint {
     int64_t         tensors, tensor_room, note_count, note_room;
 } tni_checkpoint;
 
-/* A parameter of such a name could not be told from the optimiser's own tensors. */
+/* Such a name is refused, because the file uses it for the optimiser's own tensors. */
 static tn_status tni_checkpoint_usable(const tn_optim *o)
 {
     int64_t i;
@@ -14241,7 +14270,7 @@ static tn_status tni_checkpoint_usable(const tn_optim *o)
     if (!o->of.params) return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: the optimiser's parameters were destroyed");
     for (i = 0; i < o->of.params->count; i++)
         if (strncmp(o->of.params->item[i]->name, "optim.", 6) == 0)
-            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: names that begin with optim. are its own",
+            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: the prefix optim. is reserved",
                             o->of.params->item[i]->name);
     return tn_ctx_sync(o->owned.ctx);
 }
@@ -14295,10 +14324,11 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
     tn_status      s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
     if (note_count < 0 || (note_count > 0 && !notes) || note_count > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s", (long long)note_count, notes ? "a place" : "NULL");
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)note_count,
+                        notes ? "an address" : "NULL");
     for (i = 0; i < note_count; i++)
         if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
-            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: keys that begin with tensornet. are its own",
+            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: the prefix tensornet. is reserved",
                             tni_quote(notes[i].key).s);
     n = o->of.params->count;
     memset(&c, 0, sizeof c);
@@ -14352,11 +14382,11 @@ static tn_status tni_restored_natural(tni_restored *r, const char *key, uint64_t
     }
     *out = n;
     if (good) return TN_OK;
-    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, which is no number up to %llu",
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, expected an integer from 0 to %llu",
                     r->file->file.name.s, key, text ? tni_quote(text).s : "missing", (unsigned long long)most);
 }
 
-/* Is it a checkpoint of this format, of this kind of optimiser? Its notes. */
+/* Checks the format and the kind of optimiser, and reads the notes. */
 static tn_status tni_restored_notes(tni_restored *r)
 {
     const tn_safetensors *f = r->file;
@@ -14368,13 +14398,13 @@ static tn_status tni_restored_notes(tni_restored *r)
     int                   k;
     tn_status             s;
     if (!format || !kind)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: no checkpoint: it has no note tensornet.%s; weights are for tn_params_read",
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: not a checkpoint: no note tensornet.%s; tn_params_read reads weights",
                         f->file.name.s, format ? "optim" : "checkpoint");
     if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: a checkpoint of format %s, but this is format " TNI_CHECKPOINT_FORMAT,
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_FORMAT "\"",
                         f->file.name.s, tni_quote(format).s);
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the checkpoint's optimiser is %s, expected \"%s\"", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
     if ((s = tni_restored_natural(r, "tensornet.steps", TNI_MOST_STEPS, &r->steps)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
@@ -14385,8 +14415,8 @@ static tn_status tni_restored_notes(tni_restored *r)
         const char *there = tn_safetensors_metadata(f, n[k].name);
         tni_exact_text(here, n[k].value);
         if (!there || strcmp(here, there) != 0)
-            tni_log(ctx, TN_LOG_WARN, "%s: %s was %s, here it is %s", f->file.name.s, n[k].name + 10,
-                    there ? tni_quote(there).s : "not said", here);
+            tni_log(ctx, TN_LOG_WARN, "%s: %s is %s in the checkpoint and %s here", f->file.name.s, n[k].name + 10,
+                    there ? tni_quote(there).s : "missing", here);
     }
     return TN_OK;
 }
@@ -14396,15 +14426,15 @@ static tn_status tni_restored_shape(tni_restored *r, const tn_safetensors_entry 
     tn_ctx *ctx = r->file->file.ctx;
     if (!e) return tni_fail(ctx, TN_ERR_FORMAT, "%s: tensor %s is missing", r->file->file.name.s, name);
     if (e->rank != like->rank || memcmp(e->shape, like->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, but %s is wanted", r->file->file.name.s,
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s", r->file->file.name.s,
                         tni_quote(e->name).s, TNI_SHAPE(e), TNI_SHAPE(like));
     if (strcmp(e->dtype, tn_dtype_name(like->dtype)) != 0)
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, but this context has %s; tn_params_read converts weights",
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, expected the context's %s; tn_params_read converts weights",
                         r->file->file.name.s, tni_quote(e->name).s, e->dtype, tn_dtype_name(like->dtype));
     return TN_OK;
 }
 
-/* The moments of parameter i: as many as its rule wants, or none where it was never updated. */
+/* The moments of parameter i: as many as its rule keeps, or none if it was never updated. */
 static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entries)
 {
     const tn_param *p = r->optim->of.params->item[i];
@@ -14421,9 +14451,9 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
     if (s != TN_OK) return s;
     *entries += have;
     if (have != 0 && have != wanted)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, but its rule here, %s, has %d",
-                        r->file->file.name.s, tni_quote(p->name).s, have, tni_optim_names[tni_optim_rule(r->optim, p)],
-                        wanted);
+        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, expected %d for its rule here, %s",
+                        r->file->file.name.s, tni_quote(p->name).s, have, wanted,
+                        tni_optim_names[tni_optim_rule(r->optim, p)]);
     r->names.used = 0;
     tni_names_write(&r->names, "tensornet.born.", p->name);
     if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
@@ -14443,7 +14473,7 @@ static bool tni_restored_knows(const tni_restored *r, const char *name)
     return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
 }
 
-/* All that the header tells. */
+/* Everything that can be checked by the header. */
 static tn_status tni_restored_check(tni_restored *r)
 {
     const tn_safetensors *f = r->file;
@@ -14462,7 +14492,7 @@ static tn_status tni_restored_check(tni_restored *r)
     for (i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         if (!tni_restored_knows(r, e->name))
-            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter here, and of none", f->file.name.s,
+            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is neither a parameter here nor a moment of one", f->file.name.s,
                          tni_quote(e->name).s, TNI_SHAPE(e));
     }
     return s;
@@ -14475,7 +14505,7 @@ static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
     return true;
 }
 
-/* One tensor of the file, beside what it will replace. */
+/* Reads one tensor of the file, next to the one that it will replace. */
 static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
 {
     tn_status s = tni_entry_read(r->file, e, out);
@@ -14483,7 +14513,7 @@ static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *
     return s;
 }
 
-/* The updates done so far: a bias correction divides by what comes of them, and a parameter cannot have come later. */
+/* Checks the number of updates so far: bias corrections divide by a function of it, and no parameter can be newer. */
 static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
 {
     double    v[TNI_SCALARS], latest = 0;
@@ -14491,10 +14521,13 @@ static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
     tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
     if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
     for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
-    if (s != TN_OK || (v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps && v[TNI_SIZE] == 0)) return s;
-    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT,
-                    "%s: tensor optim.scalars: %g updates in %g steps, the latest parameter after %g, a norm of %g begun",
-                    r->file->file.name.s, v[TNI_STEP], (double)r->steps, latest, v[TNI_SIZE]);
+    if (s != TN_OK) return s;
+    if (!(v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps))
+        return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: tensor optim.scalars has %g updates, expected %g to %g",
+                        r->file->file.name.s, v[TNI_STEP], latest, (double)r->steps);
+    if (v[TNI_SIZE] == 0) return TN_OK;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: tensor optim.scalars has a norm of %g, expected 0",
+                    r->file->file.name.s, v[TNI_SIZE]);
 }
 
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
@@ -14514,7 +14547,7 @@ static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
     return s == TN_OK ? tni_optim_grow(r->optim) : s;
 }
 
-/* Bytes go through `host`: no kernel asks for memory on the way. */
+/* Copies the bytes through `host`, so that no kernel needs memory. */
 static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tensor *from, const char *name, void *host)
 {
     tn_ctx   *ctx = r->file->file.ctx;
@@ -14535,7 +14568,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
-    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may be another one */
+    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
@@ -14567,7 +14600,7 @@ static tn_status tni_restored_run(tni_restored *r)
     return s;
 }
 
-/* Lists for n parameters in one piece: values, m, v, born. */
+/* Lists for n parameters in one block: values, m, v, born. */
 static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
 {
     size_t  n = (size_t)o->of.params->count, i, longest = 0;
@@ -14622,7 +14655,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
        data
    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 
-#define TNI_NPY_HEADER 65535u            /* more takes a structured dtype */
+#define TNI_NPY_HEADER 65535u            /* only structured dtypes need more */
 
 typedef struct tni_npy {
     tni_number number;
@@ -14631,15 +14664,15 @@ typedef struct tni_npy {
     int64_t    shape[TN_MAX_RANK];
 } tni_npy;
 
-/* A Python string, without escapes: no name that we know has one. It is cut off in place. */
+/* A Python string without escapes, which none of the known names has. It is terminated in place. */
 static bool tni_scan_python(tni_scan *s, const char **out)
 {
     char quote = tni_scan_take(s, '"') ? '"' : '\'';
-    if (quote == '\'' && !tni_scan_take(s, quote)) return tni_scan_fail(s, "a string is missing");
+    if (quote == '\'' && !tni_scan_take(s, quote)) return tni_scan_unexpected(s, "a string");
     *out = s->text + s->at;
     while (s->at < s->bytes && s->text[s->at] != quote)
-        if ((unsigned char)s->text[s->at++] < 32) return tni_scan_fail(s, "a control character in a string");
-    if (s->at == s->bytes) return tni_scan_fail(s, "a string without an end");
+        if ((unsigned char)s->text[s->at++] < 32) return tni_scan_fail(s, "control character in a string");
+    if (s->at == s->bytes) return tni_scan_fail(s, "unterminated string");
     s->text[s->at++] = 0;
     return true;
 }
@@ -14672,20 +14705,20 @@ static bool tni_parse_descr(tni_scan *s, tni_npy *a)
 {
     const char *descr;
     if (tni_scan_take(s, '[')) {
-        s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + s->at, "a structured dtype is not read");
+        s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + s->at, "the dtype is structured, expected a number");
         return false;
     }
     if (!tni_scan_python(s, &descr)) return false;
     if (tni_npy_number(descr, &a->number)) return true;
-    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text), "dtype %s is not read",
-                                tni_quote(descr).s);
+    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text),
+                                "dtype is %s, expected a number", tni_quote(descr).s);
     return false;
 }
 
 static bool tni_parse_order(tni_scan *s, tni_npy *a)
 {
     a->fortran = tni_scan_word(s, "True");
-    return a->fortran || tni_scan_word(s, "False") || tni_scan_fail(s, "True or False is missing");
+    return a->fortran || tni_scan_word(s, "False") || tni_scan_unexpected(s, "True or False");
 }
 
 static bool tni_parse_npy(tni_scan *s, tni_npy *a)
@@ -14697,8 +14730,8 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
     while (!tni_scan_take(s, '}')) {
         if (!tni_scan_python(s, &name) || !tni_scan_expect(s, ':')) return false;
         for (k = 0; k < 3 && strcmp(name, key[k]) != 0; k++) {}
-        if (k == 3) return tni_scan_fail(s, "a key that is not descr, fortran_order or shape");
-        if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
+        if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
+        if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape)))
             return false;
@@ -14708,8 +14741,9 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         }
     }
     tni_scan_space(s);
-    if (s->at < s->bytes) return tni_scan_fail(s, "text after the header's '}'");
-    return seen == 7 || tni_scan_fail(s, "a header without descr, fortran_order or shape");
+    if (s->at < s->bytes) return tni_scan_unexpected(s, "the end of the header after its '}'");
+    return seen == 7 || tni_scan_fail(s, seen & 1 ? seen & 2 ? "missing key shape" : "missing key fortran_order"
+                                                  : "missing key descr");
 }
 
 /* Magic, version and length: where the header begins and how long it is. */
@@ -14721,9 +14755,9 @@ static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes
     tn_status s = tni_reader_get(r, 0, head, 8);
     if (s != TN_OK) return s;
     if (memcmp(head, "\x93NUMPY", 6) != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no npy file: it does not begin with \\x93NUMPY");
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an npy file: it does not begin with \\x93NUMPY");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version %d.%d is unknown", (int)head[6], (int)head[7]);
+        return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version is %d.%d, expected 1.0 to 3.0", (int)head[6], (int)head[7]);
     width = head[6] == 1 ? 2 : 4;
     if ((s = tni_reader_get(r, 8, head + 8, width)) != TN_OK) return s;
     n = tni_load_bits(head + 8, width, false);
@@ -14749,7 +14783,7 @@ static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
     return s == TN_OK ? tni_check_rest(r, *data, a->number, a->rank, a->shape) : s;
 }
 
-/* The same elements with the axes in the other order. The view needs no header in the arena: nobody keeps it. */
+/* The same elements with the axes in reverse order. The view is used only here, so its header is not in the arena. */
 static tn_tensor *tni_keep_reversed(const tn_tensor *t)
 {
     tn_tensor view = *t;
@@ -14847,12 +14881,14 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     tn_status s = tni_reader_get(r, 0, head, 4);
     int       i;
     if (s != TN_OK) return s;
-    if (head[0] == 0x1F && head[1] == 0x8B) return tni_reader_fail(r, TN_ERR_FORMAT, 0, "it is compressed: gunzip it first");
+    if (head[0] == 0x1F && head[1] == 0x8B)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "the file is compressed, expected the result of gunzip");
     if (head[0] != 0 || head[1] != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no idx file: it does not begin with two zeros");
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an idx file: it does not begin with two zeros");
     if (!tni_idx_number(head[2], number))
         return tni_reader_fail(r, TN_ERR_FORMAT, 2, "idx type %d is unknown", (int)head[2]);
-    if (head[3] > TN_MAX_RANK) return tni_reader_fail(r, TN_ERR_FORMAT, 3, "%d axes, but 8 are the most", (int)head[3]);
+    if (head[3] > TN_MAX_RANK)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 3, "the file has %d axes, expected at most 8", (int)head[3]);
     *rank = head[3];
     if ((s = tni_reader_get(r, 4, head + 4, 4 * (size_t)head[3])) != TN_OK) return s;
     for (i = 0; i < *rank; i++) shape[i] = (int64_t)tni_load_bits(head + 4 + 4 * i, 4, true);
@@ -14875,8 +14911,8 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 
 #if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
 /* ---- JSON --------------------------------------------------------------- >>io-json
-   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
-   0 is nobody's; it holds the root. Strings stay where they are in the text. */
+   A file as a tree. Values are numbered in the order in which they begin, so that nothing recurses, however deep a file is.
+   Value 0 is not in the file: it is the parent of the root. Strings stay where they are in the text. */
 
 typedef enum tni_json_kind {
     TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
@@ -14884,9 +14920,9 @@ typedef enum tni_json_kind {
 
 typedef struct tni_value {
     tni_json_kind kind;
-    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
+    uint32_t      at, key, string;      /* its first byte, key and string: places in the text                     */
     uint32_t      up, child, last, next;
-    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
+    uint64_t      number;               /* UINT64_MAX: not a non-negative integer                                 */
 } tni_value;
 
 typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
@@ -14899,7 +14935,7 @@ static bool tni_json_digits(tni_scan *s)
 {
     size_t first = s->at;
     while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
-    return s->at > first || tni_scan_fail(s, "a digit is missing");
+    return s->at > first || tni_scan_unexpected(s, "a digit");
 }
 
 static bool tni_json_number(tni_scan *s, uint64_t *out)
@@ -14908,7 +14944,7 @@ static bool tni_json_number(tni_scan *s, uint64_t *out)
     bool   natural = true;
     if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
     if (!tni_json_digits(s)) return false;
-    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number has a leading zero");
     for (*out = 0, i = first; natural && i < s->at; i++) {
         natural = *out <= UINT64_MAX / 100;
         *out = *out * 10 + (uint64_t)(s->text[i] - '0');
@@ -14928,7 +14964,7 @@ static bool tni_json_number(tni_scan *s, uint64_t *out)
     return true;
 }
 
-/* The value that begins here; of an object or array just its bracket. */
+/* The value that begins here; only the bracket of an object or array. */
 static bool tni_json_begin(tni_scan *s, tni_value *v)
 {
     static const char *const word[] = {"null", "false", "true"};
@@ -14936,7 +14972,7 @@ static bool tni_json_begin(tni_scan *s, tni_value *v)
     int k;
     tni_scan_space(s);
     v->at = (uint32_t)s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    if (s->at == s->bytes) return tni_scan_unexpected(s, "a value");
     for (k = 0; k < 3; k++) {
         size_t n = strlen(word[k]);
         if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
@@ -14955,10 +14991,10 @@ static bool tni_json_begin(tni_scan *s, tni_value *v)
         return tni_json_number(s, &v->number);
     }
     v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
-    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
+    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_unexpected(s, "a value");
 }
 
-/* The next value inside value `up`; its number, 0 on error. */
+/* Parses the next value inside value `up`. Returns its number, 0 on error. */
 static uint32_t tni_json_add(tni_json *j, uint32_t up)
 {
     const char *key = NULL;
@@ -14995,7 +15031,7 @@ static bool tni_json_parse(tni_json *j)
         }
     } while (up != 0);
     tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
+    return s->at == s->bytes || tni_scan_unexpected(s, "the end of the file");
 }
 
 static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
@@ -15004,7 +15040,7 @@ static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     j->values.each = sizeof(tni_value);
     if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
     if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
-        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
+        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "the file has %llu bytes, expected at most %d of JSON",
                         (unsigned long long)j->file.bytes, TNI_JSON_MOST);
         return false;
     }
@@ -15036,7 +15072,7 @@ static const char *tni_json_key(const tni_json *j, const tni_value *v) { return 
 
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
-/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
+/* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
 static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
@@ -15044,14 +15080,14 @@ static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const
         if (strcmp(tni_json_key(j, v), key) != 0) continue;
         if (found) {
             j->twice = true;
-            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
+            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "duplicate key %s", tni_quote(key).s);
         }
         found = v;
     }
     return found;
 }
 
-/* The string under a key; NULL: there is none. */
+/* The string value of a key; NULL if there is none. */
 static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *v = tni_json_get(j, object, key);
@@ -15078,10 +15114,10 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; tokenizer.json; training; token shards
-   Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
-   make of a character is one letter or none (Hangul apart), and a letter's class says where words end. So nothing is copied:
-   a word is a range of the text's bytes, read through the table of letters as often as needed, and every id knows its bytes.
-   Pieces are found in a trie: the longest one that begins here.
+   Hugging Face's steps, one after the other over the whole text, are combined to one: NFD, StripAccents and Lowercase map a
+   character to one letter or none (except for Hangul), and a letter's class determines where words end. So nothing is
+   copied: a word is a range of the text's bytes, read through the table of letters as often as needed, and the bytes of
+   every id are known. The longest piece at a place is found in a trie.
    ====================================================================== */
 
 /* ---- letters ------------------------------------------------------------ >>text-letters
@@ -15096,7 +15132,7 @@ static const char *const *tni_letter_rows(size_t *count);        /* >>tables */
 typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
 typedef struct tni_letters {
     tni_letter_run run[TNI_LETTER_RUNS];
-    uint8_t        ascii[128], ascii_kind[128];              /* the same again, for those that nearly all are */
+    uint8_t        ascii[128], ascii_kind[128];              /* a copy for ASCII, the most frequent           */
 } tni_letters;
 
 static uint32_t tni_letter_number(const char **at)
@@ -15117,7 +15153,7 @@ static int32_t tni_letter_signed(const char **at)
     return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);
 }
 
-/* What becomes of a character. kind TNI_LETTER_GONE: a mark, nothing is left of it. */
+/* The letter of a character. kind TNI_LETTER_GONE: a mark, which is removed. */
 static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
 {
     const tni_letter_run *r;
@@ -15157,7 +15193,7 @@ static void tni_letters_unpack(tni_letters *l)
     }
 }
 
-/* The character at text, of *n bytes. What is no UTF-8 reads as U+FFFD: once for each longest beginning of a character, as
+/* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
 static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
@@ -15170,7 +15206,7 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
     return *n == whole ? c : 0xFFFD;
 }
 
-/* A syllable of Hangul is two or three letters: a consonant, a vowel, perhaps a consonant. Unicode 15.0, section 3.12 */
+/* A syllable of Hangul is two or three letters: a consonant, a vowel and optionally a consonant. Unicode 15.0, 3.12 */
 static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
 static int      tni_hangul_letters(uint32_t c)      { return (c - 0xAC00) % 28 == 0 ? 2 : 3; }
 static uint32_t tni_hangul_letter(uint32_t c, int part)
@@ -15179,10 +15215,10 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
     return part == 0 ? 0x1100 + c / 588 : part == 1 ? 0x1161 + c % 588 / 28 : 0x11A7 + c % 28;
 }
 
-/* Letters of one class; one alone where that is its class. Marks belong to what they follow. */
+/* Letters of one class; a single letter of class TNI_LETTER_ALONE. Marks belong to the letter before them. */
 typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
 
-/* The next word from w->end on; false: there is none. */
+/* Finds the next word from w->end on; false: there is none. */
 static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
@@ -15204,10 +15240,10 @@ static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
     return w->letters > 0;
 }
 
-/* Where a letter is: its character's first byte, and which part of a syllable it is. */
+/* The place of a letter: its character's first byte, and its part of a syllable. */
 typedef struct tni_place { size_t at; int part; } tni_place;
 
-/* The letter at *p as UTF-8, nothing for a mark; returns its bytes and goes on to the next one. */
+/* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
 static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
@@ -15259,7 +15295,7 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         bigger.bits = m->slots ? m->bits + 1 : 6;
         bigger.used = m->used;
         if (bigger.bits > 8 * sizeof(size_t) - 6) {
-            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots do not fit a size", (int)bigger.bits);
+            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
             return false;
         }
         bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
@@ -15310,7 +15346,7 @@ static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
     return tni_list_add(ctx, &t->nodes, "trie") && tni_list_add(ctx, &t->nodes, "trie");
 }
 
-/* The value of a string, to be set; good until the next call. NULL: no memory. */
+/* The value of a string, to be set; valid until the next call. NULL: out of memory. */
 static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
@@ -15320,7 +15356,7 @@ static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
         if (next == 0) {
             next = (uint32_t)t->nodes.count;
             if (t->nodes.count == UINT32_MAX) {
-                tni_fail(ctx, TN_ERR_MEMORY, "trie: more than 2^32 nodes");
+                tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes");
                 return NULL;
             }
             if (!tni_list_add(ctx, &t->nodes, "trie")
@@ -15337,14 +15373,14 @@ typedef struct tni_added { int64_t id; bool special; } tni_added;
 
 struct tn_tokenizer {
     tni_owned   owned;
-    bool        bytes;                  /* ids 0 ... 255 are bytes; nothing below but names is used            */
+    bool        bytes;                  /* ids 0 ... 255 are bytes; of the fields below only names is used     */
     int64_t     bos, eos, unk;
     bool        bos_first;              /* the file has a template that puts bos first                         */
     int64_t     longest;                /* letters of a word that is not [UNK]                                 */
-    int         decoder;                /* of the file: 0 none, 1 WordPiece, 2 with cleanup                    */
+    int         decoder;                /* in the file: 0 none, 1 WordPiece, 2 with cleanup                    */
     tni_list    names;                  /* size_t: where in strings token id is, + 1                           */
     tni_list    strings;                /* of all names, each with a zero                                      */
-    tni_list    added;                  /* tni_added: tokens found in the text as it is, in the order of the file */
+    tni_list    added;                  /* tni_added: tokens found in the unchanged text, in the order of the file */
     tni_trie    pieces, specials;       /* values are ids + 1                                                  */
     uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
     bool        begins_special[256];    /* bytes that an added token begins with                               */
@@ -15383,7 +15419,7 @@ static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
     return NULL;
 }
 
-/* Puts n bytes and a zero behind the others; where they begin, + 1. 0: no memory. */
+/* Appends n bytes and a zero. Returns where they begin, + 1; 0: out of memory. */
 static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
 {
     size_t begin = l->count, i;
@@ -15395,7 +15431,7 @@ static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
     return begin + 1;
 }
 
-/* One more id, as yet without a name. */
+/* Adds an id without a name. */
 static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
 
 static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
@@ -15405,7 +15441,7 @@ static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
     return at != 0;
 }
 
-/* Token id, of which there is a place in names but no name, is s. */
+/* Gives token id, which has a place in names but no name yet, the name s. */
 static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
@@ -15427,7 +15463,7 @@ static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool speci
     return true;
 }
 
-/* Once all tokens are there. */
+/* Called when all tokens have been added. */
 static void tni_tokenizer_finish(tn_tokenizer *t)
 {
     t->inner = tni_trie_find(&t->pieces, "##", 2);
@@ -15469,7 +15505,7 @@ const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
     return (const char *)t->strings.items + *(const size_t *)tni_list_at(&t->names, (size_t)id) - 1;
 }
 
-/* The tokens of the vocabulary, then those that a file added to it. */
+/* Looks among the tokens of the vocabulary, then among those that a file added to it. */
 int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 {
     uint32_t value;
@@ -15493,7 +15529,7 @@ static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end
     e->n++;
 }
 
-/* The longest piece that begins at *p, found below `node`; *p becomes what is behind it. -1: there is none. */
+/* The longest piece that begins at *p, found below `node`; *p moves to its end. -1: there is none. */
 static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, uint32_t node, tni_place *p)
 {
     tni_place q = *p;
@@ -15526,7 +15562,7 @@ static void tni_encode_word(const tn_tokenizer *t, const char *text, const tni_w
     tni_encode_put(e, t->unk, w->begin, w->end);
 }
 
-/* Where from `at` on the next added token begins, the longest of those that do; `end`: nowhere. */
+/* Where the next added token from `at` on begins, the longest if several do there; `end`: none. */
 static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, int64_t *id, size_t *bytes)
 {
     for (; at < end; at++) {
@@ -15560,12 +15596,13 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     size_t       i;
     if (!t) return -1;
     if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL",
-                 (long long)room, ids ? "ids" : "NULL");
+        if (room < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room);
+        else if (ids || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes);
+        else tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room);
         return -1;
     }
     if (bos == TN_BOS_FIRST && t->bos < 0) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]");
         return -1;
     }
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
@@ -15577,7 +15614,7 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 
 /* ---- ids to text -------------------------------------------------------- >>text-decode */
 
-/* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
+/* The kind of a token for spacing: 'a' a word, '0' a digit, else the sign that it is, or one that is treated alike. */
 static char tni_token_shape(const char *s)
 {
     static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99",
@@ -15601,7 +15638,7 @@ static bool tni_is_ending(const char *s)                      /* of "don't", "we
     return false;
 }
 
-/* Does a sign of this shape stand close to what is before it? Says what it does to the next token. */
+/* Whether a sign of this shape follows without a space. *next is its effect on the next token. */
 static bool tni_sign_joins(tni_speech *v, char shape, tni_join *next)
 {
     bool word = v->before == 'a' || v->before == '0';
@@ -15651,8 +15688,9 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     int64_t    i;
     if (!t) return -1;
     if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL",
-                 room, dst ? "dst" : "NULL");
+        if (n < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n);
+        else if (dst || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n);
+        else tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room);
         return -1;
     }
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
@@ -15660,8 +15698,8 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     tni_speech_begin(&v);
     for (i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
-            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %d at %lld, but the tokenizer has %lld", ids[i], (long long)i,
-                     (long long)tn_tokenizer_count(t));
+            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
+                     (long long)tn_tokenizer_count(t) - 1);
             return -1;
         }
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
@@ -15671,7 +15709,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     return (int64_t)v.out.length;
 }
 
-/* ---- tokenizer.json, read ----------------------------------------------- >>text-json-read
+/* ---- reading tokenizer.json --------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
 
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
@@ -15687,13 +15725,13 @@ TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value 
     return false;
 }
 
-/* An object says what it is by its "type"; here it must be this one. */
+/* Checks the "type" of an object. */
 static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, const char *type)
 {
     const char *is = tni_json_string(j, v, "type");
-    if (!is) return tni_tokens_fail(j, v, "%s: an object of type %s is missing", what, type);
+    if (!is) return tni_tokens_fail(j, v, "%s has no type, expected %s", what, type);
     if (strcmp(is, type) == 0) return true;
-    return tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
+    return tni_tokens_fail(j, v, "%s: type is %s, expected %s", what, tni_quote(is).s, type);
 }
 
 /* The three steps of a sequence, of these types. */
@@ -15705,15 +15743,15 @@ static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *
     if (!tni_tokens_type(j, v, what, "Sequence")) return false;
     s = tni_json_child(j, tni_json_get(j, v, list));
     for (k = 0; k < 3; k++) {
-        if (!s) return tni_tokens_fail(j, v, "%s: the step %s is missing", what, type[k]);
+        if (!s) return tni_tokens_fail(j, v, "%s has %d steps, expected %s as the next one", what, k, type[k]);
         if (!tni_tokens_type(j, s, what, type[k])) return false;
         step[k] = s;
         s = tni_json_next(j, s);
     }
-    return !s || tni_tokens_fail(j, s, "%s: more than three steps", what);
+    return !s || tni_tokens_fail(j, s, "%s has more than three steps, expected three", what);
 }
 
-/* Everything but the vocabulary, the added tokens and the template. */
+/* Reads everything except the vocabulary, the added tokens and the template. */
 static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
@@ -15722,18 +15760,18 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
     const char      *s;
     int k;
-    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "a tokenizer is an object");
+    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "unexpected value, expected an object");
     for (k = 0; k < 2; k++) {
         v = tni_json_get(j, root, unused[k]);
-        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is not supported here", unused[k]);
+        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is given, expected null", unused[k]);
     }
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
     if (s && strcmp(s, "Isolated") != 0)
-        return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
+        return tni_tokens_fail(j, step[0], "Punctuation: behavior is %s, expected Isolated", tni_quote(s).s);
     if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
-        return tni_tokens_fail(j, step[2], "Digits: only individual_digits is supported here");
+        return tni_tokens_fail(j, step[2], "Digits: individual_digits is not true, expected true");
     v = tni_json_get(j, root, "decoder");
     if (v && v->kind != TNI_JSON_NULL) {
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
@@ -15742,11 +15780,10 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
     s = tni_json_string(j, model, "continuing_subword_prefix");
     if (!s || strcmp(s, "##") != 0)
-        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##",
-                               s ? tni_quote(s).s : "none");
+        return tni_tokens_fail(j, model, "continuing_subword_prefix is %s, expected \"##\"", s ? tni_quote(s).s : "missing");
     v = tni_json_get(j, model, "max_input_chars_per_word");
     if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX)
-        return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
+        return tni_tokens_fail(j, v, "max_input_chars_per_word is not an integer from 0 to 2^31 - 1");
     t->longest = (int64_t)v->number;
     return true;
 }
@@ -15758,15 +15795,16 @@ static size_t tni_json_count(const tni_json *j, const tni_value *v)
     return n;
 }
 
-/* Is v an id that nobody has yet? */
+/* Checks that v is an id that no other token has. */
 static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_value *v, const char *name)
 {
-    if (!tni_json_is(v, TNI_JSON_NUMBER)) return tni_tokens_fail(j, v, "token %s: its id is no number", tni_quote(name).s);
+    if (!tni_json_is(v, TNI_JSON_NUMBER))
+        return tni_tokens_fail(j, v, "token %s: its id is not a number", tni_quote(name).s);
     if (v->number >= t->names.count)
-        return tni_tokens_fail(j, v, "token %s: id %llu, but there are no more than %zu tokens", tni_quote(name).s,
-                               (unsigned long long)v->number, t->names.count);
+        return tni_tokens_fail(j, v, "token %s: its id is %llu, expected less than %zu, the number of tokens",
+                               tni_quote(name).s, (unsigned long long)v->number, t->names.count);
     if (*(const size_t *)tni_list_at(&t->names, (size_t)v->number) == 0) return true;
-    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu",
+    return tni_tokens_fail(j, v, "tokens %s and %s have the same id, %llu",
                            tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
                            (unsigned long long)v->number);
 }
@@ -15775,7 +15813,7 @@ static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const char *name = tni_json_key(j, v);
     if (!tni_tokens_id(j, t, v, name)) return false;
-    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "token %s is there twice", tni_quote(name).s);
+    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "duplicate token %s", tni_quote(name).s);
     return tni_token_set(t, (int64_t)v->number, name, strlen(name));
 }
 
@@ -15786,30 +15824,30 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     const char      *name = tni_json_string(j, v, "content");
     int64_t          known;
     int k;
-    if (!name || !*name) return tni_tokens_fail(j, v, "an added token without content");
+    if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     for (k = 0; k < 4; k++)
         if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE))
-            return tni_tokens_fail(j, v, "added token %s: %s is not supported here", tni_quote(name).s, flag[k]);
+            return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
     if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
-        return tni_tokens_fail(j, v, "added token %s is there twice", tni_quote(name).s);
+        return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
     known = tn_tokenizer_id(t, name);
     if (known < 0) {
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
-        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s,
+        return tni_tokens_fail(j, v, "added token %s: its id differs from the vocabulary's, %lld", tni_quote(name).s,
                                (long long)known);
     return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
 }
 
-/* Ids 0 ... n-1 and who has them. */
+/* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
 static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *v;
     const tni_value *added = tni_json_get(j, root, "added_tokens");
     size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
-    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "the vocabulary is no object");
-    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is no array");
+    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "vocab is not an object");
+    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is not an array");
     for (i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
     for (v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
     for (v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
@@ -15819,12 +15857,12 @@ static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
     }
     for (i = 0; i < n; i++)
         if (*(const size_t *)tni_list_at(&t->names, i) == 0)
-            return tni_tokens_fail(j, vocab, "no token has id %zu, but there are %zu", i, n);
+            return tni_tokens_fail(j, vocab, "no token has id %zu, expected ids 0 to %zu", i, n - 1);
     t->names.count = n;
     return true;
 }
 
-/* "single" of the template: the text, or one special token and the text. */
+/* Reads "single" of the template: the text, or one special token and the text. */
 static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *v = tni_json_get(j, root, "post_processor"), *single, *first, *ids, *id;
@@ -15841,11 +15879,11 @@ static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer
         t->bos = tn_tokenizer_id(t, name);
         t->bos_first = true;
         if (t->bos < 0 || !tni_json_is(id, TNI_JSON_NUMBER) || id->next != 0 || id->number != (uint64_t)t->bos)
-            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its own one", tni_quote(name).s);
+            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its id alone", tni_quote(name).s);
         first = tni_json_next(j, first);
     }
     if (first && tni_json_get(j, first, "Sequence") && first->next == 0) return true;
-    return tni_tokens_fail(j, v, "post_processor: only one special token and the text after it are supported here");
+    return tni_tokens_fail(j, v, "post_processor: single is not one special token and the text after it");
 }
 
 static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
@@ -15855,7 +15893,8 @@ static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
     if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t) || !tni_tokens_template(j, root, t)) return false;
     unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
-    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token: %s is no token", unk ? tni_quote(unk).s : "none");
+    if (t->unk < 0)
+        return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
     tni_tokenizer_finish(t);
     return !j->twice;
 }
@@ -15873,8 +15912,8 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written -------------------------------------------- >>text-json-write
-   Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
+/* ---- writing tokenizer.json --------------------------------------------- >>text-json-write
+   The source has no spaces and ' for quotation marks; the output is laid out like Hugging Face's, one item per line. */
 
 typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
 
@@ -15891,7 +15930,7 @@ static void tni_pretty_put(tni_pretty *p, const char *s)
     for (; *s; s++) {
         bool opens = *s == '{' || *s == '[', closes = *s == '}' || *s == ']';
         if (closes) p->depth--;
-        if (closes != p->fresh) tni_pretty_line(p);          /* {} stays closed */
+        if (closes != p->fresh) tni_pretty_line(p);          /* {} without a line break */
         p->fresh = opens;
         tni_text_add(&p->t, *s == '\'' ? "\"" : s, 1);
         if (opens) p->depth++;
@@ -15926,7 +15965,7 @@ static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
     }
 }
 
-/* The text, with the one special token before it. */
+/* The template: one special token, then the text. */
 static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 {
     tni_pretty_put(p, "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':");
@@ -15989,7 +16028,7 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     ctx = t->owned.ctx;
-    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     memset(&p, 0, sizeof p);
     tni_pretty_tokenizer(&p, t);                             /* once to measure it */
     bytes = p.t.length + 1;
@@ -16016,10 +16055,10 @@ tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path)
 #endif
 
 /* ---- training ----------------------------------------------------------- >>text-train
-   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
-   of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
-   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
-   the pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
+   Words are counted, then split into letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
+   of pairs are kept up to date: a merge changes only the words that hold its pair. The heap may hold counts that have
+   fallen since; a pair that reaches the top with such a count is put back with the present one. A merge raises only counts
+   of pairs with the new piece, which enter the heap after it. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
 
 enum { TNI_WORD_LETTERS = 100 };
 
@@ -16100,7 +16139,7 @@ static bool tni_training_see(tni_training *r, const char *text, const tni_word *
     return true;
 }
 
-/* Where from `at` on the next separator begins; the end: nowhere. */
+/* Where the next separator from `at` on begins; `end`: none. */
 static size_t tni_separator_next(const char *text, size_t at, size_t end, const char *separator, size_t n)
 {
     while (n > 0 && end - at >= n) {
@@ -16137,7 +16176,7 @@ static int32_t *tni_word_symbols(const tni_training *r, const tni_counted_word *
     return (int32_t *)r->symbols.items + w->first;
 }
 
-/* How often each letter is there, and whether it stands inside words. */
+/* Counts each letter, and notes whether it occurs inside words. */
 static bool tni_training_letters(tni_training *r)
 {
     size_t i;
@@ -16176,7 +16215,7 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
     return tni_names_grow(r->t) && tni_token_set(r->t, *id, s, n);
 }
 
-/* Ids for the most frequent letters, as words begin with them, then as they stand inside. The others keep id 0, [UNK]. */
+/* Ids for the most frequent letters: as words begin with them, then as inner pieces. The others keep id 0, [UNK]. */
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
     size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
@@ -16186,8 +16225,8 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
     tni_sort(order, most, tni_by_code);
     for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
     if ((int64_t)(most + inner + r->t->names.count) > vocab) {
-        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu",
-                 (long long)vocab, most, inner, most + inner + r->t->names.count);
+        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected %zu or more for %zu letters, %zu of them inside "
+                 "words", (long long)vocab, most + inner + r->t->names.count, most, inner);
         ok = false;
     }
     for (i = 0; i < 2 * most && ok; i++) {
@@ -16201,7 +16240,7 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
     return ok ? TN_OK : tn_ctx_status(r->ctx);
 }
 
-/* Letters become ids. A word with a letter that has none is [UNK] for ever, nothing is learned from it. */
+/* Letters become ids. A word with a letter that has no id is always [UNK], so nothing is learned from it. */
 static void tni_training_spell(tni_training *r)
 {
     size_t i;
@@ -16255,7 +16294,7 @@ static uint32_t tni_heap_pop(tni_training *r)
 
 /* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
 
-/* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
+/* Adds `by` to the count of a pair, for word number `word`. A fresh pair is put into the heap when the merge is done. */
 static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
 {
     uint64_t  key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
@@ -16282,7 +16321,7 @@ static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, ui
     return true;
 }
 
-/* All pairs of a word, `sign` times. fresh: a piece whose pairs are new, -1: all are. */
+/* Counts all pairs of a word, `sign` times. fresh: the piece whose pairs are new, -1: all are. */
 static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fresh)
 {
     const tni_counted_word *w = tni_word_at(r, word);
@@ -16307,7 +16346,7 @@ static bool tni_touched_push(tni_training *r)
     return true;
 }
 
-/* a and b side by side become id, from the left. */
+/* Replaces a followed by b by id, from the left. */
 static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
     int32_t *s = tni_word_symbols(r, w), from, to = 0;
@@ -16327,7 +16366,7 @@ static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int
     return false;
 }
 
-/* The id of two pieces in one. Another pair may have made it before. */
+/* The id of two joined pieces, which another pair may have made before. */
 static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
 {
     char        name[4 * TNI_WORD_LETTERS + 4];
@@ -16382,7 +16421,7 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
         if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
     if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
     if (r->words.count == 0)
-        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
+        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: %zu bytes of text have no words, expected some", bytes);
     if (!tni_training_letters(r)) return TN_ERR_MEMORY;
     if ((s = tni_training_alphabet(r, d->letters, vocab)) != TN_OK) return s;
     tni_training_spell(r);
@@ -16403,8 +16442,11 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     if (!ctx) return NULL;
     if (desc) d = *desc;
     if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tokenizer: %zu bytes at %s, a vocabulary of %lld, min_count %lld, letters %lld", bytes,
-                 text ? "text" : "NULL", (long long)vocab, (long long)d.min_count, (long long)d.letters);
+        if (!text && bytes > 0) tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes);
+        else if (vocab < 3 || vocab > INT32_MAX)
+            tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab);
+        else tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more",
+                      d.min_count < 0 ? "min_count" : "letters", (long long)(d.min_count < 0 ? d.min_count : d.letters));
         return NULL;
     }
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
@@ -16444,7 +16486,7 @@ static tn_status tni_shard_header(tn_shard *s)
     int       k;
     tn_status status;
     if (f->bytes < TNI_SHARD_HEADER)
-        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "the file ends here, but a shard's header has %d bytes",
+        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "unexpected end of file: the header of a shard has %d bytes",
                                TNI_SHARD_HEADER);
     if ((status = tni_reader_get(f, 0, head, sizeof head)) != TN_OK) return status;
     magic = (uint32_t)tni_load_bits(head, 4, false);
@@ -16452,17 +16494,17 @@ static tn_status tni_shard_header(tn_shard *s)
     count = tni_load_bits(head + 8, 4, false);
     for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
     if (k == 2)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic %zu, but %d or %d begins a token shard", (size_t)magic,
+        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic is %zu, expected %d or %d of a token shard", (size_t)magic,
                                (int)tni_shard_kind[0].magic, (int)tni_shard_kind[1].magic);
     if (tni_shard_kind[k].version != version)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version %zu, but shards of magic %d have %d", (size_t)version,
-                               (int)magic, (int)tni_shard_kind[k].version);
-    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "a negative count");
+        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version is %zu, expected %d for magic %d", (size_t)version,
+                               (int)tni_shard_kind[k].version, (int)magic);
+    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the count is negative, expected 0 or more");
     s->width = tni_shard_kind[k].width;
     wants = TNI_SHARD_HEADER + count * s->width;
     if (f->bytes != wants)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "%zu tokens of %d bytes and a header are %llu bytes, the file has %llu",
-                               (size_t)count, (int)s->width, (unsigned long long)wants, (unsigned long long)f->bytes);
+        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the file has %llu bytes, expected %llu for %zu tokens of %d bytes",
+                               (unsigned long long)f->bytes, (unsigned long long)wants, (size_t)count, (int)s->width);
     s->count = (int64_t)count;
     return TN_OK;
 }
@@ -16473,7 +16515,7 @@ tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
     tn_status status;
     if (!ctx) return NULL;
     if (vocab < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "token shard: a vocabulary of %lld", (long long)vocab);
+        tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
         return NULL;
     }
     s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
@@ -16494,9 +16536,14 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     int64_t   most, i, k;
     tn_status status;
     if (!s) return TN_ERR_ARG;
-    if (first < 0 || n < 0 || first > s->count || n > s->count - first || (!ids && n > 0))
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s,
-                        (long long)n, (long long)first, ids ? "ids" : "NULL", (long long)s->count);
+    if (first < 0 || first > s->count)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: first is %lld, expected 0 to %lld", s->file.name.s, (long long)first,
+                        (long long)s->count);
+    if (n < 0 || n > s->count - first)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
+                        (long long)n, (long long)(s->count - first), (long long)first);
+    if (!ids && n > 0)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected room for %lld", s->file.name.s, (long long)n);
     for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
         uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
         k = tni_min(n, most);
@@ -16505,7 +16552,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
             uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
             if (id >= (uint64_t)s->vocab || id > INT32_MAX)
                 return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width,
-                                       "token %lld is id %llu, but the vocabulary has %lld", (long long)(first + i),
+                                       "token %lld has id %llu, expected less than %lld", (long long)(first + i),
                                        (unsigned long long)id, (long long)s->vocab);
             ids[i] = (int32_t)id;
         }

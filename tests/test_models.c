@@ -845,27 +845,27 @@ TEST(configs_refuse)
     CHECK(d.hidden == 8 && d.rope_base == 10000 && d.mlp == TN_MLP_BILINEAR);
     CHECK_STATUS(read_text(ctx, " {" OURS ", \"tied\" :\n true , \"softcap\": 1.5e1 } ", &d), TN_OK);
     CHECK(d.tied && d.softcap == 15);
-    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: a value is missing");
+    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: unexpected end of file, expected a value");
     misread(ctx, "{}", TN_ERR_FORMAT, "n_vocab is missing");
     misread(ctx, "[{" OURS "}]", TN_ERR_FORMAT, "no object of keys and values");
-    misread(ctx, "{" OURS, TN_ERR_FORMAT, "'}' is missing");
-    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "text after the end");
-    misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "a string is missing");
+    misread(ctx, "{" OURS, TN_ERR_FORMAT, "unexpected end of file, expected '}'");
+    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "unexpected character, expected the end of the file");
+    misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "unexpected character, expected a string");
     misread(ctx, "{" OURS ",\"dropout\":0.1}", TN_ERR_FORMAT, "\"dropout\" is no key of a transformer");
-    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "the key \"n_ctx\" for the second time");
+    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "duplicate key \"n_ctx\"");
     misread(ctx, "{\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"d_model\":4}", TN_ERR_FORMAT, "n_ctx is missing");
     misread(ctx, "{\"n_layer\":0}", TN_ERR_FORMAT, "byte 11: n_layer is 0, but must be a whole number from 1 to 2147483646");
     misread(ctx, "{\"n_layer\":1.5}", TN_ERR_FORMAT, "n_layer is 1.5");
     misread(ctx, "{\"n_layer\":1e99}", TN_ERR_FORMAT, "n_layer is 1e+99");
     misread(ctx, "{\"n_layer\":1e999}", TN_ERR_FORMAT, "n_layer is inf");
-    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, ", expected a value");
     misread(ctx, "{\"n_layer\":\"2\"}", TN_ERR_FORMAT, "n_layer is \"2\", but must be a whole number");
     misread(ctx, "{\"n_layer\":null}", TN_ERR_FORMAT, "n_layer is null");
     misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list");
-    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, "']' is missing");
+    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, ", expected ']'");
     misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, but must be true or false");
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
@@ -943,7 +943,7 @@ TEST(configs_of_others)
     CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED &&
           d.norm_eps == (double)1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
-    CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "duplicate key \"n_inner\"");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
     CHECK(!d.tied);
     misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", TN_ERR_FORMAT, "activation_function is \"mish\"");
@@ -970,7 +970,7 @@ TEST(configs_of_others)
     misread(ctx, LLAMA5 "{\"rope_theta\":500000,\"rope_type\":\"llama3\",\"factor\":8}}", TN_ERR_FORMAT,
             "rope_type is \"llama3\", but must be default");
     misread(ctx, LLAMA5 "{\"rope_theta\":\"x\"}}", TN_ERR_FORMAT, "rope_theta is \"x\", but must be a number");
-    misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "the key \"rope_theta\" for the second time");
+    misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "duplicate key \"rope_theta\"");
     misread(ctx, LLAMA5 "[500000]}", TN_ERR_FORMAT, "rope_parameters must be an object, or null");
     misread(ctx, LLAMA5 "{\"partial_rotary_factor\":0.25}}", TN_ERR_FORMAT, "partial_rotary_factor is 0.25, but must be 1: nothing");
     misread(ctx, LLAMA5 "null,\"partial_rotary_factor\":0.5}", TN_ERR_FORMAT, "partial_rotary_factor is 0.5, but must be 1");
