@@ -16609,22 +16609,22 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (tni_is_extent(n)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n);
     return false;
 }
 
-/* A number that is 0 (the usual), or finite and positive. */
+/* Checks for 0, the default, or a positive number that is finite. */
 static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
 {
     if (v >= 0 && v <= 1e30) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, but must be 0 or from there to 1e30", what, v);
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v);
     return false;
 }
 
 static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
 {
     if (value >= 0 && value <= last) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %lld is no %s", (long long)value, what);
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value, (long long)last);
     return false;
 }
 
@@ -16636,12 +16636,12 @@ static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 
 static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
-        && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
-        && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_PLACE_SANDWICH)
-        && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
+    return tni_enum_known(ctx, "mlp", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
+        && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
+        && tni_enum_known(ctx, "place", (int64_t)d->place, TN_PLACE_SANDWICH)
+        && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
 }
 
 static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -16654,7 +16654,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_positive_or_0(ctx, "embed_std", d->embed_std);
 }
 
-/* The extents of hidden layer and row that the desc leaves open. */
+/* Fills in hidden and row_length where the desc does not give them. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
     const int64_t k = tni_transformer_encoders(d);
@@ -16663,23 +16663,25 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
-             (long long)d->hidden, (long long)d->dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection", (long long)d->hidden,
+             (long long)d->dim);
     return false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
+    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "order is given, expected 0: not bilinear")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
-                              "mlp_out_bias belongs to the projection, no_projection contradicts it")
-        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_PLACE_PRE || d->embed_norm),
-                              "no_norm contradicts a place of norms and embed_norm")
-        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER, "norm_bias belongs to layer norm")
-        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
+                              "mlp_out_bias is true, expected false with no_projection: it is the projection's")
+        && !tni_contradiction(ctx, d->no_norm && d->place != TN_PLACE_PRE, "place is given, expected 0 with no_norm")
+        && !tni_contradiction(ctx, d->no_norm && d->embed_norm, "embed_norm is true, expected false with no_norm")
+        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER,
+                              "norm_bias is true, expected false: only TN_NORM_LAYER has one")
+        && !tni_contradiction(ctx, d->tied && d->zero_head,
+                              "zero_head is true, expected false with tied: the embedding would be zero");
 }
 
-/* How a matrix starts; `out`: it writes to the residual stream. */
+/* The init of a matrix; `out`: it writes to the residual stream. */
 static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init;
@@ -16724,7 +16726,7 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     return a;
 }
 
-/* Will the attention be taken, with which heads, and do all weights together fit a number? */
+/* Checks the attention and the number of parameters, and fills in the extents of the heads. */
 static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
 {
     tn_attention_desc a = tni_model_attention(d, 0);
@@ -16737,7 +16739,7 @@ static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
     d->d_qk = a.d_qk;
     d->d_v = a.d_v;
     if (all < 1e18) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: the model has about %g parameters, expected less than 1e18", all);
 }
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
@@ -16752,9 +16754,10 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
     if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
         return TN_ERR_ARG;
-    if (d.order < 0 || d.order > 64 || d.window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
-                        "window not negative", (long long)d.order, (long long)d.window);
+    if (d.order < 0 || d.order > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d.order);
+    if (d.window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
     if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
@@ -16767,7 +16770,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     return TN_OK;
 }
 
-/* ---- what it costs ------------------------------------------------------ >>model-cost */
+/* ---- parameters and floating-point operations --------------------------- >>model-cost */
 
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
@@ -16775,7 +16778,7 @@ static int64_t tni_norm_numbers(const tn_transformer_desc *d)
     return d->dim * (!d->no_gain + d->norm_bias);
 }
 
-/* Matrices, which are multiplied by, and all the rest of a block's parameters. */
+/* A block's parameters: those of matrices that multiply, and all others. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
     const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_PLACE_SANDWICH ? 4 : 2;
@@ -16791,7 +16794,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
     if (d->x0_residual) *rest += 2;
 }
 
-/* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
+/* For one head and one query. Linear form: reading the state and adding to it take F d_v multiply-adds each. */
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
@@ -16800,7 +16803,7 @@ static double tni_score_flops(const tn_transformer_desc *d, double keys)
     return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
-/* The keys that a query of T sees, in the mean over the text. */
+/* The number of visible keys, as a mean over the T queries of a text. */
 static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
 {
     const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
@@ -16839,7 +16842,7 @@ static tn_init tni_transformer_table(const tn_transformer_desc *d)
     return init;
 }
 
-/* "NAME.part" where there is a NAME, in room for the longest name that a layer may have. */
+/* "NAME.part", or "part" where NAME is empty, with space for the longest name of a parameter. */
 typedef struct tni_part { char s[256]; } tni_part;
 
 static tni_part tni_part_of(const char *name, const char *part)
@@ -16878,7 +16881,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     return tn_mlp_init(ps, name, &m, mlp) == TN_OK;
 }
 
-/* [2] = (1, 0): at first the block reads x alone. */
+/* [2] = (1, 0): at the start of training the block reads x alone. */
 static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
 {
     static const double start[2] = {1, 0};
@@ -16906,7 +16909,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
 }
 
-/* Embedding, positions and the norm behind them. */
+/* Embedding, positions and the norm after them. */
 static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
     tn_embedding_desc e;
@@ -16954,9 +16957,12 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
     memset(model, 0, sizeof *model);
     if ((s = tn_transformer_check(ctx, &d, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
     if (!name) name = "";
-    if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
+    if (strlen(name) > 160)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long, expected at most 160 bytes",
+                        tni_quote(name).s);
     if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
-        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
+        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers are larger than the address space",
+                        (long long)d.layers);
     model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
     if (!model->blocks) return TN_ERR_MEMORY;
     model->desc = d;
@@ -16974,10 +16980,10 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
 {
-    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not made" : "NULL");
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, but must be [texts,tokens]", what, TNI_SHAPE(ids));
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, expected [texts,tokens]", what, TNI_SHAPE(ids));
     return false;
 }
 
@@ -16992,7 +16998,7 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
 }
 
-/* What a branch has computed joins the residual stream. */
+/* Adds the result of a branch to the residual stream. */
 static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
                                  const tn_norm *norm, const tn_norm *out)
 {
@@ -17002,7 +17008,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
 }
 
-/* One block. With a cache: of the next tokens only. */
+/* One block. With a cache x holds the new tokens only. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
 {
@@ -17017,7 +17023,7 @@ static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, 
     return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
 }
 
-/* A block as tn_recompute wants it: in is x, x0 and the first block's values. */
+/* A block as a function for tn_recompute: its inputs are x, x0 and the first block's values. */
 typedef struct tni_block_again { const tn_transformer *model; const tn_transformer_block *block; } tni_block_again;
 
 static tn_tensor *tni_model_block_again(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
@@ -17047,26 +17053,26 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
 struct tn_transformer_cache {
     tni_owned            owned;         /* first: the context destroys it by this */
     int64_t              layers, batch, length, past;
-    bool                 broken;        /* a call failed, some layers may have seen its tokens */
+    bool                 broken;        /* a call failed, some layers may hold its tokens */
     tn_attention_cache **attn;          /* [layers] */
 };
 
-/* ids [B,T], which stand behind `past` others -> [B,T,dim] */
+/* ids [B,T], which follow `past` others -> [B,T,dim] */
 static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                 tn_transformer_cache *cache)
 {
     tn_tensor *x, *x0, *values = NULL;
     int64_t    l, end = past + ids->shape[1];
     if (m->position && end > m->desc.context) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: %lld tokens, but there are learned positions for %lld", (long long)end,
-                 (long long)m->desc.context);
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
+                 (long long)end, (long long)m->desc.context);
         return NULL;
     }
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
     for (l = 0; l < m->desc.layers && x; l++) {
-        const bool first = m->desc.value_residual && !values;      /* it hands its values on: two results */
+        const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
@@ -17080,7 +17086,7 @@ tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
 }
 
-/* The cap's 1/c goes to what the unembedding reads, which is smaller than the logits. */
+/* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */
 tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     if (!tni_layer_given(ctx, m, "transformer")) return NULL;
@@ -17099,7 +17105,7 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
     if (!tni_same_shape(ids, targets)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s but targets %s", TNI_SHAPE(ids), TNI_SHAPE(targets));
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
@@ -17122,17 +17128,19 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
 {
     if (!ctx) return false;
     if (!m || !m->blocks) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL");
         return false;
     }
     if (m->desc.bidirectional) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: bidirectional attention cannot be decoded");
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to decode");
         return false;
     }
     if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %lld texts of %lld tokens; %s %lld", (long long)batch, (long long)length,
-             m->position ? "each must be at least 1, and there are learned positions for" : "each must be at least",
-             m->position ? (long long)m->desc.context : 1LL);
+    if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                 (long long)(batch < 1 ? batch : length));
+    else tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
+                  (long long)length, (long long)m->desc.context);
     return false;
 }
 
@@ -17154,7 +17162,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     }
     c->batch = batch;
     c->length = length;
-    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context ends it before them */
+    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context destroys it before them */
     if (whole) return c;
     tni_transformer_cache_destroy(&c->owned);
     return NULL;
@@ -17190,17 +17198,20 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
         return false;
     }
     if (c->broken) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+        tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
         return false;
     }
     if (ctx->recording) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
+        tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
         return false;
     }
-    if (!tni_uncaptured(ctx, "a transformer's cache takes in tokens")) return false;
+    if (!tni_uncaptured(ctx, "a transformer's cache is updated")) return false;
     if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
-             TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);
+    if (ids->shape[0] != c->batch || ids->shape[1] < 1)
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, expected %lld texts as in the cache, of 1 token or more",
+                 TNI_SHAPE(ids), (long long)c->batch);
+    else tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids have %lld tokens after %lld in the cache, expected at most %lld in "
+                  "all", (long long)ids->shape[1], (long long)c->past, (long long)c->length);
     return false;
 }
 
@@ -17216,9 +17227,9 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 }
 
 /* ---- sampling ----------------------------------------------------------- >>model-sample
-   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
-   just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
-   amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+   The bits of a logit give an unsigned key with the same order. Kept are all logits above a cut: those with a larger key,
+   and of those with the cut's key the ones up to its index. A cut is found in three passes, each of which finds 11 bits of
+   the key: amounts (1 each, or their mass) are summed in 2^11 buckets, from the top, until the goal is reached. */
 
 typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
 
@@ -17232,7 +17243,7 @@ typedef struct tni_draw {
 static uint32_t tni_sample_key(float logit)
 {
     uint32_t bits;
-    logit += 0.0f;                                          /* -0 and 0 are equal, and so must be their keys */
+    logit += 0.0f;                                          /* -0 and 0 are equal and must have one key */
     memcpy(&bits, &logit, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
@@ -17251,7 +17262,7 @@ static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
     return mass ? m : m > 0;
 }
 
-/* Of the buckets from the top: the one in which the goal is reached, or the last that holds anything. */
+/* The bucket, counted from the top, in which the goal is reached, or the last that is not empty. */
 static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
 {
     uint32_t b, last = buckets;
@@ -17339,8 +17350,8 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json -------------------------------------------------------- >>model-config-impl
-   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
-   walk the first one. */
+   One flat object. A table of keys gives the place of each value in the desc; "model_type" selects the table. Writing and
+   comparing use the first one. */
 
 typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
@@ -17349,8 +17360,8 @@ typedef struct tni_key {
     const char     *name;
     tni_key_kind    kind;
     bool            required;
-    size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is what must be */
-    double          low, high;          /* what it may be */
+    size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is the one value */
+    double          low, high;          /* the valid range */
     const tni_choice *words;
 } tni_key;
 
@@ -17447,7 +17458,7 @@ static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *na
     return NULL;
 }
 
-/* An enum may have any size. */
+/* The size of an enum depends on the compiler. */
 static int tni_word_get(const void *at, size_t bytes)
 {
     uint64_t v = 0;
@@ -17476,7 +17487,7 @@ static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_k
         tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
         tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, expected %s", k->name, got, must);
 }
 
 static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
@@ -17492,8 +17503,8 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
         else memcpy(at, &number, k->bytes);
         return TN_OK;
     }
-    if (k->low == k->high) tni_print(must, sizeof must, "%lld: nothing else is computed", (long long)k->low);
-    else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+    if (k->low == k->high) tni_print(must, sizeof must, "%lld: no other value is supported", (long long)k->low);
+    else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "an integer" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
     return tni_key_fail(j, v, k, must);
 }
@@ -17521,13 +17532,13 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: no other value is supported" : "true: no other value is supported");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
 
-/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+/* Reads the object into the desc. `own`: unknown keys are errors; otherwise null and keys not in the table are ignored. */
 static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
                                  tn_transformer_desc *d)
 {
@@ -17538,12 +17549,12 @@ static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_k
         const char    *name = tni_json_key(j, v);
         const tni_key *k = tni_key_find(keys, n, name);
         if (own && !k && strcmp(name, "model_type") != 0)
-            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
-            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
     return s;
 }
 
@@ -17565,17 +17576,17 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transfo
     d->norm_eps = 1e-6;
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
-        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling is given, expected null");
     if (s == TN_OK && rope && rope->kind != TNI_JSON_NULL)
         s = rope->kind == TNI_JSON_OBJECT ? tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)
-            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters must be an object, or null");
+            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters is not an object or null");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-/* no_norm_bias is false where it is absent, and says nothing of RMSNorm. */
+/* no_norm_bias is false where it is absent, and does not apply to RMSNorm. */
 static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     tn_status s;
@@ -17591,12 +17602,12 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
     if (root->kind != TNI_JSON_OBJECT)
-        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
-    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc)
@@ -17661,7 +17672,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-/* ---- weights of others -------------------------------------------------- >>model-weights-impl */
+/* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
@@ -17727,7 +17738,7 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
 
 typedef struct tni_mapped_run { int64_t param, first, end; } tni_mapped_run;     /* numbers of a parameter */
 
-/* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
+/* The state while a file is read: the new value of each parameter, and how many of its numbers have been read. */
 typedef struct tni_mapped {
     tn_safetensors       *file;
     tn_params            *params;
@@ -17735,11 +17746,11 @@ typedef struct tni_mapped {
     char                  prefix[256];  /* of the model's names: "" or "NAME." */
     tn_tensor           **value;
     int64_t              *got;
-    tni_list              runs;         /* tni_mapped_run: what the lines have given, to see that none gives it again */
+    tni_list              runs;         /* tni_mapped_run: the numbers that lines have given, none of them twice */
     bool                 *used;         /* the file's tensors, in its order */
 } tni_mapped;
 
-/* `pattern` up to `end`, with {l} replaced, into out. false: it is too long. */
+/* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
     tni_text t;
@@ -17755,7 +17766,7 @@ static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *patt
     return t.length < t.room;
 }
 
-/* The first of the alternatives that the file has; *name is the first alternative's where there is none. */
+/* The first of the alternatives that the file has; without any, *name is the first alternative's. */
 static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const char *file, int64_t l, tni_part *name)
 {
     const char *at = file;
@@ -17788,12 +17799,12 @@ static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *l
         parts[k][0] = 0;
         if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
     }
-    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", f->file.name.s, parts[0],
-                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name,
-                    TNI_SHAPE(p->value));
+    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %stensor %s is %s%s, expected the shape of %sparameter %s, %s",
+                    f->file.name.s, parts[0], tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "",
+                    parts[1], p->name, TNI_SHAPE(p->value));
 }
 
-/* Which rows a line means in a matrix of so many. */
+/* The rows that a line names in a matrix of `rows` rows. */
 static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
 {
     if (part < 0 || part >= (parts == 0 ? 1 : parts) || (parts > 0 && rows % parts != 0)) return false;
@@ -17803,7 +17814,7 @@ static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part
     return true;
 }
 
-/* Row i of a parameter's part is which row of the file's? */
+/* The row of the file's part that becomes row i of the parameter's part. */
 static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, int64_t file_rows, int64_t heads)
 {
     int64_t each = heads > 0 ? rows / heads : rows, half = each / 2, head = i / (each > 0 ? each : 1), k = i - head * each;
@@ -17813,7 +17824,7 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
     return head * each + k;
 }
 
-/* The rows of the file's matrix `from`, of `all` rows, to those of the parameter. */
+/* Copies rows of the file's matrix `from`, which has `all` rows, to those of the parameter. */
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
                                 const tn_name_map *line, int64_t heads)
 {
@@ -17837,7 +17848,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     return s;
 }
 
-/* Do these rows of the file give those of the parameter? Fewer do where heads share keys and values. */
+/* Whether these rows of the file give those of the parameter. Fewer suffice where heads share keys and values. */
 static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to, int64_t heads)
 {
     int64_t each = to.rows / heads;
@@ -17846,7 +17857,7 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
     return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
 }
 
-/* Numbers [first,first + count) of parameter i come: now, and not before. */
+/* Marks elements [first,first + count) of parameter i as read; it is an error if one of them was before. */
 static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_t count)
 {
     tn_ctx         *ctx = m->file->file.ctx;
@@ -17855,7 +17866,7 @@ static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_
     for (k = 0; k < m->runs.count; k++) {
         run = (tni_mapped_run *)tni_list_at(&m->runs, k);
         if (run->param == i && run->first < first + count && first < run->end)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: it gives numbers %lld to %lld of parameter %s twice",
+            return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give numbers %lld to %lld of parameter %s twice",
                             (long long)tni_max(run->first, first), (long long)tni_min(run->end, first + count) - 1,
                             tn_params_at(m->params, i)->name);
     }
@@ -17867,7 +17878,7 @@ static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_
     return TN_OK;
 }
 
-/* One tensor of the file, or a part of it, into one parameter. */
+/* Reads one tensor of the file, or a part of it, into one parameter. */
 static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
                                  int64_t i)
 {
@@ -17908,23 +17919,23 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     tni_part                    param, name;
     int64_t                     i;
     if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s is too long", tni_quote(line->param).s);
+        return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->param).s);
     e = tni_mapped_entry(m, line->file, l, &name);
     p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it comes under its first name */
+    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it is read under its first name */
     if (!p && !e) return TN_OK;
     if (!p)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s would be parameter %s, which the model has not",
+        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
     if (!e)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: it has no tensor %s for parameter %s %s", m->file->file.name.s,
+        return tni_fail(ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
                         tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
     for (i = 0; tn_params_at(m->params, i) != p; i++) {}
     return tni_mapped_take(m, line, name.s, e, i);
 }
 
-/* Is t a tensor of these layers? Pointers stand at multiples of their size, as tn_params_rebind reads them. */
+/* Whether t is a tensor of these layers. Pointers are at multiples of their size, as tn_params_rebind reads them. */
 static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t)
 {
     const char *at = (const char *)layers;
@@ -17932,7 +17943,7 @@ static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t
     return false;
 }
 
-/* Is everything there? Parameters that are not the model's own are left as they are, unless the map begins one. */
+/* Checks that all parameters of the model are complete. Those of others are unchanged, unless the map names a part. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
     const tn_transformer *model = m->model;
@@ -17945,8 +17956,8 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         if (m->got[i] == tn_tensor_count(p->value)) continue;
         if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
             && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
-        return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
-                        (long long)tn_tensor_count(p->value), p->name);
+        return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
+                        (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
     }
     for (i = tn_safetensors_count(m->file); i-- > 0;) {
         if (m->used[i]) continue;
@@ -17954,7 +17965,7 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         first = i;
     }
     if (left == 0) return TN_OK;
-    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the map, %s the first", m->file->file.name.s,
+    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
               (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
     tni_say(&ctx->desc, TN_LOG_WARN, text);
     return TN_OK;
@@ -17969,7 +17980,8 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     void     *host;
     for (k = 0; k < lines && s == TN_OK; k++) {
         if (!map[k].file || !map[k].param)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: line %lld has a name that is NULL", (long long)k);
+            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld", map[k].file ? "param" : "file",
+                            (long long)k);
         for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &map[k], l);
     }
@@ -17983,7 +17995,7 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     return s;
 }
 
-/* "NAME." of the parameter NAME.embed.w. */
+/* Finds the prefix "NAME." in the parameter NAME.embed.w. */
 static bool tni_mapped_prefix(tni_mapped *m)
 {
     int64_t i;
@@ -17994,7 +18006,7 @@ static bool tni_mapped_prefix(tni_mapped *m)
         memcpy(m->prefix, p->name, n - part);
         return true;
     }
-    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model is not of these parameters");
+    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
     return false;
 }
 
@@ -18009,7 +18021,8 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     tn_status  s;
     if (!ctx) return TN_ERR_ARG;
     if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map || lines < 0 ? "no lines" : "the model is NULL or not made");
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
+                        : !model ? "the model is NULL" : "the model is not initialised");
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
@@ -18055,7 +18068,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
-/* What was drawn, in order, for tn_image_write_svg. A shape is several marks that a TNI_MARK_INK ends. */
+/* The marks that were drawn, in order, for tn_image_write_svg. A shape is several marks, ended by a TNI_MARK_INK. */
 typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_CLIP,
                              TNI_MARK_INK } tni_mark_kind;
 
@@ -18094,8 +18107,11 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     size_t       bytes;
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width,
-                 (long long)height);
+        if (width < 1 || height < 1)
+            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+                     (long long)(width < 1 ? width : height));
+        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are larger than the address space", (long long)width,
+                      (long long)height);
         return NULL;
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
@@ -18123,8 +18139,8 @@ void tn_image_destroy(tn_image *image)
 }
 
 /* ---- colour ------------------------------------------------- >>image-colour
-   Maps are few points in Oklab, a space where equal distances look equal, with a smooth curve through
-   them. Lightness falls evenly from white, and both arms of the diverging map have the same.
+   A map is a smooth curve through a few points in Oklab, a space in which equal distances look equal.
+   Lightness decreases evenly from white, equally on both arms of the diverging map.
    Ottosson 2020 (Oklab), Catmull & Rom 1974 (the curve). */
 enum { TNI_WHITE = 0xFFFFFF, TNI_TEXT_INK = 0x262626, TNI_LINE_INK = 0x4A4A4A, TNI_GRID_INK = 0xE4E4E4,
        TNI_FRAME_INK = 0xC4C4C4, TNI_NAN_INK = 0xA8A8A8 };
@@ -18170,7 +18186,7 @@ static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 
     double x = at - knot;
     for (int k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
     for (int i = 0; i < 3; i++) {
-        if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* the ends go straight on */
+        if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* straight on at the ends */
         if (knot == TNI_KNOTS - 2) p[3][i] = 2 * p[2][i] - p[1][i];
         lab[i] = p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
                + x * (3 * (p[1][i] - p[2][i]) + p[3][i] - p[0][i])));
@@ -18194,14 +18210,14 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
 }
 
 /* ---- ink ---------------------------------------------------- >>image-ink
-   Each function that covers pixels also notes what it covered, for the SVG. */
+   Each function that covers pixels also records a mark for the SVG. */
 typedef struct tni_canvas {
     tn_image *image;
-    uint8_t  *cover;                              /* [height,width] of the shape in hand; zero between shapes */
-    int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is touched                               */
+    uint8_t  *cover;                              /* [height,width] of the current shape; zero between shapes */
+    int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is changed                               */
     int64_t   x0, y0, x1, y1;                     /* where cover may be other than zero                       */
     double    scale;
-    bool      failed;                             /* a note found no memory                                   */
+    bool      failed;                             /* there was no memory for a mark                           */
 } tni_canvas;
 
 static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
@@ -18302,7 +18318,7 @@ static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, do
     tni_cover_stroke(c, ax, ay, bx, by, radius);
 }
 
-/* A rectangle: a pixel's share is the area inside. Neighbours that share a pixel add up. */
+/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. */
 static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
@@ -18336,7 +18352,7 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
     }
 }
 
-/* Ends a shape: mixes its colour in and clears the coverage. */
+/* Ends a shape: blends its colour and clears the coverage. */
 static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
@@ -18373,10 +18389,10 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 }
 
 /* ---- letters ------------------------------------------------ >>image-letters
-   Glyphs are strokes. A glyph's first letter is the space it leaves at its sides; then come points of
-   two letters, x and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up,
-   e = 0, so that o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A
-   point whose x is a capital is not passed through: it bends a parabola between its neighbours. */
+   Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
+   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up, e = 0, so that
+   o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A point whose x is a
+   capital is the control point of a parabola between its neighbours. */
 #define TNI_GLYPH_STEP 0.54
 #define TNI_FONT_UNITS 20.0                                /* of a font's size */
 static const char *const tni_glyphs[] = {
@@ -18419,7 +18435,7 @@ static const char *const tni_greek[2][25] = {
 };
 
 /* Latin-1 from U+00C0: a letter, or '0' + k for tni_latin_own[k] (Ae, Eth, O/, Thorn,
-   sharp s, ae, eth, o/, thorn, times, divided by), and the mark that it wears, of tni_latin_marks. */
+   sharp s, ae, eth, o/, thorn, times, divided by), and its diacritical mark in tni_latin_marks. */
 static const char tni_latin_base[] = "AAAAAA0CEEEEIIII1NOOOOO92UUUUY34aaaaaa5ceeeeiiii6nooooo:7uuuuy8y";
 static const char tni_latin_mark[] = "`'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"'  `'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"' \"";
 static const char *const tni_latin_own[] = {
@@ -18434,7 +18450,7 @@ static const char *const tni_mark_strokes[] = {            /* above a small lett
 };
 static const char tni_dotless[] = "haoae";
 
-/* What is drawn for a character: strokes, perhaps a mark above or below them, perhaps small and raised or lowered. */
+/* The strokes of a character, with an optional mark above or below them, and its size and height. */
 typedef struct tni_sign { const char *body, *mark; double size, up, mark_up; } tni_sign;
 
 static const char *tni_greek_glyph(uint32_t code)
@@ -18485,8 +18501,8 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
 
-/* The next character of a text; a byte that begins none, and a sign without its end, counts as one unknown.
-   A hyphen that begins a text, or a number within it, is a minus. */
+/* The next character of a text; invalid UTF-8 counts as one unknown character per byte or unfinished sequence.
+   A hyphen that begins a text, or a number within it, is a minus sign. */
 static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
@@ -18545,7 +18561,7 @@ static double tni_text_width(const char *s, size_t bytes, double size)
     return width;
 }
 
-/* Base line, the x's height and the capital's fall on whole pixels: small text is crisp. */
+/* Base line and the heights of x and capitals are on whole pixels, so that small text is crisp. */
 static double tni_hint(double y, double unit)
 {
     static const double line[] = {-4, 0, 10, 14, 24};
@@ -18608,7 +18624,7 @@ static void tni_pen_sign(const tni_pen *at, const tni_sign *s)
     if (s->mark) tni_pen_glyph(&pen, s->mark, side + (width - tni_glyph_width(s->mark)) / 2, s->mark_up);
 }
 
-/* Text for the SVG: its characters, as they are drawn, and where. */
+/* Text for the SVG: its characters, as they are drawn, and their place. */
 static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                           bool turned)
 {
@@ -18626,7 +18642,7 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     m->bytes = bytes;
 }
 
-/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. Turned text reads upwards. */
+/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool turned)
 {
@@ -18652,13 +18668,13 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
     }
 }
 
-/* ---- words -------------------------------------------------- >>image-words */
+/* ---- labels and paragraphs ---------------------------------- >>image-words */
 static const double tni_small = 12, tni_medium = 13, tni_large = 15;       /* font sizes          */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
 static double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
-/* One line of text. What does not fit into `room` is set smaller, down to 3/4, then cut and ended with "...". */
+/* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
 static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
                            double room, uint32_t ink)
 {
@@ -18691,7 +18707,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
     return blank > 0 ? blank : (size_t)tni_max((int64_t)end, 1);
 }
 
-/* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas: only measures. */
+/* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
 static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
@@ -18721,7 +18737,7 @@ typedef struct tni_ruler {
     bool   log;
     int    ticks, decimals;
     double at[TNI_TICKS];               /* as low and high                    */
-    double value[TNI_TICKS];            /* what the label says                */
+    double value[TNI_TICKS];            /* the number of the label            */
     char   label[TNI_TICKS][32];
 } tni_ruler;
 
@@ -18737,7 +18753,7 @@ static double tni_round_step(double raw)
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
-/* As %.{digits}g, with at least `decimals` of them behind the point, and 1e5 for 1e+05. */
+/* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
 static void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
@@ -18806,7 +18822,7 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
 }
 
-/* One label with an exponent gives one to all. */
+/* If one label has an exponent, all get one. */
 static void tni_ticks_one_style(tni_ruler *r, int digits)
 {
     int with = 0;
@@ -18859,8 +18875,11 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows,
-                 (long long)columns);
+        if (rows < 0 || columns < 0)
+            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 0 or more", rows < 0 ? "rows" : "columns",
+                     (long long)(rows < 0 ? rows : columns));
+        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld values are larger than the address space", (long long)rows,
+                      (long long)columns);
         return false;
     }
     h->rows = rows;
@@ -18884,7 +18903,7 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
     if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld cells of %lld pixels are more than a picture of side %d holds",
+        tni_fail(ctx, TN_ERR_SHAPE, "image: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
                  (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
         return false;
     }
@@ -18907,7 +18926,7 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
     return sum / count;
 }
 
-/* Widens [low,high] to the finite values shown. What is beyond 1e300 counts as infinite, so that no difference overflows. */
+/* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
 static void tni_heat_range(const tni_heat *h, const double *values, double *low, double *high)
 {
     for (int64_t i = 0; i < h->down; i++)
@@ -18919,7 +18938,7 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
         }
 }
 
-/* A diverging scale is symmetric about zero; none is empty. */
+/* A diverging scale is symmetric about zero; no scale is empty. */
 static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
 {
     bool diverging = colours == TN_COLOURS_DIVERGING;
@@ -18962,7 +18981,7 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
     return v[k];
 }
 
-/* Where a percentile of the sizes of all finite values lies; 0 if most are zero, -1 without memory. */
+/* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
     int64_t cells = h->down * h->across, n = 0;
@@ -18978,11 +18997,11 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
     return end;
 }
 
-/* What a figure's desc says of its colours. */
+/* The part of a figure's desc about its colours. */
 typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_scale;
 
-/* The scale of `count` matrices: as asked for, or of the data and zero. A clip at zero is ignored: it would leave
-   nothing to see. */
+/* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
+   would be blank. */
 static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
@@ -19030,7 +19049,7 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell, where it has room; what is below a millionth of the scale is rounding, and 0. */
+/* The value of each cell that has room for it. Values below a millionth of the scale are rounding errors, written as 0. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
@@ -19051,7 +19070,7 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
 }
 
 /* ---- the colour bar: 14 wide, its numbers at the right ------ >>image-bar
-   Both ends have a number; round numbers too near to an end are left out. */
+   Both ends have a number; round numbers too close to an end are left out. */
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
 
@@ -19064,7 +19083,7 @@ static void tni_bar_end(tni_ruler *r, double v)
     r->ticks++;
 }
 
-/* returns the width it needs */
+/* Returns the width that the bar needs. */
 static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
@@ -19107,13 +19126,14 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, double clip,
                                     bool symmetric)
 {
-    if (cell < 0 || cell > 4096) return "cell is not in 0..4096";
-    if (size < 0 || size > 65536) return "size is not in 0..65536";
-    if (scale < 0 || scale > 16) return "scale is not in 0..16";
-    if (!(clip >= 0 && clip <= 100)) return "clip is not in 0..100";
-    if (!(fabs(low) < TNI_HUGE && fabs(high) < TNI_HUGE)) return "low or high is not finite";
+    if (cell < 0 || cell > 4096) return "cell is out of range, expected 0 to 4096";
+    if (size < 0 || size > 65536) return "size is out of range, expected 0 to 65536";
+    if (scale < 0 || scale > 16) return "scale is out of range, expected 0 to 16";
+    if (!(clip >= 0 && clip <= 100)) return "clip is out of range, expected 0 to 100";
+    if (!(fabs(low) < TNI_HUGE)) return "low is not finite, expected less than 1e300";
+    if (!(fabs(high) < TNI_HUGE)) return "high is not finite, expected less than 1e300";
     if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
-        return "low is not below high";
+        return "low is not below high, expected low < high";
     return NULL;
 }
 
@@ -19220,7 +19240,8 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
     if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a picture of %g x %g pixels is too large", f->width, f->height);
+        tni_fail(ctx, TN_ERR_SHAPE, "image: the picture has %g x %g pixels, expected at most %g", f->width, f->height,
+                 tni_area_most);
         return false;
     }
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
@@ -19330,16 +19351,19 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
     return fmin(widest, room);
 }
 
-/* Rows and columns of tiles where they are not given; what is wrong with those that are. */
+/* Fills in rows and columns of tiles where they are not given; returns what is wrong with those that are. */
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
-    if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
+    if (count < 0) return "count is negative, expected 0 or more";
+    if (d->rows < 0) return "rows is negative, expected 0 or more";
+    if (d->columns < 0) return "columns is negative, expected 0 or more";
     if (d->columns == 0)
         d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
-    if (d->rows * d->columns < count) return "more tiles than rows x columns";
+    if (d->rows > TNI_SIDE_MAX) return "there are too many rows";
+    if (d->columns > TNI_SIDE_MAX) return "there are too many columns";
+    if (d->rows * d->columns < count) return "count is too large, expected at most rows * columns";
     return NULL;
 }
 
@@ -19466,7 +19490,7 @@ static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int hi
     double *p;
     if (!ctx || !t) return NULL;
     if (t->rank < low || t->rank > high) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a tensor %s has not the rank of the figure", TNI_SHAPE(t));
+        tni_fail(ctx, TN_ERR_SHAPE, "image: the tensor is %s, expected rank %d to %d", TNI_SHAPE(t), low, high);
         return NULL;
     }
     p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
@@ -19500,7 +19524,7 @@ typedef struct tni_plot {
     tn_plot_desc     d;
     const tn_series *series;
     int64_t          count;
-    int64_t          upright;           /* how many of the series are bars or stems                   */
+    int64_t          upright;           /* number of series that are bars or stems                    */
     bool             two_colours;       /* a lone series of them: red above, blue below               */
     int64_t          lines;             /* of the legend                                              */
     bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
@@ -19516,14 +19540,14 @@ static double tni_series_x(const tn_series *s, int64_t i) { return s->x ? s->x[i
 static double tni_series_low(const tn_series *s, int64_t i) { return s->kind == TN_SERIES_BAND ? s->low[i] : s->y[i]; }
 static bool   tni_is_dashed(const tn_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
 
-/* Seven colours that stay apart for every kind of colour vision. Okabe & Ito 2008, without their yellow. */
+/* Seven colours that can be told apart with every kind of colour vision. Okabe & Ito 2008, without their yellow. */
 static uint32_t tni_series_ink(const tn_series *s, int64_t k)
 {
     static const uint32_t ink[TNI_SERIES_INKS] = {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x000000};
     return ink[s->colour > 0 ? s->colour - 1 : k % TNI_SERIES_INKS];
 }
 
-/* Point i where it belongs on the rulers; false where it is not shown. */
+/* The place of point i on the rulers; false where it is not shown. */
 static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
 {
     *x = tni_series_x(s, i);
@@ -19566,7 +19590,7 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
     return least < HUGE_VAL ? least : 1;
 }
 
-/* The ends of one axis: of the data with a margin; bars and stems begin at zero and keep half a place at the sides. */
+/* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
     double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
@@ -19611,7 +19635,7 @@ static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double 
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
 }
 
-/* The label of tick k: a name, where there are names. */
+/* The label of tick k: a name if names are given. */
 static const char *tni_plot_label(const tni_plot *p, int k)
 {
     return p->d.x_names && !p->d.log_x ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
@@ -19655,7 +19679,7 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
     tni_draw_box(c, x0 - u, y1, x1, y1 + u, TNI_LINE_INK);
 }
 
-/* A segment, or its dashes; `phase` is how far into the pattern the line has come. */
+/* A segment, or its dashes; `phase` is the position in the pattern. */
 static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, double by, double radius, bool dashed,
                            double *phase)
 {
@@ -19682,7 +19706,7 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
     tni_paint(&p->c, ink, 1);
 }
 
-/* Points always, lines when they have few points and are not horizontal: then markers would say nothing. */
+/* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
 static bool tni_has_markers(const tn_series *s)
 {
     double first = 0;
@@ -19792,7 +19816,7 @@ static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32
     return false;
 }
 
-/* The last values, right of the lines' ends; one that would touch another moves away from it. */
+/* The last values, right of the lines' ends; one that would touch another is moved away from it. */
 static void tni_draw_last(tni_plot *p)
 {
     double u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
@@ -19813,7 +19837,7 @@ static void tni_draw_last(tni_plot *p)
 
 static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
 
-/* Equal but for the case of ASCII letters. */
+/* Whether two strings are equal except for the case of ASCII letters. */
 static bool tni_same_words(const char *a, const char *b)
 {
     if (!a || !b) return false;
@@ -19853,7 +19877,7 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
     return t0 <= t1;
 }
 
-/* How many pieces of a series are in a box: segments of a line, points, uprights, verticals of a band. */
+/* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
 static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
 {
     double  a[2] = {0, 0}, b[2], y;
@@ -19871,7 +19895,7 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const do
     return n;
 }
 
-/* The corner in which the fewest pieces of the series are, and how many. */
+/* Chooses the corner with the fewest parts of the series, and returns their number. */
 static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
@@ -19929,17 +19953,22 @@ static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *seri
     const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, 0, false);
     if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, 0, false);
     if (problem) return problem;
-    if (count < 0 || (count > 0 && !series)) return "series is NULL or count negative";
+    if (count < 0) return "count is negative, expected 0 or more";
+    if (count > 0 && !series) return "series is NULL, expected an array";
     for (int64_t k = 0; k < count; k++) {
-        if (series[k].count < 0 || (series[k].count > 0 && !series[k].y)) return "a series' y is NULL or its count negative";
-        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low) return "a band's low is NULL";
-        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS) return "a series' colour is not in 0..7";
+        if (series[k].count < 0) return "the count of a series is negative, expected 0 or more";
+        if (series[k].count > 0 && !series[k].y) return "y of a series is NULL, expected an array";
+        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low)
+            return "low of a band is NULL, expected an array";
+        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS)
+            return "the colour of a series is out of range, expected 0 to 7";
     }
-    if (d->x_name_count < 0 || (d->x_name_count > 0 && !d->x_names)) return "x_names is NULL or x_name_count negative";
-    if (d->width < 0 || d->width > 65536 || d->height < 0 || d->height > 65536) return "width or height is not in 0..65536";
-    if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0))
-        || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)))
-        return "a logarithmic axis begins above zero";
+    if (d->x_name_count < 0) return "x_name_count is negative, expected 0 or more";
+    if (d->x_name_count > 0 && !d->x_names) return "x_names is NULL, expected an array";
+    if (d->width < 0 || d->width > 65536) return "width is out of range, expected 0 to 65536";
+    if (d->height < 0 || d->height > 65536) return "height is out of range, expected 0 to 65536";
+    if (d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) return "x_low is not above 0, as log_x needs";
+    if (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)) return "y_low is not above 0, as log_y needs";
     return NULL;
 }
 
@@ -19971,8 +20000,8 @@ static void tni_plot_axes(tni_plot *p)
     p->y.from = floor(f->top + f->body_height);
 }
 
-/* Everything but title and caption lies within width x height; each side leaves the other its room. A legend that no
-   corner has room for goes outside, if that leaves the axes most of the width. */
+/* Everything except title and caption is inside width x height; each side leaves the other its space. A legend that fits
+   no corner is put outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
@@ -19991,7 +20020,7 @@ static void tni_plot_plan(tni_plot *p)
     tni_plot_axes(p);
 }
 
-/* Where the picture has the axes, once title and caption have taken their room. */
+/* Places the axes, when the space for title and caption is known. */
 static void tni_plot_place(tni_plot *p)
 {
     double u = p->f.scale;
@@ -20040,7 +20069,7 @@ tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, con
 }
 
 /* ---- files -------------------------------------------------- >>image-files
-   Through the same writer as weights, so that a picture is replaced whole or not at all. */
+   The writer is the one of weights, so that a picture is replaced completely or not at all. */
 static bool tni_is_image(const tn_image *image) { return image && image->ctx && image->pixels; }
 
 #ifdef INCLUDE_STB_IMAGE_WRITE_H
@@ -20051,7 +20080,7 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
     tni_writer w;
     if (!tni_is_image(image)) return TN_ERR_ARG;
     if (image->width > 0x7FFFFFFF / 3 - 1 || image->height > 0x7FFFFFFF / (3 * image->width + 1))
-        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_png: %lld x %lld pixels are more than stb_image_write takes",
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_png: %lld x %lld pixels are too many for stb_image_write",
                         (long long)image->width, (long long)image->height);
     tni_writer_open(&w, image->ctx, &sink);
     if (w.status == TN_OK && !stbi_write_png_to_func(tni_png_piece, &w, (int)image->width, (int)image->height, 3,
@@ -20064,8 +20093,8 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
 {
     (void)sink;
     if (!tni_is_image(image)) return TN_ERR_ARG;
-    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: built without stb_image_write.h; "
-                    "include it before the implementation, or write a PPM");
+    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing: include it before the "
+                    "implementation, or write a PPM");
 }
 #endif
 
@@ -20123,7 +20152,7 @@ static void tni_svg_box(tni_svg *s, double x, double y, double width, double hei
     tni_svg_put(s, "\"");
 }
 
-/* Escaped, as it is drawn: with minus signs, and U+FFFD for bytes that are not UTF-8 and for control characters. */
+/* Escaped text as it is drawn: with minus signs, and U+FFFD for invalid UTF-8 and control characters. */
 static void tni_svg_text(tni_svg *s, const char *text, size_t bytes)
 {
     const char *end = text + bytes;
@@ -20189,7 +20218,7 @@ static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
     return n;
 }
 
-/* The pieces of a band from mark i on: along its upper curve, and back along the lower one. */
+/* The parts of a band from mark i on: along its upper curve, then along the lower one in reverse. */
 static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
 {
     size_t n = 1;
@@ -20339,7 +20368,7 @@ static void tni_svg_cells(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "</g>\n");
 }
 
-/* What is outside a clip is cut off by an inner SVG, which needs no name that could meet another on a page. */
+/* A clip is an inner SVG, which needs no id that could occur twice on a page. */
 static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
@@ -20398,8 +20427,8 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     s.p = tni_picture_of(image);
     count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
-        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: %lld x %lld pixels are too many to embed; at most %g "
-                        "are expected", (long long)image->width, (long long)image->height, tni_area_most);
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
+                        "at most %g", (long long)image->width, (long long)image->height, tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

@@ -389,7 +389,7 @@ TEST(caches_are_no_part_of_a_graph)
         if (k == 2) tn_transformer_cache_reset(cache);
         if (k == 3) tn_attention_cache_reset(layer);
         CHECK_STATUS(tn_graph_end(w.ctx, &g), TN_ERR_ARG);
-        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache takes in tokens inside of a capture"
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache is updated inside of a capture"
                     : k == 1 ? "graph: an attention cache is updated inside of a capture"
                     : k == 2 ? "graph: a transformer's cache is reset inside of a capture"
                              : "graph: an attention cache is reset inside of a capture");
