@@ -15798,8 +15798,8 @@ static size_t tni_json_count(const tni_json *j, const tni_value *v)
 /* Checks that v is an id that no other token has. */
 static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_value *v, const char *name)
 {
-    if (!tni_json_is(v, TNI_JSON_NUMBER))
-        return tni_tokens_fail(j, v, "token %s: its id is not a number", tni_quote(name).s);
+    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number == UINT64_MAX)
+        return tni_tokens_fail(j, v, "token %s: its id is not a non-negative integer", tni_quote(name).s);
     if (v->number >= t->names.count)
         return tni_tokens_fail(j, v, "token %s: its id is %llu, expected less than %zu, the number of tokens",
                                tni_quote(name).s, (unsigned long long)v->number, t->names.count);

@@ -158,7 +158,7 @@ TEST(tied_is_saved_once)
     bytes = (char *)malloc(wide);
     CHECK_STATUS(tn_params_write(two, tn_sink_memory(bytes, wide, &wide), NULL, 0), TN_OK);
     CHECK_STATUS(tn_params_read(again, tn_source_memory(bytes, wide), TN_MATCH_ALL), TN_ERR_ARG);  /* two matrices for one */
-    CHECK_ERROR(ctx, TN_ERR_ARG, "unembed.w\" [11,6] is no parameter");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "memory: tensor \"unembed.w\" [11,6] is not a parameter");
     CHECK(same_numbers(a.embed.w, b.embed.w));
     CHECK_STATUS(tn_params_read(again, tn_source_memory(bytes, wide), TN_MATCH_IGNORE_EXTRA), TN_OK);
     CHECK(same_numbers(c.embed.w, b.embed.w));
