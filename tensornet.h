@@ -9131,18 +9131,18 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ======================================================================
    >>layers-impl  named parameters, and layers that are structs of them
    A layer's init makes its parameters, all or none, and its forward function calls ops: gradients come from
-   these. Parameters are found by name. Who keeps pointers to them is told when they are destroyed.
+   these. Parameters are found by name. An optimiser keeps pointers to them and is notified when they are destroyed.
    ====================================================================== */
 
 /* ---- named parameters --------------------------------------------------- >>layer-params-impl */
-typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
+typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* followed by its name */
 
-/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
-   stands behind this head. */
+/* The head of an array of layers that a model keeps outside its struct. It is destroyed together with the parameters that
+   the layers point to. */
 typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;
 #define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
 
-/* Who must be told when parameters go: an optimiser. */
+/* An optimiser, which must know when its parameters are destroyed. */
 typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
 
 struct tn_params {
@@ -9157,7 +9157,7 @@ struct tn_params {
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
 static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
 
-/* The names that were tied since `before` go. */
+/* Removes the names that were tied since `before`. */
 static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 {
     while (ps->aliases != before) {
@@ -9167,7 +9167,7 @@ static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
     }
 }
 
-/* The newest array of layers goes. */
+/* Removes the newest array of layers. */
 static void tni_layers_drop(tn_params *ps)
 {
     tni_layers *l = ps->layers;
@@ -9251,7 +9251,7 @@ tn_param *tn_params_find(tn_params *ps, const char *name)
     return a ? a->param : NULL;
 }
 
-/* Fills t by its rule. The fans are the last two extents where the layer does not say. */
+/* Fills t by its rule. A fan that the layer does not give is one of the last two extents. */
 static tn_status tni_init_fill(tn_tensor *t, tn_init init)
 {
     double  n = (double)(init.fan_in > 0 ? init.fan_in : t->rank > 0 ? t->shape[t->rank - 1] : 1);
@@ -9266,7 +9266,7 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
     case TN_INIT_UNIFORM: scale = 1 / sqrt(n); break;
     case TN_INIT_GLOROT:  scale = sqrt(6 / (n + m)); break;
     case TN_INIT_HE:      scale = sqrt(2 / n); break;
-    default: return tni_fail(t->ctx, TN_ERR_ARG, "init: %d is no rule", (int)init.rule);
+    default: return tni_fail(t->ctx, TN_ERR_ARG, "init: rule is %d, not a valid tn_init_rule", (int)init.rule);
     }
     if (init.std > 0) scale = init.std;
     c.out[0] = tni_flat_view(t);
@@ -9297,11 +9297,11 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     size_t    length;
     if (!ctx) return NULL;
     if (!name || !name[0]) {
-        tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+        tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
         return NULL;
     }
     if (tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+        tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
         return NULL;
     }
     if (!tni_params_grow(ps)) return NULL;
@@ -9333,7 +9333,7 @@ tn_status tn_params_zero_grad(tn_params *ps)
     return s;
 }
 
-/* Does the name fit? At a mismatch the latest star takes one character more. */
+/* Whether the name matches the pattern. At a mismatch the latest star matches one character more. */
 static bool tni_name_fits(const char *name, const char *pattern)
 {
     const char *star = NULL, *from = name;
@@ -9405,10 +9405,12 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
     tni_alias *a;
     size_t     length;
     if (!ctx) return TN_ERR_ARG;
-    if (!name || !name[0]) return tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+    if (!name || !name[0])
+        return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
     if (!p)
-        return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
-    if (tn_params_find(ps, name)) return tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+        return tni_fail(ctx, TN_ERR_ARG, "params: %s is tied to %s, which is not a parameter", name, of ? of : "NULL");
+    if (tn_params_find(ps, name))
+        return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
     length = strlen(name) + 1;
     a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
     if (!a) return TN_ERR_MEMORY;
@@ -9419,7 +9421,7 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
     return TN_OK;
 }
 
-/* Numbers of one context's tensor into another's, of the same shape. */
+/* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
     int64_t   n = tn_tensor_count(from);
@@ -9465,7 +9467,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     return NULL;
 }
 
-/* n bytes of zeros for a model's layers. */
+/* Zeroed memory for a model's array of layers. */
 static void *tni_layers_add(tn_params *ps, size_t bytes)
 {
     tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
@@ -9486,7 +9488,8 @@ static tni_layers *tni_layers_at(const tn_params *ps, const void *data)
 
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write);
 
-/* The pointer to an array of layers of `from`. The look makes the copy, complete; the write has but to find it. */
+/* For the pointer to an array of layers of `from`. The first call (write is false) makes a complete copy of the array, the
+   second one finds it and writes its address. */
 static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layers *of, char *at, bool write)
 {
     tni_layers *l = to->layers;
@@ -9505,7 +9508,8 @@ static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layer
     return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
 }
 
-/* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
+/* In a struct pointers are at multiples of their size, whatever its fields are. The first call (write is false) checks, the
+   second one writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
     int64_t i, n = 0, inside;
@@ -9525,8 +9529,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
             if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name,
-                         TNI_SHAPE(t));
+                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: the target has no parameter %s of shape %s",
+                         from->item[i]->name, TNI_SHAPE(t));
                 return -1;
             }
             if (write) memcpy(at, &p->value, sizeof p->value);
@@ -9549,7 +9553,7 @@ int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, siz
     return n;
 }
 
-/* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
+/* A parameter that tn_params_tie has given this name too. It keeps the rule and scales of its first layer. */
 static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
 {
     const tn_param *p = tni_alias_find(ps, name)->param;
@@ -9558,19 +9562,20 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
     memset(&want, 0, sizeof want);
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name,
-             TNI_SHAPE(p->value));
+    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
+             TNI_SHAPE(p->value), TNI_SHAPE(&want));
     return NULL;
 }
 
-/* "name.part" as a parameter of a layer; biases and gains take no weight decay. */
+/* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
 static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
                                   tn_init init, bool decays)
 {
     char      full[256];
     tn_param *p;
     if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
-        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s is too long", full);
+        tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
+                 (int)sizeof full - 1);
         return NULL;
     }
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
@@ -9578,7 +9583,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
-    p->adamw = !decays;                 /* rows of biases are vectors side by side, no matrix */
+    p->adamw = !decays;                 /* rows of biases are vectors side by side, not a matrix */
     return p->value;
 }
 
@@ -9589,7 +9594,7 @@ static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *
     return tni_layer_param(ps, name, part, 2, shape, init, true);
 }
 
-/* A matrix whose rows stand for ids, one by one: it is no map from one space to another, and not for Muon. */
+/* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
 static void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
     int64_t i;
@@ -9601,7 +9606,7 @@ static tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *
     return tni_layer_param(ps, name, part, 1, &n, init, false);
 }
 
-/* The rule a desc gives, or the layer's usual one, with the layer's fan-in. */
+/* The rule that the desc gives, or the layer's default, with the layer's fan-in. */
 static tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 {
     if (init.rule == TN_INIT_DEFAULT) init.rule = usual;
@@ -9616,39 +9621,44 @@ static tn_init tni_init_bias(tn_init of_weights)
     return of_weights;
 }
 
-/* Products of two such, and one more, fit 64 bits. */
+/* Products of two such extents plus one fit 64 bits. */
 static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
+static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+                                   const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2",
-                    layer, name ? name : "", (long long)a, (long long)b);
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: %s is %lld, expected 1 to 2^31 - 2", layer,
+                    name ? name : "", tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
 }
 
-/* What mlp and modifier layers ask of their output side; `out` gets its default. */
+/* Checks the output side of mlp and modifier layers; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
     if (!name) name = "";
     if (*out == 0) *out = none ? hidden : in;
-    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", layer, name, (long long)*out,
-                        (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (*out < 0 || *out >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer, name,
+                        (long long)*out);
+    if (none && *out != hidden)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected hidden = %lld, as there is no projection", layer,
+                        name, (long long)*out, (long long)hidden);
     if (!none || !bias) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", layer, name);
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias is true, expected false with no_projection: it is the projection's",
+                    layer, name);
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, a bias beside them contradicts it",
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: a bias is true, expected false with augmented: the matrices hold the biases",
                     layer, name ? name : "");
 }
 
-/* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
+/* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
 static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
     if (whole) return TN_OK;
@@ -9671,7 +9681,7 @@ tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "linear", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
@@ -9696,7 +9706,7 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "embedding", name, desc->count, desc->dim)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "embedding", name, "count", desc->count, "dim", desc->dim)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
@@ -9720,9 +9730,10 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
-    if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: kind is %d, not a valid tn_norm_kind", name ? name : "",
+                        (int)desc->kind);
     if (desc->bias && desc->kind != TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
                         name ? name : "");
@@ -9759,10 +9770,11 @@ const char *tn_mlp_kind_name(tn_mlp_kind k) { return (unsigned)k < TNI_MLP_KINDS
 static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
 {
     tn_ctx   *ctx = tn_params_ctx(ps);
-    tn_status s = tni_layer_extents(ps, "mlp", name, d->in, d->hidden);
+    tn_status s = tni_layer_extents(ps, "mlp", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
     if (!name) name = "";
-    if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
+    if ((unsigned)d->kind >= TNI_MLP_KINDS)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: kind is %d, not a valid tn_mlp_kind", name, (int)d->kind);
     if (d->kind != TN_MLP_BILINEAR && d->order != 0)
         return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
                         name, (long long)d->order, tn_mlp_kind_name(d->kind));
@@ -9772,12 +9784,13 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
-                        (long long)d->out);
+        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld, expected in = %lld with residual", name, (long long)d->out,
+                        (long long)d->in);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
-/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). Where they are normal, a constant one is an input. */
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With a normal rule the constant one counts as an
+   input. */
 static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
 {
     const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
@@ -9858,10 +9871,10 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "quadratic", name, desc->in, desc->out)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if (desc->augmented && desc->bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it",
-                        name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: bias is true, expected false with augmented: the "
+                        "tensor holds the bias", name ? name : "");
     layer->desc = *desc;
     shape[0] = desc->out;
     shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
@@ -9901,14 +9914,15 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
 static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
 {
     tn_ctx   *ctx = tn_params_ctx(ps);
-    tn_status s = tni_layer_extents(ps, "modifier", name, d->in, d->hidden);
+    tn_status s = tni_layer_extents(ps, "modifier", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
     if (!name) name = "";
-    if (d->rank < 0 || d->rank >= INT32_MAX || !(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g; a step is 0 or from 1e-30 to 1e30", name,
-                        (long long)d->rank, d->step);
+    if (d->rank < 0 || d->rank >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank is %lld, expected 0 to 2^31 - 2", name, (long long)d->rank);
+    if (!(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: step is %g, expected 0, or 1e-30 to 1e30", name, d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: penalty is %d, not a valid tn_penalty", name, (int)d->penalty);
     return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
@@ -9951,7 +9965,7 @@ static tn_tensor *tni_modifier_penalty(tn_ctx *ctx, tn_penalty kind, tn_tensor *
     return z ? tn_mean(ctx, z) : NULL;
 }
 
-/* y = v + z (x) v,  z = W x,  v = V x + c */
+/* y = v + z * v,  z = W x,  v = V x + c */
 tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty)
 {
     const tn_modifier_desc *d;
@@ -9989,7 +10003,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
     return (unsigned)k < TNI_ATTENTION_KINDS ? tni_attention_kinds[k].name : "?";
 }
 
-/* What tn_attend is asked for. */
+/* The desc for tn_attend. */
 static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
     tn_attend_desc a;
@@ -10004,20 +10018,20 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     return a;
 }
 
-/* The extents of a head: a whole share of dim where the desc does not say. */
+/* The extents of a head. The default is an equal share of dim. */
 static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
                                      int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
     if (*d != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, but must be at least 1, and below 2^31 - 1 for all "
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
                         "%lld heads together", name, what, (long long)*d, (long long)heads);
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is 0 with dim %lld and %lld heads; give it, or a dim that is a "
-                    "multiple of %lld", name, what, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
+                    "given", name, (long long)dim, (long long)(heads * sets), (long long)heads, what);
 }
 
-/* All but dim and heads, which are extents; the defaults get in place. */
+/* Checks all fields but dim and heads, and fills in the defaults. */
 static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
     tn_attend_desc a;
@@ -10025,7 +10039,7 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     tn_status      s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: %d is no kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: kind is %d, not a valid tn_attention_kind", name, (int)d->kind);
     differential = tni_attention_kinds[d->kind].differential;
     s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
     if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
@@ -10034,14 +10048,17 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
-    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
-                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base is %g, expected a finite number >= 0", name, d->rope_base);
+    if (d->depth < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: depth is %lld, expected 0 or more", name, (long long)d->depth);
+    if (!(fabs(d->lambda_init) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: lambda_init is %g, expected a finite number", name, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
 
-/* The small parameters, which start as one number: where they are tied to others they keep theirs. */
+/* A small parameter that starts as one constant. A tied one keeps its values. */
 static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
@@ -10076,7 +10093,7 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     d = *desc;
-    if ((s = tni_layer_extents(ps, "attention", name, d.dim, d.heads)) != TN_OK
+    if ((s = tni_layer_extents(ps, "attention", name, "dim", d.dim, "heads", d.heads)) != TN_OK
         || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;
     width = d.heads * d.d_v;
@@ -10106,7 +10123,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
     return tn_reshape(t, 4, shape);
 }
 
-/* All q and k of x, whose first row stands at position `first`: [B,T,2s heads,d_qk], in one product. */
+/* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
 static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
@@ -10133,7 +10150,7 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     if (!v || !earlier || !d->mix_values) return v;
     if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
     if (!tni_same_shape(earlier, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(earlier), TNI_SHAPE(v));
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, expected %s as v", TNI_SHAPE(earlier), TNI_SHAPE(v));
         return NULL;
     }
     earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
@@ -10141,7 +10158,7 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     return v ? tn_add(ctx, v, earlier) : NULL;
 }
 
-/* lambda, one number: no activation, of which there would be one for each position */
+/* lambda: one number for all positions, computed from parameters alone */
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
     const tn_dtype made = ctx->made;
@@ -10157,7 +10174,7 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
-/* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+/* The results of the heads: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                       tn_tensor *k, tn_tensor *v)
 {
@@ -10189,7 +10206,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
         || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
         || !tni_is_real(ctx, x, "attention", "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but must be [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
     return false;
 }
 
@@ -10211,14 +10228,14 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     return y;
 }
 
-/* ---- attention's memory of what was decoded: k and v, or the state ------ >>layer-attention-cache */
+/* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
 struct tn_attention_cache {
     tni_owned         owned;
     tn_attention_desc desc;             /* of the layer it was made for             */
     int64_t           batch, length, past;
-    bool              broken;           /* a call failed while the state took it in */
+    bool              broken;           /* a call failed while it updated the cache */
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
-    tn_tensor        *state;            /* as tn_attend wants it; or NULL           */
+    tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
 
 static void tni_attention_cache_free(tni_owned *o)
@@ -10266,10 +10283,11 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
     if (d->bidirectional)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional: later tokens would change earlier outputs");
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
+                 "change earlier outputs");
     else if (batch < 1 || length < 1)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
-                 (long long)length);
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                 (long long)(batch < 1 ? batch : length));
     if (d->bidirectional || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
@@ -10301,23 +10319,24 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
     else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
              || made->window != d->window || made->row != d->row)
-        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
-    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (!tni_uncaptured(ctx, "an attention cache takes in positions")) return false;
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
+                 "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
+                 (long long)made->d_v, (long long)made->window);
+    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
+    else if (!tni_uncaptured(ctx, "an attention cache is updated")) return false;
     else if (c->broken)
-        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+        tni_fail(ctx, TN_ERR_ARG, "attention: an earlier call failed while it updated the cache, which must be reset first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected batch %lld as in the cache", TNI_SHAPE(x),
                  (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x has %lld positions after %lld in the cache, expected at most %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
     else return true;
     return false;
 }
 
-/* Rows [from,to) of k or v: what is past, with the new rows t behind it. */
+/* Rows of k or v from `from` on: those in the cache, followed by the new rows t. */
 static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t past, int64_t from)
 {
     const int64_t to = past + t->shape[1];
@@ -10344,7 +10363,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         a.state = c->state;
         a.past = c->past;
     } else if (k) {
-        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* what the first new row sees */
+        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* visible to the first new row */
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
@@ -10361,7 +10380,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
-   Factors stay factors: nothing here makes the dense tensor unless it is asked for. Folding multiplies
+   Factors stay factors: only tn_cp_dense and the forms make dense tensors. Folding multiplies
    neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
    matrices of factors, or by products with a vector where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
@@ -10419,7 +10438,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
     return NULL;
 }
 
-/* Gives the finished operator, or destroys what could not be finished. */
+/* Returns the finished operator, or destroys it where s is an error. */
 static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
@@ -10476,7 +10495,7 @@ static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
     return tni_put_value(ctx, square, 1);
 }
 
-/* to (+)= a (x) b, either one stretched */
+/* to (+)= a * b, either one broadcast */
 static tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
@@ -10489,7 +10508,7 @@ static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-/* Operators are made outside of any recording, from arena tensors that go again, and never of BF16. */
+/* Operators are made outside of any recording, from arena tensors that are released at the end, and never in BF16. */
 typedef struct tni_scope { tn_mark mark; bool recording; tn_dtype made; } tni_scope;
 
 static tni_scope tni_scope_begin(tn_ctx *ctx)
@@ -10516,7 +10535,7 @@ static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must be a matrix", op, what, TNI_SHAPE(t));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected a matrix", op, what, TNI_SHAPE(t));
     return false;
 }
 
@@ -10524,7 +10543,7 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must be [%lld]", op, what, TNI_SHAPE(t), (long long)n);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld]", op, what, TNI_SHAPE(t), (long long)n);
     return false;
 }
 
@@ -10532,10 +10551,10 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
-    if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, but must have 2", op, cp->order);
+    if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
     else if (cp->in[0] != cp->in[1])
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, but must have as many", op,
-                 (long long)cp->in[0], (long long)cp->in[1]);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input 1 has %lld elements, expected %lld as input 0", op,
+                 (long long)cp->in[1], (long long)cp->in[0]);
     else return true;
     return false;
 }
@@ -10546,8 +10565,8 @@ static bool tni_cp_one_input(const tn_cp *cp, const char *op)
     if (!cp) return false;
     for (k = 1; k < cp->order; k++)
         if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: inputs 0 and %d have %lld and %lld elements, but must have as many", op, k,
-                     (long long)cp->in[0], (long long)cp->in[k]);
+            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
+                     (long long)cp->in[k], (long long)cp->in[0]);
             return false;
         }
     return true;
@@ -10557,7 +10576,7 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
-    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator belongs to another context", op);
+    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator is of another context than the parameters", op);
     return false;
 }
 
@@ -10572,14 +10591,15 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     int        k;
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
-        tni_fail(ctx, TN_ERR_ARG, "cp: order %d, but it must be 1 to %d, with as many factors", order, TN_CP_MAX_ORDER);
+        if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
+        else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
         return NULL;
     }
     for (k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: p is %s but factor %d is %s%s", TNI_SHAPE(p), k, TNI_SHAPE(f[k]),
-                     constant ? ", whose last column is the constant's" : "");
+            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected %lld rows as p has columns%s", k, TNI_SHAPE(f[k]),
+                     (long long)p->shape[1], constant ? ", and a last column for the constant one" : "");
             return NULL;
         }
         in[k] = f[k]->shape[1];
@@ -10591,7 +10611,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     return tni_cp_done(cp, s);
 }
 
-/* A copy with room for more terms, and with the constant's column if it has none yet. */
+/* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
 static tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t   in[TN_CP_MAX_ORDER];
@@ -10674,7 +10694,7 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
     tn_cp *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is",
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
                  tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
@@ -10700,7 +10720,7 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
     h = d->hidden;
     n = d->in;
     if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor",
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
                  d->step);
         return NULL;
     }
@@ -10727,8 +10747,8 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
     tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t),
-                 constant ? ", whose last row and column are the constant's" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
+                 constant ? ", with a last row and column for the constant one" : "");
         return NULL;
     }
     out = t->shape[0];
@@ -10738,7 +10758,7 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
         || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
         || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
         || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: "
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
                  "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
                  ctx->desc.max_bytes);
         return NULL;
@@ -10759,7 +10779,7 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
     return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
 }
 
-/* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
+/* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
 tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
     int64_t     before = tn_params_count(ps), n;
@@ -10858,7 +10878,8 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
     m = cp->in[0] - cp->constant;
     constant = cp->constant || b;
     if (e->shape[0] != m) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, but the operator takes %lld inputs", TNI_SHAPE(e), (long long)m);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, expected %lld rows, the operator's inputs", TNI_SHAPE(e),
+                 (long long)m);
         return NULL;
     }
     if (b && !tni_is_vector(cp->ctx, b, m, "fold_in", "b")) return NULL;
@@ -10883,7 +10904,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
     int       k;
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
     if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, but the operator gives %lld outputs", TNI_SHAPE(u),
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
                  (long long)cp->out);
         return NULL;
     }
@@ -10896,7 +10917,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
-/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and as V' every further factor */
+/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and every further factor like V' */
 tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     tn_cp    *to;
@@ -10906,7 +10927,8 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     if (!tni_cp_one_input(cp, "residual")) return NULL;
     n = cp->in[0] - cp->constant;
     if (cp->out != n) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: %lld inputs but %lld outputs", (long long)n, (long long)cp->out);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
+                 (long long)cp->out, (long long)n);
         return NULL;
     }
     to = tni_cp_extend(cp, n, true);
@@ -10938,9 +10960,9 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P ---- >>cp-split */
+/* ---- bias split: W x * V x,  (diag(c) W + diag(b) V) x,  b * c, each with P in front ---- >>cp-split */
 
-/* Row h of an [h,n] matrix on the host: all zeros? */
+/* Whether a row of n numbers is zero. */
 static bool tni_zero_row(const double *f, int64_t n)
 {
     int64_t j;
@@ -10948,7 +10970,7 @@ static bool tni_zero_row(const double *f, int64_t n)
     return true;
 }
 
-/* The quadratic part, without the terms that have none: those of a residual or of a bias. */
+/* The quadratic part, without the terms that do not contribute to it: those of a residual or of a bias. */
 static tn_cp *tni_cp_quadratic(const tn_cp *cp)
 {
     int64_t   n = cp->in[0] - cp->constant, kept = 0, h, in[2];
@@ -11042,7 +11064,8 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
     int        k, at = 0;
     if (!cp) return NULL;
     if (slot < 0 || slot >= cp->order || cp->order < 2) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot %d of an operator of order %d", slot, cp->order);
+        if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "freeze: slot is %d, expected 0 to %d", slot, cp->order - 1);
         return NULL;
     }
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
@@ -11128,8 +11151,8 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tn_dtype_name(cp->ctx->desc.dtype),
-                 tni_shape_of(cp->order + 1, shape).s);
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: a tensor of %s %s is larger than the address space",
+                 tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
         return NULL;
     }
     t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
@@ -11177,7 +11200,8 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
     tni_scope  scope;
     if (!cp) return NULL;
     if (output < 0 || output >= cp->out) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output %lld of %lld", (long long)output, (long long)cp->out);
+        tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
+                 (long long)cp->out - 1);
         return NULL;
     }
     scope = tni_scope_begin(cp->ctx);
@@ -11188,7 +11212,7 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
     return q;
 }
 
-/* P (prod_k F_k x_k), by ops: so it can be recorded, and differentiated by x */
+/* P (prod_k F_k x_k), by ops, so that it can be recorded and differentiated with respect to x */
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
@@ -11223,7 +11247,7 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
-   On the host in double, an output per task; every worker has its own workspace. */
+   On the host in double, one output per task; every worker has its own workspace. */
 typedef struct tni_eigen_job {
     int64_t  n, h, r, outputs, out, count, bytes_of_worker;      /* r: size of the matrix that is solved */
     double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
@@ -11245,7 +11269,7 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
     return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
 }
 
-/* The i-th vector in input space, with the sign rule applied there. */
+/* The eigenvectors in input space, with the sign rule applied there. */
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     int64_t i;
@@ -11336,14 +11360,14 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
 }
 
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
-   Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
+   Q_u x = 1/2 (W^T (d * V x) + V^T (d * W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
 enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
 
 typedef struct tni_eigen_product {
     tn_ctx    *ctx;
-    int64_t    n, h, chunk;             /* chunk: terms at a time, so that their rows stay in the cache */
+    int64_t    n, h, chunk;             /* chunk: terms per call, so that their rows stay in the cache */
     bool       formed;
     tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
     tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
@@ -11364,7 +11388,7 @@ static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
     return v;
 }
 
-/* z = M x;  swapped: z's pairs the other way round, times d/2;  y += M^T swapped */
+/* z = M x;  swapped: z with the two numbers of each pair exchanged, times d/2;  y += M^T swapped */
 static tn_status tni_eigen_by_factors(tni_eigen_product *p)
 {
     int64_t   at, k;
@@ -11529,10 +11553,10 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     return s;
 }
 
-/* Few pairs of a large problem, and is Q formed for them? Measured in seconds of one core, exact against products: size
-   768, 10 pairs: 0.44, 0.08; 1024 (h = 2048), 10 pairs: 1.22, 0.21, 32 pairs: 1.22, 0.37; 1024 (n = 1600), 10 pairs: 1.63,
-   0.15. The bounds keep well inside of that, since spectra differ. Formed against by factors: n 1024, h 2048: 0.21, 0.55;
-   n 4096, h 16384: 17, 21; forming costs h n^2 and some 300 products 8 h n each, at an eighth of the speed. */
+/* Whether products are faster, for few pairs of a large problem. Seconds on one core, exact and by products: size 768,
+   10 pairs: 0.44, 0.08; 1024 (h = 2048), 10 pairs: 1.22, 0.21, 32 pairs: 1.22, 0.37; 1024 (n = 1600), 10 pairs: 1.63, 0.15.
+   The bounds are well inside of these, since spectra differ. Products by a formed Q and by the factors: n 1024, h 2048:
+   0.21, 0.55; n 4096, h 16384: 17, 21. Forming costs h n^2; some 300 products cost 8 h n each, at an eighth of the speed. */
 static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
 {
     int64_t size = tni_min(n, 2 * h);
@@ -11544,10 +11568,10 @@ static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <
 static void tni_eigen_say(tn_ctx *ctx, tn_status s)
 {
     if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
-    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity, expected finite numbers");
 }
 
-/* u [outputs,out] on the host. Without vectors only values may be had, faster. */
+/* u [outputs,out] on the host. Values without vectors are faster. */
 static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
@@ -11590,7 +11614,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     return s;
 }
 
-/* What both entries check: order 2, a place for the result, no more pairs than can differ from zero. */
+/* Checks for order 2, for a place for the result, and for no more pairs than can differ from zero. */
 static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
 {
     int64_t most;
@@ -11602,8 +11626,8 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     most = tni_min(cp->in[0], 2 * cp->terms);
     e->constant = cp->constant;
     if (count >= 0 && count <= most) return TN_OK;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count,
-                    (long long)most);
+    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: count is %lld, expected 0 to %lld, the largest possible rank",
+                    (long long)count, (long long)most);
 }
 
 tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
@@ -11653,7 +11677,7 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
     if (k < 0 || k > e->count) {
-        tni_fail(ctx, TN_ERR_ARG, "from_eigen: %lld of %lld pairs", (long long)k, (long long)e->count);
+        tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
         return NULL;
     }
     in[0] = in[1] = e->n;
@@ -11683,8 +11707,8 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 }
 
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
-   |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
-   "comparing" below, 6 h^2 n. In double. */
+   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from K (see
+   >>cp-comparing-impl), 6 h^2 n. In double. */
 
 static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
 {
@@ -11708,7 +11732,7 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* K = 1/2 [(W W^T)(x)(V V^T) + (W V^T)(x)(V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
+/* K = 1/2 [(W W^T) * (V V^T) + (W V^T) * (V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
 static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
 {
     enum { W, V, P, WW, VV, WV, K, PK, COUNT };
@@ -11739,9 +11763,9 @@ static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
-   sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
-   (all - count) c. `slack`: what rounding may have done to E. */
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. E, the rest of the sum
+   of squares, belongs to all - count values of at most c = |last|, so E/c <= their sum <= min(sqrt((all - count) E),
+   (all - count) c). `slack` bounds the rounding error of E. */
 static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low,
                               double *high)
 {
@@ -11800,7 +11824,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
-    tn_eigen_destroy(&e);                                    /* vectors, where they came along */
+    tn_eigen_destroy(&e);                                    /* with its vectors, if any */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
@@ -11817,7 +11841,7 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
-/* R = diag(l^1/4) V, so that S^1/2 = R^T R. A value below zero by more than rounding: not semidefinite. */
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
@@ -11828,7 +11852,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
-        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero",
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
                           l[0], l[n - 1]);
     for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
     if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
@@ -11851,8 +11875,8 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     ctx = cp->ctx;
     if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s),
-                 (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
+                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
         return NULL;
     }
     scope = tni_scope_begin(ctx);
@@ -11871,7 +11895,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 }
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
-   K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
+   K = 1/2 [(W1 W2^T) * (V1 V2^T) + (W1 V2^T) * (V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
 static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
 {
@@ -11887,15 +11911,15 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
-    else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators belong to two contexts", op);
+    else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators are of two contexts, expected one", op);
     else if (a->order > 2 || b->order != a->order)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, but both must have 1, or both 2", op,
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected 1 and 1, or 2 and 2", op,
                  a->order, b->order);
     else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators take %lld and %lld inputs", op, (long long)a->in[0],
-                 (long long)b->in[0]);
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld, %lld and %lld, %lld elements, expected the same", op,
+                 (long long)a->in[0], (long long)a->in[a->order - 1], (long long)b->in[0], (long long)b->in[b->order - 1]);
     else if (a->constant != b->constant)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the last input of one operator is the constant one, of the other it is not", op);
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one operator has a constant input, the other has none, expected the same", op);
     else return true;
     return false;
 }
@@ -11914,7 +11938,7 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     return g;
 }
 
-/* The diagonal of tn_cp_gram(a,a), its roots: norms[a->out] */
+/* The square roots of the diagonal of tn_cp_gram(a,a): norms[a->out] */
 static tn_status tni_cp_norms(const tn_cp *a, double *norms)
 {
     int64_t    o, n = a->out;
@@ -11961,8 +11985,8 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
     *inner = (double)NAN;
     if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if (a->out != b->out)
-        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators give %lld and %lld outputs", (long long)a->out,
-                        (long long)b->out);
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators have %lld and %lld outputs, expected the same",
+                        (long long)a->out, (long long)b->out);
     scope = tni_scope_begin(a->ctx);
     k = tni_cp_term_gram(a, b);
     k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
@@ -11975,7 +11999,7 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
 {
     tn_status s = tn_cp_inner(a, a, norm);
-    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may leave a zero operator below zero */
+    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may make it negative for a zero operator */
     return s;
 }
 
@@ -12020,7 +12044,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-/* What a rule remembers of a parameter: m and v, whose they are, and the count of updates when they were made. */
+/* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. */
 typedef struct tni_moments { tn_tensor *m[2]; tn_optim_kind rule; double born; } tni_moments;
 
 struct tn_optim {
@@ -12030,7 +12054,7 @@ struct tn_optim {
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
-    tn_tensor    *work[4];      /* of Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
+    tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     int64_t       steps;
 };
 
@@ -12038,15 +12062,17 @@ static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
     int i;
     for (i = 0; i < g->optims; i++)
-        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
+        if (g->optim[i] == o)
+            return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps twice, expected once per graph");
     if (g->optims == TNI_GRAPH_OPTIMS)
-        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: one optimiser too many steps, expected at most %d",
+                        TNI_GRAPH_OPTIMS);
     g->steps[g->optims] = o->steps;
     g->optim[g->optims++] = o;
     return TN_OK;
 }
 
-/* It is destroyed while its step is captured, which is an error that the memory has told. */
+/* For an optimiser that is destroyed while its step is captured. Releasing its memory has reported the error. */
 static void tni_graph_forget(tn_graph *g, const tn_optim *o)
 {
     int i;
@@ -12057,14 +12083,14 @@ static void tni_graph_forget(tn_graph *g, const tn_optim *o)
         }
 }
 
-/* Turns the fault word of a gradient into the name of its parameter. */
+/* Reports the fault word of a gradient with the name of its parameter. */
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->of.params, f[1]);
     if (p)
         tni_fail(ctx, TN_ERR_NONFINITE,
-                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3],
+                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are unchanged", (int)f[3],
                  p->name);
     return p != NULL;
 }
@@ -12099,14 +12125,23 @@ void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
     if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
-    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->warmup < 0 || s->decay > s->total - s->warmup))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: a trapezoid with warmup %lld, decay %lld, total %lld", (long long)s->warmup,
-                        (long long)s->decay, (long long)s->total);
-    if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup))
-        return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup,
-                    (long long)s->total, s->floor);
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.kind is %d, not a valid tn_schedule_kind", (int)s->kind);
+    if (s->warmup < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.warmup is %lld, expected 0 or more", (long long)s->warmup);
+    if (!(s->floor >= 0 && s->floor <= 1))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.floor is %g, expected 0 to 1", s->floor);
+    if (s->kind != TN_SCHEDULE_CONSTANT && s->total <= s->warmup)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.total is %lld, expected more than warmup = %lld",
+                        (long long)s->total, (long long)s->warmup);
+    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->decay > s->total - s->warmup))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.decay is %lld, expected 0 to total - warmup = %lld",
+                        (long long)s->decay, (long long)(s->total - s->warmup));
+    return TN_OK;
+}
+
+static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, const char *expected)
+{
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number %s", field, value, expected);
 }
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
@@ -12115,28 +12150,33 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->momentum == 0) d->momentum = 0.95;
     if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
     if (d->newton_schulz == 0) d->newton_schulz = 5;
-    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
-        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale %d, newton_schulz %d", (int)d->muon_scale, d->newton_schulz);
-    if (d->adam_lr > 0 && d->adam_lr < HUGE_VAL && d->momentum_warmup >= 0 && d->momentum_start >= 0
-        && d->momentum_start < 1) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: adam_lr %g, momentum_start %g, momentum_warmup %lld", d->adam_lr,
-                    d->momentum_start, (long long)d->momentum_warmup);
+    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
+    if (d->newton_schulz < 1 || d->newton_schulz > 20)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
+    if (!(d->adam_lr > 0 && d->adam_lr < HUGE_VAL)) return tni_optim_fail(ctx, "adam_lr", d->adam_lr, "> 0 and finite");
+    if (!(d->momentum_start >= 0 && d->momentum_start < 1))
+        return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
+    if (d->momentum_warmup >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: momentum_warmup is %lld, expected 0 or more", (long long)d->momentum_warmup);
 }
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if ((unsigned)d->kind > TN_OPTIM_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
+    if ((unsigned)d->kind > TN_OPTIM_MUON)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: kind is %d, not a valid tn_optim_kind", (int)d->kind);
     if (d->lr == 0 && d->kind == TN_OPTIM_MUON && d->muon_scale == TN_MUON_SCALE_SHAPE) d->lr = 2e-2;
     if (d->lr == 0) d->lr = d->kind == TN_OPTIM_SGD ? 1e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0 && d->lr < HUGE_VAL) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1)
-        || !(d->eps > 0))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: lr %g, beta1 %g, beta2 %g, eps %g", d->lr, d->beta1, d->beta2, d->eps);
-    if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
-                        d->clip_norm);
+    if (!(d->lr > 0 && d->lr < HUGE_VAL)) return tni_optim_fail(ctx, "lr", d->lr, "> 0 and finite");
+    if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
+    if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
+    if (!(d->eps > 0)) return tni_optim_fail(ctx, "eps", d->eps, "> 0");
+    if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
+    if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
+    if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
@@ -12165,7 +12205,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     return o;
 }
 
-/* Room for the moments of parameters added since the last step. */
+/* Makes entries for the moments of parameters that were added since the last step. */
 static tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
@@ -12182,22 +12222,22 @@ static tn_status tni_optim_grow(tn_optim *o)
     return TN_OK;
 }
 
-/* By which rule a parameter is updated. */
+/* The rule by which a parameter is updated. */
 static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
-/* How many moments it has. */
+/* The number of moments that a parameter's rule keeps. */
 static int tni_optim_wants(const tn_optim *o, const tn_param *p)
 {
     tn_optim_kind rule = tni_optim_rule(o, p);
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
-/* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
-   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. So does one
-   that has changed its rule. */
+/* Makes the moments of parameter i, which start as zeros: m and v for AdamW, m for Muon and for SGD with momentum. Their
+   bias correction counts from here, so a parameter that was added or unfrozen later, or whose rule has changed, starts like
+   one of the first step. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
     const tn_param *p = o->of.params->item[i];
@@ -12221,7 +12261,7 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
 
 static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
-/* What the host knows of the next step goes to the device: all that changes from one step to the next. */
+/* Uploads the host's numbers that change from one step to the next. */
 static tn_status tni_optim_tell(tn_optim *o)
 {
     tn_ctx        *ctx = o->owned.ctx;
@@ -12237,7 +12277,7 @@ static tn_status tni_optim_tell(tn_optim *o)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "optim");
 }
 
-/* Norm over all gradients, clip factor. In a graph what changes is told before each replay. */
+/* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
@@ -12261,14 +12301,14 @@ static tn_status tni_optim_begin(tn_optim *o)
 }
 
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
-   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
-   V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
-   that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
-   with orthonormal rows or columns. x has no more rows than columns, or is turned. The iteration: Bernstein & Newhouse 2024;
-   the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al. 2024,
-   github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
+   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
+   V and maps each singular value s to a s + b s^3 + c s^5. After five such steps, with coefficients that are steep at zero,
+   all singular values that were above about 1/500 are between 0.68 and 1.21. The update is then about U V^T, the nearest
+   matrix with orthonormal rows or columns. A matrix with more rows than columns is transposed. The iteration: Bernstein &
+   Newhouse 2024; the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al.
+   2024, github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
 
-/* What of the workspace one parameter wants. */
+/* How many elements of each part of the workspace a parameter needs. */
 static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
 {
     int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
@@ -12295,7 +12335,7 @@ static tn_status tni_muon_room(tn_optim *o)
     return TN_OK;
 }
 
-/* Both lie in memory without holes, and alike. */
+/* Both are contiguous, with the same order of axes. */
 static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
 {
     tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
@@ -12319,7 +12359,7 @@ static tn_status tni_muon_polynomial(tn_ctx *ctx, const tn_view *x, const tn_vie
     return s == TN_OK ? tni_gemm(ctx, *poly, *x, NULL, *y, 1, a) : s;
 }
 
-/* The same shape and strides in another tensor. */
+/* A view with the same shape and strides in another tensor. */
 static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
 {
     like.data = in->data;
@@ -12357,7 +12397,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
-    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: another one in each step */
+    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: it changes from step to step */
     c.f[1] = 1;
     s = tni_run(ctx, &c);
     c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
@@ -12407,12 +12447,12 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     return s;
 }
 
-/* All that can fail before the first parameter is touched. */
+/* Does everything that can fail, before the first parameter is changed. */
 static tn_status tni_optim_prepare(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
-    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
+    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* a failed op may leave part of a gradient */
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
@@ -12428,7 +12468,7 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
-    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
     s = tni_optim_prepare(o);
     if (s != TN_OK) {
         tn_params_zero_grad(o->of.params);
@@ -12437,7 +12477,7 @@ tn_status tn_optim_step(tn_optim *o)
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
-    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* a device that failed halfway: what is left is of this step */
+    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* after a failure halfway: these gradients were of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
@@ -12465,9 +12505,10 @@ tn_tensor *tn_optim_skipped_view(const tn_optim *o) { return o ? tn_slice(o->sca
 tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
 
 /* ---- graphs --------------------------------------------------------------------------- >>graph-run
-   The backend keeps kernels, numbers and addresses; here stands what the host had in mind beside them: which owned tensors
-   are in it, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
-   has, whose step it is. The host's side of a captured step is undone at its end, and done again by each replay. */
+   The backend keeps kernels, numbers and addresses. The state that the host keeps is here: which owned tensors a graph
+   uses, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
+   makes, and which optimisers step. The host's changes of a captured step are undone at its end and repeated by each
+   replay. */
 
 bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
 
@@ -12496,7 +12537,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
     if (ctx->status != TN_OK) return ctx->status;
     if (!tn_graph_supported(ctx))
         return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
-    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: one is being captured already");
+    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: a capture is running, expected tn_graph_end before the next");
     if (!tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
     g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
     if (!g) return TN_ERR_MEMORY;
@@ -12525,7 +12566,7 @@ static void tni_zeroed_set(tn_tensor *t, bool zero)
     if (zero) t->flags |= TNI_ZEROED;
 }
 
-/* The list of what the capture has used, if there is to be one; gradients are again as the step found them. */
+/* Makes the list of tensors that the capture has used, if `wanted`. The gradients' marks become those from before it. */
 static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 {
     int64_t    n = 0;
@@ -12554,10 +12595,10 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
     if (out) *out = NULL;
     if (!ctx) return TN_ERR_ARG;
     g = ctx->capture;
-    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: none is being captured");
-    if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured, it is dropped");
+    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: no capture is running, expected tn_graph_begin before");
+    if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: out is NULL, so the capture was discarded");
     ctx->capture = NULL;
-    if (ctx->status == TN_OK && ctx->spoilt != TN_OK) {        /* an error that was cleared: what it stopped is missing */
+    if (ctx->status == TN_OK && ctx->spoilt != TN_OK) {        /* an error that was cleared: calls are missing */
         ctx->status = ctx->spoilt;
         memcpy(ctx->error, ctx->spoilt_by, sizeof ctx->error);
     }
@@ -12590,15 +12631,15 @@ static tn_status tni_graph_check(const tn_graph *g)
     int64_t i;
     if (ctx->status != TN_OK) return ctx->status;
     if (!tni_uncaptured(ctx, "another one is run") || !tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
-    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s; it must be captured anew", g->lost);
+    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s, so it must be captured again", g->lost);
     if (g->seed != ctx->desc.seed)
-        return tni_fail(ctx, TN_ERR_ARG, "graph: the context has another seed by now; it must be captured anew");
+        return tni_fail(ctx, TN_ERR_ARG, "graph: the context's seed has changed, so it must be captured again");
     for (i = 0; i < g->used_count; i++) {
         const tn_tensor *t = g->used[i].tensor;
         const bool       zero = (t->flags & TNI_ZEROED) != 0;
         if (zero != g->used[i].zero_before)
-            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s %s zero at the capture, and now it %s", TNI_SHAPE(t),
-                            zero ? "was not" : "was", zero ? "is" : "is not");
+            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s is %s, expected %s as at the capture", TNI_SHAPE(t),
+                            zero ? "zero" : "not zero", zero ? "one that is not zero" : "zero");
     }
     return TN_OK;
 }
@@ -12630,12 +12671,12 @@ tn_status tn_graph_run(tn_graph *g)
 
 /* ======================================================================
    >>io-impl  safetensors, npy, idx
-   Bytes come in through one call and go out through one call, whatever the source or sink is. In
-   between stand a scanner for the two text headers and one loop that turns numbers of any kind and
-   byte order into the context's. A number from a file is compared before it is added to anything.
+   Bytes come in through one call and go out through one call, whatever the source or sink is. Between
+   these are a scanner for text headers and one loop that converts numbers of any kind and byte order
+   to the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
 
-/* What a message shows of a file's name: at most the end of it. */
+/* A file's name for a message; of a long one the end. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
 static tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
@@ -12647,7 +12688,7 @@ static tni_file_name tni_file_name_of(const char *name, const char *path, bool c
     return out;
 }
 
-/* What a message shows of a name that a file or a caller gave: printable, and not much of it. */
+/* A string from a file or a caller, in quotes for a message: control characters replaced, and a long one shortened. */
 typedef struct tni_quoted { char s[72]; } tni_quoted;
 
 static tni_quoted tni_quote(const char *s)
@@ -12700,7 +12741,7 @@ static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t byte
 }
 
 #ifndef TN_NO_STDIO
-/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; only Windows has a way around it here. */
+/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; of these, Windows has a wider function. */
 static bool tni_seek(FILE *f, uint64_t offset)
 {
 #ifdef _WIN32
@@ -12735,7 +12776,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
     f = fopen(path, "rb");
     if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));
     if (!tni_stream_size(f, &r->bytes)) {
-        tni_fail(r->ctx, TN_ERR_FILE, "%s: its size is not known: %s", r->name.s, tni_reason("no reason given"));
+        tni_fail(r->ctx, TN_ERR_FILE, "%s: its size could not be found: %s", r->name.s, tni_reason("no reason given"));
         fclose(f);
         return TN_ERR_FILE;
     }
@@ -12747,7 +12788,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     (void)path;
-    return tni_fail(r->ctx, TN_ERR_FILE, "%s: TN_NO_STDIO was defined, there are no paths", r->name.s);
+    return tni_fail(r->ctx, TN_ERR_FILE, "%s: a path was given, expected memory or fetch with TN_NO_STDIO", r->name.s);
 }
 #endif
 
@@ -12761,7 +12802,7 @@ static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     r->user = source->fetch ? source->user : (void *)source->data;
     if (source->path && !source->fetch) return tni_reader_open_path(r, source->path);
     if (source->fetch || source->data || source->bytes == 0) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s: %llu bytes at NULL", r->name.s, (unsigned long long)source->bytes);
+    return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
 }
 
 static void tni_reader_close(tni_reader *r)
@@ -12775,11 +12816,11 @@ static void tni_reader_close(tni_reader *r)
 static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
 {
     if (offset > r->bytes || bytes > r->bytes - offset)
-        return tni_reader_fail(r, TN_ERR_FORMAT, offset, "%zu bytes are wanted here, but the file has %llu", bytes,
-                               (unsigned long long)r->bytes);
+        return tni_reader_fail(r, TN_ERR_FORMAT, offset, "unexpected end of file: expected %zu bytes here, there are %llu",
+                               bytes, (unsigned long long)r->bytes);
     if (bytes == 0 || r->fetch(r->user, offset, dst, bytes)) return TN_OK;
     return tni_reader_fail(r, TN_ERR_FILE, offset, "%zu bytes could not be read: %s", bytes,
-                           r->stream ? tni_reason("it has become shorter") : "the fetch call said no");
+                           r->stream ? tni_reason("it has become shorter") : "fetch returned false");
 }
 
 tn_source tn_source_memory(const void *data, size_t bytes)
@@ -12802,7 +12843,7 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 }
 
 /* ---- bytes out ---------------------------------------------------------- >>io-writer
-   The first failure stays; after it pieces are ignored, and the close says what it was. */
+   The first failure is kept: further pieces are ignored, and the close returns it. */
 
 typedef struct tni_writer {
     tn_ctx       *ctx;
@@ -12810,7 +12851,7 @@ typedef struct tni_writer {
     tn_status     status;
     uint64_t      at;
     void         *stream;               /* of a path: its FILE *                        */
-    char         *temporary;            /* and what it is called until it is complete   */
+    char         *temporary;            /* and its name until it is complete            */
     tni_file_name name;
 } tni_writer;
 
@@ -12834,7 +12875,7 @@ static void tni_temporary_name(const tni_writer *w, int i)
 }
 
 #ifdef TNI_POSIX
-/* Is the path a name of the open file? If not, errno says why: ENOENT if it names no file or another one. */
+/* Whether the path is a name of the open file. If not, errno is set: ENOENT if it names no file or another one. */
 static bool tni_path_names(const char *path, int fd)
 {
     struct stat file, named;
@@ -12880,8 +12921,8 @@ static bool tni_temporary_clear(const char *path)
 #endif
 }
 
-/* What killed saves left. A few names are looked at even if those before them are free: of several saves that ran at the
-   same time it may be the last that was killed. */
+/* Removes the files of killed saves. A few names are checked even if those before them are free: of several saves at the
+   same time, the last may have been killed. */
 static void tni_temporaries_clear(const tni_writer *w)
 {
     int i;
@@ -12891,7 +12932,7 @@ static void tni_temporaries_clear(const tni_writer *w)
     }
 }
 
-/* A file that was not there. What is there belongs to another save. */
+/* Creates a file that does not exist yet. An existing one belongs to another save. */
 static FILE *tni_create_new(const char *path, bool *taken)
 {
     FILE *f;
@@ -12899,7 +12940,7 @@ static FILE *tni_create_new(const char *path, bool *taken)
     int   fd;
 #endif
     errno = 0;
-#ifdef _WIN32                           /* its older C libraries do not know "x" */
+#ifdef _WIN32                           /* whose older C libraries lack mode "x" */
     fd = _open(path, _O_RDWR | _O_CREAT | _O_EXCL | _O_BINARY, 0600);
     f = fd < 0 ? NULL : _fdopen(fd, "wb");
     if (fd >= 0 && !f) {
@@ -12924,13 +12965,13 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
         f = tni_create_new(w->temporary, taken);
         if (!f && *taken) continue;
         if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
-        fclose(f);                      /* another save took it for a dead one before it was locked, and removes it */
+        fclose(f);                      /* another save locked it first, took it for a leftover, and removes it */
         *taken = true;
     }
     return NULL;
 }
 
-/* A device is written as it is: it has no place beside it, and it must not be replaced. */
+/* A device is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
     return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
@@ -12940,7 +12981,7 @@ static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
     bool        taken = false;
-    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty", ""); return; }
+    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty, expected a file name", ""); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
@@ -12970,7 +13011,7 @@ static bool tni_replace(const char *from, const char *to, bool sync)
 #endif
 }
 
-/* true also where a file system knows no sync */
+/* Also true on a file system that has no sync. */
 static bool tni_sync(FILE *f)
 {
 #if defined(_WIN32)
@@ -12978,7 +13019,7 @@ static bool tni_sync(FILE *f)
 #elif defined(TNI_POSIX)
     int failed;
 #ifdef __APPLE__
-    /* F_FULLFSYNC, which _POSIX_C_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems know it. */
+    /* F_FULLFSYNC, which _POSIX_C_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems have it. */
     do failed = fcntl(fileno(f), 51) == -1; while (failed && errno == EINTR);
     if (!failed) return true;
 #endif
@@ -13011,7 +13052,7 @@ static bool tni_sync_folder(const tni_writer *w)
 #endif
 }
 
-/* Gives the closed file its name, or removes it if the save has failed. */
+/* Renames the closed file to its path, or removes it if the save has failed. */
 static void tni_temporary_finish(tni_writer *w, bool sync)
 {
     if (w->status == TN_OK && !tni_replace(w->temporary, w->sink.path, sync))
@@ -13044,7 +13085,7 @@ static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
 #endif
 }
 
-/* Syncing and closing may both be the first to say that a disk is full. */
+/* A full disk may be reported by the sync or not before the close. */
 static void tni_writer_close_path(tni_writer *w)
 {
     FILE      *f = (FILE *)w->stream;
@@ -13085,7 +13126,7 @@ tn_sink tn_sink_path(const char *path)
 #else
 static void tni_writer_open_path(tni_writer *w)
 {
-    tni_writer_fail(w, TN_ERR_FILE, "TN_NO_STDIO was defined", "there are no paths");
+    tni_writer_fail(w, TN_ERR_FILE, "a path was given, expected memory or store with TN_NO_STDIO", "");
 }
 static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
@@ -13100,7 +13141,7 @@ static void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
     if (sink->path && !sink->store) tni_writer_open_path(w);
 }
 
-/* Into memory goes what fits; the close compares. */
+/* Memory takes the bytes that fit; the close reports the rest. */
 static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 {
     size_t left = w->at < w->sink.room ? w->sink.room - (size_t)w->at : 0;
@@ -13124,7 +13165,11 @@ static tn_status tni_writer_close(tni_writer *w)
     if (w->sink.path) tni_writer_close_path(w);
     else {
         if (w->sink.used) *w->sink.used = (size_t)w->at;
-        if (w->sink.data && w->at > w->sink.room) tni_writer_fail(w, TN_ERR_FILE, "more than there is room for", "");
+        if (w->sink.data && w->at > w->sink.room) {
+            char room[40];
+            tni_print(room, sizeof room, "room is %zu bytes", w->sink.room);
+            tni_writer_fail(w, TN_ERR_FILE, "the file is larger than the memory", room);
+        }
     }
     return w->status;
 }
@@ -13152,7 +13197,7 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
 typedef enum tni_number_kind { TNI_OTHER = 0, TNI_FLOAT, TNI_BFLOAT, TNI_SIGNED, TNI_UNSIGNED, TNI_BOOL } tni_number_kind;
 typedef struct tni_number { tni_number_kind kind; unsigned bits; bool big_endian; } tni_number;
 
-#define TNI_CHUNK 65536                  /* elements in flight between a file and the device */
+#define TNI_CHUNK 65536                  /* elements per copy between a file and the device */
 
 static bool tni_host_is_big_endian(void)
 {
@@ -13214,15 +13259,15 @@ static double tni_number_value(tni_number n, const uint8_t *p)
 
 static bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
 
-/* Are the file's bytes those of the tensor? */
+/* Whether the file's bytes are those of the tensor. */
 static bool tni_number_is_host(tni_number n, tn_dtype dtype)
 {
     tni_number_kind kind = dtype == TN_I32 ? TNI_SIGNED : TNI_FLOAT;
     return n.kind == kind && n.bits == 8 * tni_dtype_size(dtype) && n.big_endian == tni_host_is_big_endian();
 }
 
-/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into
-   the range of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
+/* Whether dtype can hold the value v of a file. A double holds every integer of 53 bits and rounds no integer into the
+   range of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
 static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
 {
     if (from.kind == TNI_BOOL && v > 1) return false;
@@ -13230,7 +13275,7 @@ static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
     return dtype != TN_F32 || !(fabs(v) >= 340282356779733661637539395458142568448.0) || fabs(v) == HUGE_VAL;
 }
 
-/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. */
+/* One chunk, from a file's bytes at `at` to host elements. scale 0: no scale. */
 static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, double scale, const uint8_t *raw, int64_t n,
                              tn_dtype dtype, void *out)
 {
@@ -13293,7 +13338,7 @@ static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
     return s;
 }
 
-/* The elements of a shape from a file. An empty shape's other extents must be sane too: strides are made from them. */
+/* The elements of a shape from a file. The other extents of an empty shape must fit too, as strides are made from them. */
 static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 {
     size_t all = 1, limit = (size_t)PTRDIFF_MAX / 8;
@@ -13307,29 +13352,31 @@ static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
     return true;
 }
 
-/* A header of n bytes at `at`, which is inside the file: does it fit in, and is it one to read at all? */
+/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
 static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
 {
     unsigned long long wants = n, has = r->bytes, may = most;
     if (n > r->bytes - at)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but the file has %llu", wants, has);
-    if (n > most) return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but %llu are the most", wants, may);
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
+    if (n > most)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
     return TN_OK;
 }
 
-/* npy and idx: what follows the header is the data and nothing else. */
+/* npy and idx: exactly the data follow the header. */
 static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
 {
     uint64_t rest = r->bytes - at;
     size_t   count, bytes;
     if (!tni_count_extents(rank, shape, &count) || !tni_mul_size(count, n.bits / 8, &bytes))
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s does not fit the address space", tni_shape_of(rank, shape).s);
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "a tensor of shape %s is larger than the address space",
+                               tni_shape_of(rank, shape).s);
     if (bytes == rest) return TN_OK;
-    return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s takes %zu bytes, but %llu follow", tni_shape_of(rank, shape).s,
-                           bytes, (unsigned long long)rest);
+    return tni_reader_fail(r, TN_ERR_FORMAT, at, "%llu bytes follow, expected %zu for shape %s", (unsigned long long)rest,
+                           bytes, tni_shape_of(rank, shape).s);
 }
 
-/* One chunk of host elements as the file has them, little-endian. */
+/* Converts one chunk of host elements to the file's dtype, little-endian. */
 static void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
 {
     unsigned width = (unsigned)tni_dtype_size(as);
@@ -13378,8 +13425,8 @@ static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 }
 
 /* ---- the scanner of text headers ---------------------------------------- >>io-scanner
-   Both are flat: an object of objects at most, so that nothing recurses. Strings are decoded where they
-   stand, since no escape is longer than what it stands for, and end with a zero on their closing quote. */
+   The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
+   are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
 typedef struct tni_scan {
     const tni_reader *file;
@@ -13411,11 +13458,19 @@ static bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
+static bool tni_scan_unexpected(tni_scan *s, const char *expected)
+{
+    s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
+                                s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
+                                                                                              : "end of file", expected);
+    return false;
+}
+
 static bool tni_scan_expect(tni_scan *s, char c)
 {
-    char reason[] = "' ' is missing";
-    reason[1] = c;
-    return tni_scan_take(s, c) || tni_scan_fail(s, reason);
+    char quoted[] = "' '";
+    quoted[1] = c;
+    return tni_scan_take(s, c) || tni_scan_unexpected(s, quoted);
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
@@ -13426,11 +13481,11 @@ static bool tni_scan_natural(tni_scan *s, uint64_t *out)
     first = s->at;
     for (*out = 0; s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++) {
         unsigned digit = (unsigned)(s->text[s->at] - '0');
-        if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number of more than 64 bits");
+        if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number is out of range: more than 64 bits");
         *out = *out * 10 + digit;
     }
-    if (s->at == first) return tni_scan_fail(s, "a natural number is missing");
-    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    if (s->at == first) return tni_scan_unexpected(s, "a non-negative integer");
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number has a leading zero");
     return true;
 }
 
@@ -13438,8 +13493,8 @@ static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
 {
     uint64_t extent;
     if (!tni_scan_natural(s, &extent)) return false;
-    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "a shape of more than 8 axes");
-    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent of more than 63 bits");
+    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "the shape has more than 8 axes");
+    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
     shape[(*rank)++] = (int64_t)extent;
     return true;
 }
@@ -13451,17 +13506,18 @@ static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
     *rank = 0;
     if (!tni_scan_expect(s, tuple ? '(' : '[')) return false;
     while (!tni_scan_take(s, tuple ? ')' : ']')) {
-        if (*rank > 0 && !comma) return tni_scan_fail(s, "',' is missing");
+        if (*rank > 0 && !comma) return tni_scan_unexpected(s, "','");
         if (!tni_scan_extent(s, rank, shape)) return false;
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
     }
     if (tuple ? *rank == 1 && !comma : comma)
-        return tni_scan_fail(s, tuple ? "a tuple of one needs a comma" : "a comma before ']'");
+        return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
     return true;
 }
 
-/* The length of the UTF-8 character at p, 0 where there is none: no overlong forms, no surrogates. Unicode 15, table 3-7. */
+/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
+   surrogates. Unicode 15, table 3-7. */
 static size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -13488,33 +13544,33 @@ static bool tni_scan_hex4(tni_scan *s, uint32_t *out)
     for (*out = 0, i = 0; i < 4; i++, s->at++) {
         char c = s->at < s->bytes ? s->text[s->at] : 'x';
         bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        if (!letter && (c < '0' || c > '9')) return tni_scan_fail(s, "\\u without four hexadecimal digits");
+        if (!letter && (c < '0' || c > '9')) return tni_scan_fail(s, "expected four hexadecimal digits after \\u");
         *out = *out * 16 + (uint32_t)(letter ? (c | 0x20) - 'a' + 10 : c - '0');
     }
     return true;
 }
 
-/* What stands behind a backslash. Characters outside the first plane come as a pair of surrogates. */
+/* The escape after a backslash. Characters outside the first plane are written as a pair of surrogates. */
 static bool tni_scan_escape(tni_scan *s, uint32_t *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     char        c = s->at < s->bytes ? s->text[s->at] : 0;
     const char *known = c ? strchr(from, c) : NULL;
     uint32_t    low;
-    if (c != 'u' && !known) return tni_scan_fail(s, "an unknown escape");
+    if (c != 'u' && !known) return tni_scan_fail(s, "invalid escape sequence");
     s->at++;
     if (known) {
         *out = (uint32_t)to[known - from];
         return true;
     }
     if (!tni_scan_hex4(s, out)) return false;
-    if (*out == 0) return tni_scan_fail(s, "a zero character");
+    if (*out == 0) return tni_scan_fail(s, "zero character in a string");
     if (*out < 0xD800 || *out > 0xDFFF) return true;
     if (*out > 0xDBFF || s->bytes - s->at < 6 || memcmp(s->text + s->at, "\\u", 2) != 0)
-        return tni_scan_fail(s, "half a surrogate pair");
+        return tni_scan_fail(s, "unpaired surrogate");
     s->at += 2;
     if (!tni_scan_hex4(s, &low)) return false;
-    if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "half a surrogate pair");
+    if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "unpaired surrogate");
     *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
     return true;
 }
@@ -13522,13 +13578,13 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
 static bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
-    if (!tni_scan_take(s, '"')) return tni_scan_fail(s, "a string is missing");
+    if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
     *out = to = s->text + s->at;
     while (s->at < s->bytes && s->text[s->at] != '"') {
         uint32_t code;
         size_t   n = tni_utf8_length(s->text + s->at, s->bytes - s->at);
-        if (n == 0) return tni_scan_fail(s, "no UTF-8");
-        if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "a control character in a string");
+        if (n == 0) return tni_scan_fail(s, "invalid UTF-8");
+        if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "control character in a string");
         if (s->text[s->at] == '\\') {
             s->at++;
             if (!tni_scan_escape(s, &code)) return false;
@@ -13539,14 +13595,14 @@ static bool tni_scan_string(tni_scan *s, const char **out)
             s->at += n;
         }
     }
-    if (s->at == s->bytes) return tni_scan_fail(s, "a string without an end");
+    if (s->at == s->bytes) return tni_scan_fail(s, "unterminated string");
     s->at++;
     *to = 0;
     return true;
 }
 
 /* ---- lists and names ---------------------------------------------------- >>io-lists
-   Everything that has a name has it as its first member, so one sort and one search serve all. */
+   All structs with a name have it as their first member, so that one sort and one search work for all. */
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 
@@ -13580,7 +13636,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
     p[i] = moving;
 }
 
-/* Heapsort: n log n for hostile input too, and no memory, which C's qsort does not promise. */
+/* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
 static void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     size_t i;
@@ -13602,7 +13658,7 @@ static const char *tni_name_of(const void *item)
 
 static bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
-/* Sorted pointers to the items, n of them, to be freed with tni_free_sorted. */
+/* Sorted pointers to the n items, to be freed by tni_free_sorted. */
 static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     size_t       i, bytes;
@@ -13642,7 +13698,7 @@ TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l
        u64        n, little-endian, at most 100 MB
        n bytes    {"__metadata__":{"key":"value",...},
                    "name":{"dtype":"F32","shape":[3,4],"data_offsets":[begin,end]},...}    spaces may follow
-       data       offsets count from here; the tensors cover it without hole or overlap
+       data       offsets count from here; the tensors cover it without gap or overlap
    Little-endian, row-major. https://github.com/huggingface/safetensors */
 
 #define TNI_SAFETENSORS_HEADER 100000000u
@@ -13699,28 +13755,31 @@ static tn_status tni_entry_fail(const tn_safetensors *f, const char *name, const
                            reason);
 }
 
-/* Is the span as long as the shape and the dtype say? */
+/* Checks the length of the data against shape and dtype. */
 static tn_status tni_entry_check(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     tni_number n;
     size_t     count, bytes;
-    if (!tni_safetensors_number(e->dtype, &n)) return tni_entry_fail(f, e->name, "its dtype is unknown");
+    if (!tni_safetensors_number(e->dtype, &n)) return tni_entry_fail(f, e->name, "unknown dtype");
     if (!tni_count_extents(e->rank, e->shape, &count) || !tni_mul_size(count / 8, n.bits, &bytes)
         || !tni_add_size(bytes, count % 8 * n.bits / 8, &bytes))
-        return tni_entry_fail(f, e->name, "its shape does not fit the address space");
-    if (count % 8 * n.bits % 8 != 0) return tni_entry_fail(f, e->name, "it ends inside a byte");
-    if (bytes != e->bytes) return tni_entry_fail(f, e->name, "its data_offsets do not agree with shape and dtype");
+        return tni_entry_fail(f, e->name, "it is larger than the address space");
+    if (count % 8 * n.bits % 8 != 0) return tni_entry_fail(f, e->name, "its data end inside a byte");
+    if (bytes != e->bytes)
+        return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(e->name - f->header),
+                               "tensor %s: data_offsets give %llu bytes, expected %zu for its shape and dtype",
+                               tni_quote(e->name).s, (unsigned long long)e->bytes, bytes);
     return TN_OK;
 }
 
-/* "data_offsets": counted from the header's end in the file, from the file's begin in the entry. */
+/* "data_offsets": from the end of the header in the file, from the beginning of the file in the entry. */
 static bool tni_parse_offsets(tni_scan *s, tn_safetensors_entry *e)
 {
     uint64_t data = s->start + s->bytes, begin, end;
     if (!tni_scan_expect(s, '[') || !tni_scan_natural(s, &begin) || !tni_scan_expect(s, ',')
         || !tni_scan_natural(s, &end) || !tni_scan_expect(s, ']')) return false;
-    if (begin > end) return tni_scan_fail(s, "data_offsets that end before they begin");
-    if (end > s->file->bytes - data) return tni_scan_fail(s, "data_offsets past the end of the file");
+    if (begin > end) return tni_scan_fail(s, "data_offsets end before they begin");
+    if (end > s->file->bytes - data) return tni_scan_fail(s, "data_offsets are past the end of the file");
     e->offset = data + begin;
     e->bytes = end - begin;
     return true;
@@ -13735,15 +13794,16 @@ static bool tni_parse_tensor(tni_scan *s, tn_safetensors_entry *e)
     do {
         if (!tni_scan_string(s, &name) || !tni_scan_expect(s, ':')) return false;
         for (k = 0; k < 3 && strcmp(name, key[k]) != 0; k++) {}
-        if (k == 3) return tni_scan_fail(s, "a key that is not dtype, shape or data_offsets");
-        if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
+        if (k == 3) return tni_scan_fail(s, "unknown key, expected dtype, shape or data_offsets");
+        if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_scan_string(s, &e->dtype)
               : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
             return false;
     } while (tni_scan_take(s, ','));
     if (!tni_scan_expect(s, '}')) return false;
-    return seen == 7 || tni_scan_fail(s, "a tensor without dtype, shape or data_offsets");
+    return seen == 7 || tni_scan_fail(s, seen & 1 ? seen & 2 ? "missing key data_offsets" : "missing key shape"
+                                                  : "missing key dtype");
 }
 
 static bool tni_parse_notes(tni_scan *s, tn_safetensors *f)
@@ -13764,7 +13824,7 @@ static bool tni_parse_entry(tni_scan *s, tn_safetensors *f, bool *notes_seen)
     const char           *name;
     if (!tni_scan_string(s, &name) || !tni_scan_expect(s, ':')) return false;
     if (strcmp(name, "__metadata__") == 0) {
-        if (*notes_seen) return tni_scan_fail(s, "__metadata__ for the second time");
+        if (*notes_seen) return tni_scan_fail(s, "duplicate key __metadata__");
         *notes_seen = true;
         return tni_parse_notes(s, f);
     }
@@ -13784,7 +13844,7 @@ static tn_status tni_parse_header(tn_safetensors *f)
     s.text = f->header;
     s.bytes = f->header_bytes;
     if (s.bytes == 0 || s.text[0] != '{') {
-        tni_scan_fail(&s, "a header that does not begin with '{'");
+        tni_scan_unexpected(&s, "'{' at the beginning of the header");
         return s.status;
     }
     s.at = 1;
@@ -13793,11 +13853,11 @@ static tn_status tni_parse_header(tn_safetensors *f)
         if (!tni_scan_expect(&s, '}')) return s.status;
     }
     tni_scan_space(&s);
-    if (s.at < s.bytes) tni_scan_fail(&s, "text after the header's last '}'");
+    if (s.at < s.bytes) tni_scan_unexpected(&s, "the end of the header after its last '}'");
     return s.status;
 }
 
-/* In the order of the data; where nothing tells two empty tensors apart, their names do. */
+/* In the order of the data; empty tensors at one place are in the order of their names. */
 static bool tni_by_offset(const void *a, const void *b)
 {
     const tn_safetensors_entry *x = (const tn_safetensors_entry *)a, *y = (const tn_safetensors_entry *)b;
@@ -13816,7 +13876,7 @@ static tn_status tni_safetensors_sort(tn_safetensors *f)
     twice = tni_twice(f->by_name, f->entries.count);
     if (!twice) twice = tni_twice(f->notes_by_name, f->notes.count);
     if (!twice) return TN_OK;
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "%s is there twice",
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "duplicate key %s",
                            tni_quote(twice).s);
 }
 
@@ -13827,13 +13887,15 @@ static tn_status tni_safetensors_cover(const tn_safetensors *f)
     size_t   i;
     for (i = 0; i < f->entries.count; i++) {
         const tn_safetensors_entry *e = (const tn_safetensors_entry *)f->by_offset[i];
-        if (e->offset > at) return tni_entry_fail(f, e->name, "there is a hole before its data");
-        if (e->offset < at) return tni_entry_fail(f, e->name, "its data overlaps another's");
+        if (e->offset > at)
+            return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "a gap of %llu bytes before the data of tensor %s",
+                                   (unsigned long long)(e->offset - at), tni_quote(e->name).s);
+        if (e->offset < at) return tni_entry_fail(f, e->name, "its data overlap those of another tensor");
         at += e->bytes;
     }
     if (at == f->file.bytes) return TN_OK;
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "the last tensor ends here, but the file has %llu bytes",
-                           (unsigned long long)f->file.bytes);
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "%llu unused bytes after the last tensor",
+                           (unsigned long long)(f->file.bytes - at));
 }
 
 static tn_status tni_safetensors_start(tn_safetensors *f)
@@ -13896,12 +13958,12 @@ const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
     return note ? note->value : NULL;
 }
 
-/* The entry, or an error that the file has none of this name. */
+/* The entry of this name; none is an error. */
 static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const char *name)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, name);
     if (f && !e)
-        tni_fail(f->file.ctx, TN_ERR_ARG, "%s: it has no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
+        tni_fail(f->file.ctx, TN_ERR_ARG, "%s: there is no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
     return e;
 }
 
@@ -13911,7 +13973,7 @@ static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
     *out = NULL;
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
         return tni_read_tensor(&f->file, e->offset, n, 0, e->rank, e->shape, out);
-    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype %s is read as raw bytes only",
+    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype is %s, for tn_safetensors_read_bytes only",
                            tni_quote(e->name).s, e->dtype);
 }
 
@@ -13928,11 +13990,14 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
     if (!e) return TN_ERR_ARG;
     if (bytes == e->bytes && (dst || bytes == 0)) return tni_reader_get(&f->file, e->offset, dst, bytes);
-    return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s has %llu bytes, not %zu%s", f->file.name.s, tni_quote(e->name).s,
-                    (unsigned long long)e->bytes, bytes, dst ? "" : ", and they cannot go to NULL");
+    if (bytes == e->bytes)
+        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s: dst is NULL, expected %zu bytes", f->file.name.s,
+                        tni_quote(e->name).s, bytes);
+    return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s: bytes is %zu, expected %llu", f->file.name.s,
+                    tni_quote(e->name).s, bytes, (unsigned long long)e->bytes);
 }
 
-/* ---- safetensors, written ----------------------------------------------- >>io-safetensors-write */
+/* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
 static void tni_text_json(tni_text *t, const char *s)
 {
@@ -13994,7 +14059,7 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
     while (t->length % 8 != 0) tni_text_string(t, " ");
 }
 
-/* Wide dtypes first, so that every tensor is aligned; else as the caller has them. */
+/* Wide dtypes first, so that every tensor is aligned; otherwise in the caller's order. */
 static bool tni_by_width(const void *a, const void *b)
 {
     size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype);
@@ -14012,7 +14077,7 @@ static bool tni_utf8_valid(const char *s)
 static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
 {
     if (s && tni_utf8_valid(s)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s", what, s ? "no UTF-8" : "NULL");
+    tni_fail(ctx, TN_ERR_ARG, "safetensors: a %s is %s, expected a string in UTF-8", what, s ? "invalid UTF-8" : "NULL");
     return false;
 }
 
@@ -14021,7 +14086,8 @@ static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t eac
     const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
     tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
-    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
+    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s occurs twice, expected unique names",
+                            tni_quote(twice).s);
     tni_free_sorted(ctx, sorted, n);
     return s;
 }
@@ -14030,14 +14096,17 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
 {
     int64_t i;
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: a list is NULL or has a negative count");
+        const bool named = n < 0 || (n > 0 && !tensors);
+        tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
+                 (long long)(named ? n : note_count), named ? "tensors" : "notes",
+                 (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
         return false;
     }
     for (i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
-        tni_fail(ctx, TN_ERR_ARG, "safetensors: no tensor can be called __metadata__");
+        tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
         return false;
     }
     for (i = 0; i < note_count; i++)
@@ -14046,7 +14115,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
     return true;
 }
 
-/* The length word and the header, in *text; the header is made twice: once to measure it. */
+/* The length word and the header, in *text; the header is made twice, the first time to measure it. */
 static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
                                  char **text, size_t *bytes)
 {
@@ -14054,7 +14123,7 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
     t.dst = NULL; t.room = 0; t.length = 0;
     tni_text_header(&t, order, n, notes, note_count);
     if (t.length > TNI_SAFETENSORS_HEADER) {
-        return tni_fail(ctx, TN_ERR_ARG, "safetensors: a header of %zu bytes, but 100 MB is the most", t.length);
+        return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     }
     *bytes = 8 + t.length + 1;
     *text = (char *)tni_alloc(ctx, *bytes, "safetensors header");
@@ -14104,10 +14173,10 @@ static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
     tni_number       n;
     if (!e) return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s %s is not in the file", f->file.name.s, name.s, TNI_SHAPE(t));
     if (e->rank != t->rank || memcmp(e->shape, t->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: parameter %s is %s, but the file has %s", f->file.name.s, name.s,
-                        TNI_SHAPE(t), TNI_SHAPE(e));
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s as the parameter", f->file.name.s, name.s,
+                        TNI_SHAPE(e), TNI_SHAPE(t));
     if (!tni_safetensors_number(e->dtype, &n) || !tni_number_is_float(n))
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: parameter %s: the file's %s is no float that can be read", f->file.name.s,
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
                         name.s, e->dtype);
     return TN_OK;
 }
@@ -14122,13 +14191,13 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         const tn_param *p = tn_params_find(params, e->name);
         if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
-        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s,
+        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is not a parameter", f->file.name.s, tni_quote(e->name).s,
                         TNI_SHAPE(e));
     }
     return TN_OK;
 }
 
-/* The values of the file beside those of the parameters: through `host`, so that no kernel can ask for memory halfway. */
+/* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
 static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
@@ -14197,7 +14266,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
     return s;
 }
 
-/* As few digits as say exactly this number. */
+/* The fewest digits that give exactly this number. */
 TNI_UNUSED static void tni_exact_text(char number[32], double v)
 {
     int    digits;
@@ -14211,10 +14280,11 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
-   Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
+   Integers and the desc are notes, in decimal. Increase TNI_CHECKPOINT_FORMAT when you change anything a later step
+   depends on. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
-#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* counts beyond are no doubles, and may run over */
+#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* larger counts are not exact as doubles, and may overflow */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
 static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
@@ -14234,7 +14304,7 @@ static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPT
 #undef TNI_NUMBER
 }
 
-/* Names and values of a file's header, one behind the other in one piece of memory. */
+/* Names and values of a file's header, one after the other in one block of memory. */
 typedef struct tni_names { char *text; size_t room, used; } tni_names;
 
 static const char *tni_names_write(tni_names *p, const char *first, const char *second)
@@ -14266,7 +14336,7 @@ typedef struct tni_checkpoint {
     int64_t         tensors, tensor_room, note_count, note_room;
 } tni_checkpoint;
 
-/* A parameter of such a name could not be told from the optimiser's own tensors. */
+/* Such a name is refused, because the file uses it for the optimiser's own tensors. */
 static tn_status tni_checkpoint_usable(const tn_optim *o)
 {
     int64_t i;
@@ -14274,7 +14344,7 @@ static tn_status tni_checkpoint_usable(const tn_optim *o)
     if (!o->of.params) return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: the optimiser's parameters were destroyed");
     for (i = 0; i < o->of.params->count; i++)
         if (strncmp(o->of.params->item[i]->name, "optim.", 6) == 0)
-            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: names that begin with optim. are its own",
+            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: the prefix optim. is reserved",
                             o->of.params->item[i]->name);
     return tn_ctx_sync(o->owned.ctx);
 }
@@ -14328,10 +14398,11 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
     tn_status      s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
     if (note_count < 0 || (note_count > 0 && !notes) || note_count > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s", (long long)note_count, notes ? "a place" : "NULL");
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)note_count,
+                        notes ? "an address" : "NULL");
     for (i = 0; i < note_count; i++)
         if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
-            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: keys that begin with tensornet. are its own",
+            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: the prefix tensornet. is reserved",
                             tni_quote(notes[i].key).s);
     n = o->of.params->count;
     memset(&c, 0, sizeof c);
@@ -14385,11 +14456,11 @@ static tn_status tni_restored_natural(tni_restored *r, const char *key, uint64_t
     }
     *out = n;
     if (good) return TN_OK;
-    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, which is no number up to %llu",
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, expected an integer from 0 to %llu",
                     r->file->file.name.s, key, text ? tni_quote(text).s : "missing", (unsigned long long)most);
 }
 
-/* Is it a checkpoint of this format, of this kind of optimiser? Its notes. */
+/* Checks the format and the kind of optimiser, and reads the notes. */
 static tn_status tni_restored_notes(tni_restored *r)
 {
     const tn_safetensors *f = r->file;
@@ -14401,13 +14472,13 @@ static tn_status tni_restored_notes(tni_restored *r)
     int                   k;
     tn_status             s;
     if (!format || !kind)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: no checkpoint: it has no note tensornet.%s; weights are for tn_params_read",
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: not a checkpoint: no note tensornet.%s; tn_params_read reads weights",
                         f->file.name.s, format ? "optim" : "checkpoint");
     if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: a checkpoint of format %s, but this is format " TNI_CHECKPOINT_FORMAT,
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_FORMAT "\"",
                         f->file.name.s, tni_quote(format).s);
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the checkpoint's optimiser is %s, expected \"%s\"", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
     if ((s = tni_restored_natural(r, "tensornet.steps", TNI_MOST_STEPS, &r->steps)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
@@ -14418,8 +14489,8 @@ static tn_status tni_restored_notes(tni_restored *r)
         const char *there = tn_safetensors_metadata(f, n[k].name);
         tni_exact_text(here, n[k].value);
         if (!there || strcmp(here, there) != 0)
-            tni_log(ctx, TN_LOG_WARN, "%s: %s was %s, here it is %s", f->file.name.s, n[k].name + 10,
-                    there ? tni_quote(there).s : "not said", here);
+            tni_log(ctx, TN_LOG_WARN, "%s: %s is %s in the checkpoint and %s here", f->file.name.s, n[k].name + 10,
+                    there ? tni_quote(there).s : "missing", here);
     }
     return TN_OK;
 }
@@ -14429,15 +14500,15 @@ static tn_status tni_restored_shape(tni_restored *r, const tn_safetensors_entry 
     tn_ctx *ctx = r->file->file.ctx;
     if (!e) return tni_fail(ctx, TN_ERR_FORMAT, "%s: tensor %s is missing", r->file->file.name.s, name);
     if (e->rank != like->rank || memcmp(e->shape, like->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, but %s is wanted", r->file->file.name.s,
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s", r->file->file.name.s,
                         tni_quote(e->name).s, TNI_SHAPE(e), TNI_SHAPE(like));
     if (strcmp(e->dtype, tn_dtype_name(like->dtype)) != 0)
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, but this context has %s; tn_params_read converts weights",
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, expected the context's %s; tn_params_read converts weights",
                         r->file->file.name.s, tni_quote(e->name).s, e->dtype, tn_dtype_name(like->dtype));
     return TN_OK;
 }
 
-/* The moments of parameter i: as many as its rule wants, or none where it was never updated. */
+/* The moments of parameter i: as many as its rule keeps, or none if it was never updated. */
 static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entries)
 {
     const tn_param *p = r->optim->of.params->item[i];
@@ -14454,9 +14525,9 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
     if (s != TN_OK) return s;
     *entries += have;
     if (have != 0 && have != wanted)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, but its rule here, %s, has %d",
-                        r->file->file.name.s, tni_quote(p->name).s, have, tni_optim_names[tni_optim_rule(r->optim, p)],
-                        wanted);
+        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, expected %d for its rule here, %s",
+                        r->file->file.name.s, tni_quote(p->name).s, have, wanted,
+                        tni_optim_names[tni_optim_rule(r->optim, p)]);
     r->names.used = 0;
     tni_names_write(&r->names, "tensornet.born.", p->name);
     if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
@@ -14476,7 +14547,7 @@ static bool tni_restored_knows(const tni_restored *r, const char *name)
     return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
 }
 
-/* All that the header tells. */
+/* Everything that can be checked by the header. */
 static tn_status tni_restored_check(tni_restored *r)
 {
     const tn_safetensors *f = r->file;
@@ -14495,7 +14566,7 @@ static tn_status tni_restored_check(tni_restored *r)
     for (i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         if (!tni_restored_knows(r, e->name))
-            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter here, and of none", f->file.name.s,
+            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is neither a parameter here nor a moment of one", f->file.name.s,
                          tni_quote(e->name).s, TNI_SHAPE(e));
     }
     return s;
@@ -14508,7 +14579,7 @@ static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
     return true;
 }
 
-/* One tensor of the file, beside what it will replace. */
+/* Reads one tensor of the file, next to the one that it will replace. */
 static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
 {
     tn_status s = tni_entry_read(r->file, e, out);
@@ -14516,7 +14587,7 @@ static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *
     return s;
 }
 
-/* The updates done so far: a bias correction divides by what comes of them, and a parameter cannot have come later. */
+/* Checks the number of updates so far: bias corrections divide by a function of it, and no parameter can be newer. */
 static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
 {
     double    v[TNI_SCALARS], latest = 0;
@@ -14524,10 +14595,13 @@ static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
     tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
     if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
     for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
-    if (s != TN_OK || (v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps && v[TNI_SIZE] == 0)) return s;
-    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT,
-                    "%s: tensor optim.scalars: %g updates in %g steps, the latest parameter after %g, a norm of %g begun",
-                    r->file->file.name.s, v[TNI_STEP], (double)r->steps, latest, v[TNI_SIZE]);
+    if (s != TN_OK) return s;
+    if (!(v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps))
+        return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: tensor optim.scalars has %g updates, expected %g to %g",
+                        r->file->file.name.s, v[TNI_STEP], latest, (double)r->steps);
+    if (v[TNI_SIZE] == 0) return TN_OK;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: tensor optim.scalars has a norm of %g, expected 0",
+                    r->file->file.name.s, v[TNI_SIZE]);
 }
 
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
@@ -14547,7 +14621,7 @@ static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
     return s == TN_OK ? tni_optim_grow(r->optim) : s;
 }
 
-/* Bytes go through `host`: no kernel asks for memory on the way. */
+/* Copies the bytes through `host`, so that no kernel needs memory. */
 static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tensor *from, const char *name, void *host)
 {
     tn_ctx   *ctx = r->file->file.ctx;
@@ -14568,7 +14642,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
-    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may be another one */
+    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
@@ -14600,7 +14674,7 @@ static tn_status tni_restored_run(tni_restored *r)
     return s;
 }
 
-/* Lists for n parameters in one piece: values, m, v, born. */
+/* Lists for n parameters in one block: values, m, v, born. */
 static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
 {
     size_t  n = (size_t)o->of.params->count, i, longest = 0;
@@ -14655,7 +14729,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
        data
    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 
-#define TNI_NPY_HEADER 65535u            /* more takes a structured dtype */
+#define TNI_NPY_HEADER 65535u            /* only structured dtypes need more */
 
 typedef struct tni_npy {
     tni_number number;
@@ -14664,15 +14738,15 @@ typedef struct tni_npy {
     int64_t    shape[TN_MAX_RANK];
 } tni_npy;
 
-/* A Python string, without escapes: no name that we know has one. It is cut off in place. */
+/* A Python string without escapes, which none of the known names has. It is terminated in place. */
 static bool tni_scan_python(tni_scan *s, const char **out)
 {
     char quote = tni_scan_take(s, '"') ? '"' : '\'';
-    if (quote == '\'' && !tni_scan_take(s, quote)) return tni_scan_fail(s, "a string is missing");
+    if (quote == '\'' && !tni_scan_take(s, quote)) return tni_scan_unexpected(s, "a string");
     *out = s->text + s->at;
     while (s->at < s->bytes && s->text[s->at] != quote)
-        if ((unsigned char)s->text[s->at++] < 32) return tni_scan_fail(s, "a control character in a string");
-    if (s->at == s->bytes) return tni_scan_fail(s, "a string without an end");
+        if ((unsigned char)s->text[s->at++] < 32) return tni_scan_fail(s, "control character in a string");
+    if (s->at == s->bytes) return tni_scan_fail(s, "unterminated string");
     s->text[s->at++] = 0;
     return true;
 }
@@ -14705,20 +14779,20 @@ static bool tni_parse_descr(tni_scan *s, tni_npy *a)
 {
     const char *descr;
     if (tni_scan_take(s, '[')) {
-        s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + s->at, "a structured dtype is not read");
+        s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + s->at, "the dtype is structured, expected a number");
         return false;
     }
     if (!tni_scan_python(s, &descr)) return false;
     if (tni_npy_number(descr, &a->number)) return true;
-    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text), "dtype %s is not read",
-                                tni_quote(descr).s);
+    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text),
+                                "dtype is %s, expected a number", tni_quote(descr).s);
     return false;
 }
 
 static bool tni_parse_order(tni_scan *s, tni_npy *a)
 {
     a->fortran = tni_scan_word(s, "True");
-    return a->fortran || tni_scan_word(s, "False") || tni_scan_fail(s, "True or False is missing");
+    return a->fortran || tni_scan_word(s, "False") || tni_scan_unexpected(s, "True or False");
 }
 
 static bool tni_parse_npy(tni_scan *s, tni_npy *a)
@@ -14730,8 +14804,8 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
     while (!tni_scan_take(s, '}')) {
         if (!tni_scan_python(s, &name) || !tni_scan_expect(s, ':')) return false;
         for (k = 0; k < 3 && strcmp(name, key[k]) != 0; k++) {}
-        if (k == 3) return tni_scan_fail(s, "a key that is not descr, fortran_order or shape");
-        if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
+        if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
+        if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape)))
             return false;
@@ -14741,8 +14815,9 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         }
     }
     tni_scan_space(s);
-    if (s->at < s->bytes) return tni_scan_fail(s, "text after the header's '}'");
-    return seen == 7 || tni_scan_fail(s, "a header without descr, fortran_order or shape");
+    if (s->at < s->bytes) return tni_scan_unexpected(s, "the end of the header after its '}'");
+    return seen == 7 || tni_scan_fail(s, seen & 1 ? seen & 2 ? "missing key shape" : "missing key fortran_order"
+                                                  : "missing key descr");
 }
 
 /* Magic, version and length: where the header begins and how long it is. */
@@ -14754,9 +14829,9 @@ static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes
     tn_status s = tni_reader_get(r, 0, head, 8);
     if (s != TN_OK) return s;
     if (memcmp(head, "\x93NUMPY", 6) != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no npy file: it does not begin with \\x93NUMPY");
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an npy file: it does not begin with \\x93NUMPY");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version %d.%d is unknown", (int)head[6], (int)head[7]);
+        return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version is %d.%d, expected 1.0 to 3.0", (int)head[6], (int)head[7]);
     width = head[6] == 1 ? 2 : 4;
     if ((s = tni_reader_get(r, 8, head + 8, width)) != TN_OK) return s;
     n = tni_load_bits(head + 8, width, false);
@@ -14782,7 +14857,7 @@ static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
     return s == TN_OK ? tni_check_rest(r, *data, a->number, a->rank, a->shape) : s;
 }
 
-/* The same elements with the axes in the other order. The view needs no header in the arena: nobody keeps it. */
+/* The same elements with the axes in reverse order. The view is used only here, so its header is not in the arena. */
 static tn_tensor *tni_keep_reversed(const tn_tensor *t)
 {
     tn_tensor view = *t;
@@ -14880,12 +14955,14 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     tn_status s = tni_reader_get(r, 0, head, 4);
     int       i;
     if (s != TN_OK) return s;
-    if (head[0] == 0x1F && head[1] == 0x8B) return tni_reader_fail(r, TN_ERR_FORMAT, 0, "it is compressed: gunzip it first");
+    if (head[0] == 0x1F && head[1] == 0x8B)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "the file is compressed, expected the result of gunzip");
     if (head[0] != 0 || head[1] != 0)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no idx file: it does not begin with two zeros");
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an idx file: it does not begin with two zeros");
     if (!tni_idx_number(head[2], number))
         return tni_reader_fail(r, TN_ERR_FORMAT, 2, "idx type %d is unknown", (int)head[2]);
-    if (head[3] > TN_MAX_RANK) return tni_reader_fail(r, TN_ERR_FORMAT, 3, "%d axes, but 8 are the most", (int)head[3]);
+    if (head[3] > TN_MAX_RANK)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 3, "the file has %d axes, expected at most 8", (int)head[3]);
     *rank = head[3];
     if ((s = tni_reader_get(r, 4, head + 4, 4 * (size_t)head[3])) != TN_OK) return s;
     for (i = 0; i < *rank; i++) shape[i] = (int64_t)tni_load_bits(head + 4 + 4 * i, 4, true);
@@ -14908,8 +14985,8 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 
 #if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
 /* ---- JSON --------------------------------------------------------------- >>io-json
-   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
-   0 is nobody's; it holds the root. Strings stay where they are in the text. */
+   A file as a tree. Values are numbered in the order in which they begin, so that nothing recurses, however deep a file is.
+   Value 0 is not in the file: it is the parent of the root. Strings stay where they are in the text. */
 
 typedef enum tni_json_kind {
     TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
@@ -14917,9 +14994,9 @@ typedef enum tni_json_kind {
 
 typedef struct tni_value {
     tni_json_kind kind;
-    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
+    uint32_t      at, key, string;      /* its first byte, key and string: places in the text                     */
     uint32_t      up, child, last, next;
-    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
+    uint64_t      number;               /* UINT64_MAX: not a non-negative integer                                 */
 } tni_value;
 
 typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
@@ -14932,7 +15009,7 @@ static bool tni_json_digits(tni_scan *s)
 {
     size_t first = s->at;
     while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
-    return s->at > first || tni_scan_fail(s, "a digit is missing");
+    return s->at > first || tni_scan_unexpected(s, "a digit");
 }
 
 static bool tni_json_number(tni_scan *s, uint64_t *out)
@@ -14941,7 +15018,7 @@ static bool tni_json_number(tni_scan *s, uint64_t *out)
     bool   natural = true;
     if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
     if (!tni_json_digits(s)) return false;
-    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number has a leading zero");
     for (*out = 0, i = first; natural && i < s->at; i++) {
         natural = *out <= UINT64_MAX / 100;
         *out = *out * 10 + (uint64_t)(s->text[i] - '0');
@@ -14961,7 +15038,7 @@ static bool tni_json_number(tni_scan *s, uint64_t *out)
     return true;
 }
 
-/* The value that begins here; of an object or array just its bracket. */
+/* The value that begins here; only the bracket of an object or array. */
 static bool tni_json_begin(tni_scan *s, tni_value *v)
 {
     static const char *const word[] = {"null", "false", "true"};
@@ -14969,7 +15046,7 @@ static bool tni_json_begin(tni_scan *s, tni_value *v)
     int k;
     tni_scan_space(s);
     v->at = (uint32_t)s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    if (s->at == s->bytes) return tni_scan_unexpected(s, "a value");
     for (k = 0; k < 3; k++) {
         size_t n = strlen(word[k]);
         if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
@@ -14988,10 +15065,10 @@ static bool tni_json_begin(tni_scan *s, tni_value *v)
         return tni_json_number(s, &v->number);
     }
     v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
-    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
+    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_unexpected(s, "a value");
 }
 
-/* The next value inside value `up`; its number, 0 on error. */
+/* Parses the next value inside value `up`. Returns its number, 0 on error. */
 static uint32_t tni_json_add(tni_json *j, uint32_t up)
 {
     const char *key = NULL;
@@ -15028,7 +15105,7 @@ static bool tni_json_parse(tni_json *j)
         }
     } while (up != 0);
     tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
+    return s->at == s->bytes || tni_scan_unexpected(s, "the end of the file");
 }
 
 static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
@@ -15037,7 +15114,7 @@ static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     j->values.each = sizeof(tni_value);
     if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
     if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
-        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
+        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "the file has %llu bytes, expected at most %d of JSON",
                         (unsigned long long)j->file.bytes, TNI_JSON_MOST);
         return false;
     }
@@ -15069,7 +15146,7 @@ static const char *tni_json_key(const tni_json *j, const tni_value *v) { return 
 
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
-/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
+/* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
 static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
@@ -15077,7 +15154,7 @@ static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const
         if (strcmp(tni_json_key(j, v), key) != 0) continue;
         if (found) {
             j->twice = true;
-            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
+            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "duplicate key %s", tni_quote(key).s);
         }
         found = v;
     }
@@ -15104,10 +15181,10 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; tokenizer.json; training; token shards
-   Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
-   make of a character is one letter or none (Hangul apart), and a letter's class says where words end. So nothing is copied:
-   a word is a range of the text's bytes, read through the table of letters as often as needed, and every id knows its bytes.
-   Pieces are found in a trie: the longest one that begins here.
+   Hugging Face's steps, one after the other over the whole text, are combined to one: NFD, StripAccents and Lowercase map a
+   character to one letter or none (except for Hangul), and a letter's class determines where words end. So nothing is
+   copied: a word is a range of the text's bytes, read through the table of letters as often as needed, and the bytes of
+   every id are known. The longest piece at a place is found in a trie.
    ====================================================================== */
 
 /* ---- letters ------------------------------------------------------------ >>text-letters
@@ -15122,7 +15199,7 @@ static const char *const *tni_letter_rows(size_t *count);        /* >>tables */
 typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
 typedef struct tni_letters {
     tni_letter_run run[TNI_LETTER_RUNS];
-    uint8_t        ascii[128], ascii_kind[128];              /* the same again, for those that nearly all are */
+    uint8_t        ascii[128], ascii_kind[128];              /* a copy for ASCII, the most frequent           */
 } tni_letters;
 
 static uint32_t tni_letter_number(const char **at)
@@ -15143,7 +15220,7 @@ static int32_t tni_letter_signed(const char **at)
     return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);
 }
 
-/* What becomes of a character. kind TNI_LETTER_GONE: a mark, nothing is left of it. */
+/* The letter of a character. kind TNI_LETTER_GONE: a mark, which is removed. */
 static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
 {
     const tni_letter_run *r;
@@ -15183,7 +15260,7 @@ static void tni_letters_unpack(tni_letters *l)
     }
 }
 
-/* The character at text, of *n bytes. What is no UTF-8 reads as U+FFFD: once for each longest beginning of a character, as
+/* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
 static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
@@ -15196,7 +15273,7 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
     return *n == whole ? c : 0xFFFD;
 }
 
-/* A syllable of Hangul is two or three letters: a consonant, a vowel, perhaps a consonant. Unicode 15.0, section 3.12 */
+/* A syllable of Hangul is two or three letters: a consonant, a vowel and optionally a consonant. Unicode 15.0, 3.12 */
 static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
 static int      tni_hangul_letters(uint32_t c)      { return (c - 0xAC00) % 28 == 0 ? 2 : 3; }
 static uint32_t tni_hangul_letter(uint32_t c, int part)
@@ -15205,10 +15282,10 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
     return part == 0 ? 0x1100 + c / 588 : part == 1 ? 0x1161 + c % 588 / 28 : 0x11A7 + c % 28;
 }
 
-/* Letters of one class; one alone where that is its class. Marks belong to what they follow. */
+/* Letters of one class; a single letter of class TNI_LETTER_ALONE. Marks belong to the letter before them. */
 typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
 
-/* The next word from w->end on; false: there is none. */
+/* Finds the next word from w->end on; false: there is none. */
 static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
@@ -15230,10 +15307,10 @@ static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
     return w->letters > 0;
 }
 
-/* Where a letter is: its character's first byte, and which part of a syllable it is. */
+/* The place of a letter: its character's first byte, and its part of a syllable. */
 typedef struct tni_place { size_t at; int part; } tni_place;
 
-/* The letter at *p as UTF-8, nothing for a mark; returns its bytes and goes on to the next one. */
+/* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
 static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
@@ -15285,7 +15362,7 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         bigger.bits = m->slots ? m->bits + 1 : 6;
         bigger.used = m->used;
         if (bigger.bits > 8 * sizeof(size_t) - 6) {
-            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots do not fit a size", (int)bigger.bits);
+            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
             return false;
         }
         bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
@@ -15336,7 +15413,7 @@ static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
     return tni_list_add(ctx, &t->nodes, "trie") && tni_list_add(ctx, &t->nodes, "trie");
 }
 
-/* The value of a string, to be set; good until the next call. NULL: no memory. */
+/* The value of a string, to be set; valid until the next call. NULL: out of memory. */
 static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
@@ -15346,7 +15423,7 @@ static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
         if (next == 0) {
             next = (uint32_t)t->nodes.count;
             if (t->nodes.count == UINT32_MAX) {
-                tni_fail(ctx, TN_ERR_MEMORY, "trie: more than 2^32 nodes");
+                tni_fail(ctx, TN_ERR_MEMORY, "trie: there are more than 2^32 - 1 nodes");
                 return NULL;
             }
             if (!tni_list_add(ctx, &t->nodes, "trie")
@@ -15363,14 +15440,14 @@ typedef struct tni_added { int64_t id; bool special; } tni_added;
 
 struct tn_tokenizer {
     tni_owned   owned;
-    bool        bytes;                  /* ids 0 ... 255 are bytes; nothing below but names is used            */
+    bool        bytes;                  /* ids 0 ... 255 are bytes; of the fields below only names is used     */
     int64_t     bos, eos, unk;
     bool        bos_first;              /* the file has a template that puts bos first                         */
     int64_t     longest;                /* letters of a word that is not [UNK]                                 */
-    int         decoder;                /* of the file: 0 none, 1 WordPiece, 2 with cleanup                    */
+    int         decoder;                /* in the file: 0 none, 1 WordPiece, 2 with cleanup                    */
     tni_list    names;                  /* size_t: where in strings token id is, + 1                           */
     tni_list    strings;                /* of all names, each with a zero                                      */
-    tni_list    added;                  /* tni_added: tokens found in the text as it is, in the order of the file */
+    tni_list    added;                  /* tni_added: tokens found in the unchanged text, in the order of the file */
     tni_trie    pieces, specials;       /* values are ids + 1                                                  */
     uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
     bool        begins_special[256];    /* bytes that an added token begins with                               */
@@ -15409,7 +15486,7 @@ static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
     return NULL;
 }
 
-/* Puts n bytes and a zero behind the others; where they begin, + 1. 0: no memory. */
+/* Appends n bytes and a zero. Returns where they begin, + 1; 0: out of memory. */
 static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
 {
     size_t begin = l->count, i;
@@ -15421,7 +15498,7 @@ static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
     return begin + 1;
 }
 
-/* One more id, as yet without a name. */
+/* Adds an id without a name. */
 static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
 
 static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
@@ -15431,7 +15508,7 @@ static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
     return at != 0;
 }
 
-/* Token id, of which there is a place in names but no name, is s. */
+/* Gives token id, which has a place in names but no name yet, the name s. */
 static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
@@ -15453,7 +15530,7 @@ static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool speci
     return true;
 }
 
-/* Once all tokens are there. */
+/* Called when all tokens have been added. */
 static void tni_tokenizer_finish(tn_tokenizer *t)
 {
     t->inner = tni_trie_find(&t->pieces, "##", 2);
@@ -15495,7 +15572,7 @@ const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
     return (const char *)t->strings.items + *(const size_t *)tni_list_at(&t->names, (size_t)id) - 1;
 }
 
-/* The tokens of the vocabulary, then those that a file added to it. */
+/* Looks among the tokens of the vocabulary, then among those that a file added to it. */
 int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 {
     uint32_t value;
@@ -15519,7 +15596,7 @@ static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end
     e->n++;
 }
 
-/* The longest piece that begins at *p, found below `node`; *p becomes what is behind it. -1: there is none. */
+/* The longest piece that begins at *p, found below `node`; *p moves to its end. -1: there is none. */
 static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, uint32_t node, tni_place *p)
 {
     tni_place q = *p;
@@ -15552,7 +15629,7 @@ static void tni_encode_word(const tn_tokenizer *t, const char *text, const tni_w
     tni_encode_put(e, t->unk, w->begin, w->end);
 }
 
-/* Where from `at` on the next added token begins, the longest of those that do; `end`: nowhere. */
+/* Where the next added token from `at` on begins, the longest if several do there; `end`: none. */
 static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, int64_t *id, size_t *bytes)
 {
     for (; at < end; at++) {
@@ -15586,12 +15663,13 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     size_t       i;
     if (!t) return -1;
     if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL",
-                 (long long)room, ids ? "ids" : "NULL");
+        if (room < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room);
+        else if (ids || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: text is NULL, expected %zu bytes", bytes);
+        else tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: ids is NULL, expected room for %lld", (long long)room);
         return -1;
     }
     if (bos == TN_BOS_FIRST && t->bos < 0) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: bos is TN_BOS_FIRST, but the tokenizer has no [BOS]");
         return -1;
     }
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
@@ -15603,7 +15681,7 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
 
 /* ---- ids to text -------------------------------------------------------- >>text-decode */
 
-/* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
+/* The kind of a token for spacing: 'a' a word, '0' a digit, else the sign that it is, or one that is treated alike. */
 static char tni_token_shape(const char *s)
 {
     static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99",
@@ -15627,7 +15705,7 @@ static bool tni_is_ending(const char *s)                      /* of "don't", "we
     return false;
 }
 
-/* Does a sign of this shape stand close to what is before it? Says what it does to the next token. */
+/* Whether a sign of this shape follows without a space. *next is its effect on the next token. */
 static bool tni_sign_joins(tni_speech *v, char shape, tni_join *next)
 {
     bool word = v->before == 'a' || v->before == '0';
@@ -15677,8 +15755,9 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     int64_t    i;
     if (!t) return -1;
     if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL",
-                 room, dst ? "dst" : "NULL");
+        if (n < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n);
+        else if (dst || room == 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: ids is NULL, expected %lld", (long long)n);
+        else tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: dst is NULL, expected room for %zu bytes", room);
         return -1;
     }
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
@@ -15686,8 +15765,8 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     tni_speech_begin(&v);
     for (i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
-            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %d at %lld, but the tokenizer has %lld", ids[i], (long long)i,
-                     (long long)tn_tokenizer_count(t));
+            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
+                     (long long)tn_tokenizer_count(t) - 1);
             return -1;
         }
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
@@ -15697,7 +15776,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     return (int64_t)v.out.length;
 }
 
-/* ---- tokenizer.json, read ----------------------------------------------- >>text-json-read
+/* ---- reading tokenizer.json --------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
 
 /* The string under a key; NULL: there is none. */
@@ -15720,13 +15799,13 @@ TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value 
     return false;
 }
 
-/* An object says what it is by its "type"; here it must be this one. */
+/* Checks the "type" of an object. */
 static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, const char *type)
 {
     const char *is = tni_json_string(j, v, "type");
-    if (!is) return tni_tokens_fail(j, v, "%s: an object of type %s is missing", what, type);
+    if (!is) return tni_tokens_fail(j, v, "%s has no type, expected %s", what, type);
     if (strcmp(is, type) == 0) return true;
-    return tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
+    return tni_tokens_fail(j, v, "%s: type is %s, expected %s", what, tni_quote(is).s, type);
 }
 
 /* The three steps of a sequence, of these types. */
@@ -15738,15 +15817,15 @@ static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *
     if (!tni_tokens_type(j, v, what, "Sequence")) return false;
     s = tni_json_child(j, tni_json_get(j, v, list));
     for (k = 0; k < 3; k++) {
-        if (!s) return tni_tokens_fail(j, v, "%s: the step %s is missing", what, type[k]);
+        if (!s) return tni_tokens_fail(j, v, "%s has %d steps, expected %s as the next one", what, k, type[k]);
         if (!tni_tokens_type(j, s, what, type[k])) return false;
         step[k] = s;
         s = tni_json_next(j, s);
     }
-    return !s || tni_tokens_fail(j, s, "%s: more than three steps", what);
+    return !s || tni_tokens_fail(j, s, "%s has more than three steps, expected three", what);
 }
 
-/* Everything but the vocabulary, the added tokens and the template. */
+/* Reads everything except the vocabulary, the added tokens and the template. */
 static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
@@ -15755,18 +15834,18 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
     const char      *s;
     int k;
-    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "a tokenizer is an object");
+    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "unexpected value, expected an object");
     for (k = 0; k < 2; k++) {
         v = tni_json_get(j, root, unused[k]);
-        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is not supported here", unused[k]);
+        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is given, expected null", unused[k]);
     }
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
     if (s && strcmp(s, "Isolated") != 0)
-        return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
+        return tni_tokens_fail(j, step[0], "Punctuation: behavior is %s, expected Isolated", tni_quote(s).s);
     if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
-        return tni_tokens_fail(j, step[2], "Digits: only individual_digits is supported here");
+        return tni_tokens_fail(j, step[2], "Digits: individual_digits is not true, expected true");
     v = tni_json_get(j, root, "decoder");
     if (v && v->kind != TNI_JSON_NULL) {
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
@@ -15775,11 +15854,10 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
     s = tni_json_string(j, model, "continuing_subword_prefix");
     if (!s || strcmp(s, "##") != 0)
-        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##",
-                               s ? tni_quote(s).s : "none");
+        return tni_tokens_fail(j, model, "continuing_subword_prefix is %s, expected \"##\"", s ? tni_quote(s).s : "missing");
     v = tni_json_get(j, model, "max_input_chars_per_word");
     if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX)
-        return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
+        return tni_tokens_fail(j, v, "max_input_chars_per_word is not an integer from 0 to 2^31 - 1");
     t->longest = (int64_t)v->number;
     return true;
 }
@@ -15791,15 +15869,16 @@ static size_t tni_json_count(const tni_json *j, const tni_value *v)
     return n;
 }
 
-/* Is v an id that nobody has yet? */
+/* Checks that v is an id that no other token has. */
 static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_value *v, const char *name)
 {
-    if (!tni_json_is(v, TNI_JSON_NUMBER)) return tni_tokens_fail(j, v, "token %s: its id is no number", tni_quote(name).s);
+    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number == UINT64_MAX)
+        return tni_tokens_fail(j, v, "token %s: its id is not a non-negative integer", tni_quote(name).s);
     if (v->number >= t->names.count)
-        return tni_tokens_fail(j, v, "token %s: id %llu, but there are no more than %zu tokens", tni_quote(name).s,
-                               (unsigned long long)v->number, t->names.count);
+        return tni_tokens_fail(j, v, "token %s: its id is %llu, expected less than %zu, the number of tokens",
+                               tni_quote(name).s, (unsigned long long)v->number, t->names.count);
     if (*(const size_t *)tni_list_at(&t->names, (size_t)v->number) == 0) return true;
-    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu",
+    return tni_tokens_fail(j, v, "tokens %s and %s have the same id, %llu",
                            tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
                            (unsigned long long)v->number);
 }
@@ -15808,7 +15887,7 @@ static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const char *name = tni_json_key(j, v);
     if (!tni_tokens_id(j, t, v, name)) return false;
-    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "token %s is there twice", tni_quote(name).s);
+    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "duplicate token %s", tni_quote(name).s);
     return tni_token_set(t, (int64_t)v->number, name, strlen(name));
 }
 
@@ -15819,30 +15898,30 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     const char      *name = tni_json_string(j, v, "content");
     int64_t          known;
     int k;
-    if (!name || !*name) return tni_tokens_fail(j, v, "an added token without content");
+    if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     for (k = 0; k < 4; k++)
         if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE))
-            return tni_tokens_fail(j, v, "added token %s: %s is not supported here", tni_quote(name).s, flag[k]);
+            return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
     if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
-        return tni_tokens_fail(j, v, "added token %s is there twice", tni_quote(name).s);
+        return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
     known = tn_tokenizer_id(t, name);
     if (known < 0) {
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
-        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s,
+        return tni_tokens_fail(j, v, "added token %s: its id differs from the vocabulary's, %lld", tni_quote(name).s,
                                (long long)known);
     return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
 }
 
-/* Ids 0 ... n-1 and who has them. */
+/* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
 static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *v;
     const tni_value *added = tni_json_get(j, root, "added_tokens");
     size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
-    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "the vocabulary is no object");
-    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is no array");
+    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "vocab is not an object");
+    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is not an array");
     for (i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
     for (v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
     for (v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
@@ -15852,12 +15931,12 @@ static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
     }
     for (i = 0; i < n; i++)
         if (*(const size_t *)tni_list_at(&t->names, i) == 0)
-            return tni_tokens_fail(j, vocab, "no token has id %zu, but there are %zu", i, n);
+            return tni_tokens_fail(j, vocab, "no token has id %zu, expected ids 0 to %zu", i, n - 1);
     t->names.count = n;
     return true;
 }
 
-/* "single" of the template: the text, or one special token and the text. */
+/* Reads "single" of the template: the text, or one special token and the text. */
 static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *v = tni_json_get(j, root, "post_processor"), *single, *first, *ids, *id;
@@ -15874,11 +15953,11 @@ static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer
         t->bos = tn_tokenizer_id(t, name);
         t->bos_first = true;
         if (t->bos < 0 || !tni_json_is(id, TNI_JSON_NUMBER) || id->next != 0 || id->number != (uint64_t)t->bos)
-            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its own one", tni_quote(name).s);
+            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its id alone", tni_quote(name).s);
         first = tni_json_next(j, first);
     }
     if (first && tni_json_get(j, first, "Sequence") && first->next == 0) return true;
-    return tni_tokens_fail(j, v, "post_processor: only one special token and the text after it are supported here");
+    return tni_tokens_fail(j, v, "post_processor: single is not one special token and the text after it");
 }
 
 static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
@@ -15888,7 +15967,8 @@ static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
     if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t) || !tni_tokens_template(j, root, t)) return false;
     unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
-    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token: %s is no token", unk ? tni_quote(unk).s : "none");
+    if (t->unk < 0)
+        return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
     tni_tokenizer_finish(t);
     return !j->twice;
 }
@@ -15906,8 +15986,8 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written -------------------------------------------- >>text-json-write
-   Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
+/* ---- writing tokenizer.json --------------------------------------------- >>text-json-write
+   The source has no spaces and ' for quotation marks; the output is laid out like Hugging Face's, one item per line. */
 
 typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
 
@@ -15924,7 +16004,7 @@ static void tni_pretty_put(tni_pretty *p, const char *s)
     for (; *s; s++) {
         bool opens = *s == '{' || *s == '[', closes = *s == '}' || *s == ']';
         if (closes) p->depth--;
-        if (closes != p->fresh) tni_pretty_line(p);          /* {} stays closed */
+        if (closes != p->fresh) tni_pretty_line(p);          /* {} without a line break */
         p->fresh = opens;
         tni_text_add(&p->t, *s == '\'' ? "\"" : s, 1);
         if (opens) p->depth++;
@@ -15959,7 +16039,7 @@ static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
     }
 }
 
-/* The text, with the one special token before it. */
+/* The template: one special token, then the text. */
 static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 {
     tni_pretty_put(p, "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':");
@@ -16022,7 +16102,7 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     ctx = t->owned.ctx;
-    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     memset(&p, 0, sizeof p);
     tni_pretty_tokenizer(&p, t);                             /* once to measure it */
     bytes = p.t.length + 1;
@@ -16049,10 +16129,10 @@ tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path)
 #endif
 
 /* ---- training ----------------------------------------------------------- >>text-train
-   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
-   of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
-   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
-   the pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
+   Words are counted, then split into letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
+   of pairs are kept up to date: a merge changes only the words that hold its pair. The heap may hold counts that have
+   fallen since; a pair that reaches the top with such a count is put back with the present one. A merge raises only counts
+   of pairs with the new piece, which enter the heap after it. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
 
 enum { TNI_WORD_LETTERS = 100 };
 
@@ -16133,7 +16213,7 @@ static bool tni_training_see(tni_training *r, const char *text, const tni_word *
     return true;
 }
 
-/* Where from `at` on the next separator begins; the end: nowhere. */
+/* Where the next separator from `at` on begins; `end`: none. */
 static size_t tni_separator_next(const char *text, size_t at, size_t end, const char *separator, size_t n)
 {
     while (n > 0 && end - at >= n) {
@@ -16170,7 +16250,7 @@ static int32_t *tni_word_symbols(const tni_training *r, const tni_counted_word *
     return (int32_t *)r->symbols.items + w->first;
 }
 
-/* How often each letter is there, and whether it stands inside words. */
+/* Counts each letter, and notes whether it occurs inside words. */
 static bool tni_training_letters(tni_training *r)
 {
     size_t i;
@@ -16209,7 +16289,7 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
     return tni_names_grow(r->t) && tni_token_set(r->t, *id, s, n);
 }
 
-/* Ids for the most frequent letters, as words begin with them, then as they stand inside. The others keep id 0, [UNK]. */
+/* Ids for the most frequent letters: as words begin with them, then as inner pieces. The others keep id 0, [UNK]. */
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
     size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
@@ -16219,8 +16299,8 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
     tni_sort(order, most, tni_by_code);
     for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
     if ((int64_t)(most + inner + r->t->names.count) > vocab) {
-        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu",
-                 (long long)vocab, most, inner, most + inner + r->t->names.count);
+        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected %zu or more for %zu letters, %zu of them inside "
+                 "words", (long long)vocab, most + inner + r->t->names.count, most, inner);
         ok = false;
     }
     for (i = 0; i < 2 * most && ok; i++) {
@@ -16234,7 +16314,7 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
     return ok ? TN_OK : tn_ctx_status(r->ctx);
 }
 
-/* Letters become ids. A word with a letter that has none is [UNK] for ever, nothing is learned from it. */
+/* Letters become ids. A word with a letter that has no id is always [UNK], so nothing is learned from it. */
 static void tni_training_spell(tni_training *r)
 {
     size_t i;
@@ -16288,7 +16368,7 @@ static uint32_t tni_heap_pop(tni_training *r)
 
 /* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
 
-/* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
+/* Adds `by` to the count of a pair, for word number `word`. A fresh pair is put into the heap when the merge is done. */
 static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
 {
     uint64_t  key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
@@ -16315,7 +16395,7 @@ static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, ui
     return true;
 }
 
-/* All pairs of a word, `sign` times. fresh: a piece whose pairs are new, -1: all are. */
+/* Counts all pairs of a word, `sign` times. fresh: the piece whose pairs are new, -1: all are. */
 static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fresh)
 {
     const tni_counted_word *w = tni_word_at(r, word);
@@ -16340,7 +16420,7 @@ static bool tni_touched_push(tni_training *r)
     return true;
 }
 
-/* a and b side by side become id, from the left. */
+/* Replaces a followed by b by id, from the left. */
 static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
     int32_t *s = tni_word_symbols(r, w), from, to = 0;
@@ -16360,7 +16440,7 @@ static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int
     return false;
 }
 
-/* The id of two pieces in one. Another pair may have made it before. */
+/* The id of two joined pieces, which another pair may have made before. */
 static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
 {
     char        name[4 * TNI_WORD_LETTERS + 4];
@@ -16415,7 +16495,7 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
         if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
     if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
     if (r->words.count == 0)
-        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
+        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: %zu bytes of text have no words, expected some", bytes);
     if (!tni_training_letters(r)) return TN_ERR_MEMORY;
     if ((s = tni_training_alphabet(r, d->letters, vocab)) != TN_OK) return s;
     tni_training_spell(r);
@@ -16436,8 +16516,11 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     if (!ctx) return NULL;
     if (desc) d = *desc;
     if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tokenizer: %zu bytes at %s, a vocabulary of %lld, min_count %lld, letters %lld", bytes,
-                 text ? "text" : "NULL", (long long)vocab, (long long)d.min_count, (long long)d.letters);
+        if (!text && bytes > 0) tni_fail(ctx, TN_ERR_ARG, "tokenizer: text is NULL, expected %zu bytes", bytes);
+        else if (vocab < 3 || vocab > INT32_MAX)
+            tni_fail(ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected 3 to 2^31 - 1", (long long)vocab);
+        else tni_fail(ctx, TN_ERR_ARG, "tokenizer: %s is %lld, expected 0 or more",
+                      d.min_count < 0 ? "min_count" : "letters", (long long)(d.min_count < 0 ? d.min_count : d.letters));
         return NULL;
     }
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
@@ -16477,7 +16560,7 @@ static tn_status tni_shard_header(tn_shard *s)
     int       k;
     tn_status status;
     if (f->bytes < TNI_SHARD_HEADER)
-        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "the file ends here, but a shard's header has %d bytes",
+        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "unexpected end of file: the header of a shard has %d bytes",
                                TNI_SHARD_HEADER);
     if ((status = tni_reader_get(f, 0, head, sizeof head)) != TN_OK) return status;
     magic = (uint32_t)tni_load_bits(head, 4, false);
@@ -16485,17 +16568,17 @@ static tn_status tni_shard_header(tn_shard *s)
     count = tni_load_bits(head + 8, 4, false);
     for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
     if (k == 2)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic %zu, but %d or %d begins a token shard", (size_t)magic,
+        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic is %zu, expected %d or %d of a token shard", (size_t)magic,
                                (int)tni_shard_kind[0].magic, (int)tni_shard_kind[1].magic);
     if (tni_shard_kind[k].version != version)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version %zu, but shards of magic %d have %d", (size_t)version,
-                               (int)magic, (int)tni_shard_kind[k].version);
-    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "a negative count");
+        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version is %zu, expected %d for magic %d", (size_t)version,
+                               (int)tni_shard_kind[k].version, (int)magic);
+    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the count is negative, expected 0 or more");
     s->width = tni_shard_kind[k].width;
     wants = TNI_SHARD_HEADER + count * s->width;
     if (f->bytes != wants)
-        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "%zu tokens of %d bytes and a header are %llu bytes, the file has %llu",
-                               (size_t)count, (int)s->width, (unsigned long long)wants, (unsigned long long)f->bytes);
+        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the file has %llu bytes, expected %llu for %zu tokens of %d bytes",
+                               (unsigned long long)f->bytes, (unsigned long long)wants, (size_t)count, (int)s->width);
     s->count = (int64_t)count;
     return TN_OK;
 }
@@ -16506,7 +16589,7 @@ tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
     tn_status status;
     if (!ctx) return NULL;
     if (vocab < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "token shard: a vocabulary of %lld", (long long)vocab);
+        tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
         return NULL;
     }
     s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
@@ -16527,9 +16610,14 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     int64_t   most, i, k;
     tn_status status;
     if (!s) return TN_ERR_ARG;
-    if (first < 0 || n < 0 || first > s->count || n > s->count - first || (!ids && n > 0))
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s,
-                        (long long)n, (long long)first, ids ? "ids" : "NULL", (long long)s->count);
+    if (first < 0 || first > s->count)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: first is %lld, expected 0 to %lld", s->file.name.s, (long long)first,
+                        (long long)s->count);
+    if (n < 0 || n > s->count - first)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: n is %lld, expected 0 to %lld from token %lld on", s->file.name.s,
+                        (long long)n, (long long)(s->count - first), (long long)first);
+    if (!ids && n > 0)
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected room for %lld", s->file.name.s, (long long)n);
     for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
         uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
         k = tni_min(n, most);
@@ -16538,7 +16626,7 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
             uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
             if (id >= (uint64_t)s->vocab || id > INT32_MAX)
                 return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width,
-                                       "token %lld is id %llu, but the vocabulary has %lld", (long long)(first + i),
+                                       "token %lld has id %llu, expected less than %lld", (long long)(first + i),
                                        (unsigned long long)id, (long long)s->vocab);
             ids[i] = (int32_t)id;
         }
@@ -16595,22 +16683,22 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
     if (tni_is_extent(n)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, expected 1 to 2^31 - 2", what, (long long)n);
     return false;
 }
 
-/* A number that is 0 (the usual), or finite and positive. */
+/* Checks for 0, the default, or a positive number that is finite. */
 static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
 {
     if (v >= 0 && v <= 1e30) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, but must be 0 or from there to 1e30", what, v);
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, expected 0 to 1e30", what, v);
     return false;
 }
 
 static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
 {
     if (value >= 0 && value <= last) return true;
-    tni_fail(ctx, TN_ERR_ARG, "transformer: %lld is no %s", (long long)value, what);
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %lld", what, (long long)value, (long long)last);
     return false;
 }
 
@@ -16622,12 +16710,12 @@ static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 
 static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
-        && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
-        && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_PLACE_SANDWICH)
-        && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
+    return tni_enum_known(ctx, "mlp", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
+        && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
+        && tni_enum_known(ctx, "place", (int64_t)d->place, TN_PLACE_SANDWICH)
+        && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
 }
 
 static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -16640,7 +16728,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_positive_or_0(ctx, "embed_std", d->embed_std);
 }
 
-/* The extents of hidden layer and row that the desc leaves open. */
+/* Fills in hidden and row_length where the desc does not give them. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
     const int64_t k = tni_transformer_encoders(d);
@@ -16649,23 +16737,25 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
-             (long long)d->hidden, (long long)d->dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld, expected dim = %lld with no_projection", (long long)d->hidden,
+             (long long)d->dim);
     return false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
+    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "order is given, expected 0: not bilinear")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
-                              "mlp_out_bias belongs to the projection, no_projection contradicts it")
-        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_PLACE_PRE || d->embed_norm),
-                              "no_norm contradicts a place of norms and embed_norm")
-        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER, "norm_bias belongs to layer norm")
-        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
+                              "mlp_out_bias is true, expected false with no_projection: it is the projection's")
+        && !tni_contradiction(ctx, d->no_norm && d->place != TN_PLACE_PRE, "place is given, expected 0 with no_norm")
+        && !tni_contradiction(ctx, d->no_norm && d->embed_norm, "embed_norm is true, expected false with no_norm")
+        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER,
+                              "norm_bias is true, expected false: only TN_NORM_LAYER has one")
+        && !tni_contradiction(ctx, d->tied && d->zero_head,
+                              "zero_head is true, expected false with tied: the embedding would be zero");
 }
 
-/* How a matrix starts; `out`: it writes to the residual stream. */
+/* The init of a matrix; `out`: it writes to the residual stream. */
 static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init;
@@ -16710,7 +16800,7 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     return a;
 }
 
-/* Will the attention be taken, with which heads, and do all weights together fit a number? */
+/* Checks the attention and the number of parameters, and fills in the extents of the heads. */
 static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
 {
     tn_attention_desc a = tni_model_attention(d, 0);
@@ -16723,7 +16813,7 @@ static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
     d->d_qk = a.d_qk;
     d->d_v = a.d_v;
     if (all < 1e18) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: the model has about %g parameters, expected less than 1e18", all);
 }
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
@@ -16738,9 +16828,10 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
     if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
         return TN_ERR_ARG;
-    if (d.order < 0 || d.order > 64 || d.window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
-                        "window not negative", (long long)d.order, (long long)d.window);
+    if (d.order < 0 || d.order > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d.order);
+    if (d.window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
     if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
@@ -16753,7 +16844,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     return TN_OK;
 }
 
-/* ---- what it costs ------------------------------------------------------ >>model-cost */
+/* ---- parameters and floating-point operations --------------------------- >>model-cost */
 
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
@@ -16761,7 +16852,7 @@ static int64_t tni_norm_numbers(const tn_transformer_desc *d)
     return d->dim * (!d->no_gain + d->norm_bias);
 }
 
-/* Matrices, which are multiplied by, and all the rest of a block's parameters. */
+/* A block's parameters: those of matrices that multiply, and all others. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
     const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_PLACE_SANDWICH ? 4 : 2;
@@ -16777,7 +16868,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
     if (d->x0_residual) *rest += 2;
 }
 
-/* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
+/* For one head and one query. Linear form: reading the state and adding to it take F d_v multiply-adds each. */
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
@@ -16786,7 +16877,7 @@ static double tni_score_flops(const tn_transformer_desc *d, double keys)
     return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
-/* The keys that a query of T sees, in the mean over the text. */
+/* The number of visible keys, as a mean over the T queries of a text. */
 static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
 {
     const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
@@ -16825,7 +16916,7 @@ static tn_init tni_transformer_table(const tn_transformer_desc *d)
     return init;
 }
 
-/* "NAME.part" where there is a NAME, in room for the longest name that a layer may have. */
+/* "NAME.part", or "part" where NAME is empty, with space for the longest name of a parameter. */
 typedef struct tni_part { char s[256]; } tni_part;
 
 static tni_part tni_part_of(const char *name, const char *part)
@@ -16864,7 +16955,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     return tn_mlp_init(ps, name, &m, mlp) == TN_OK;
 }
 
-/* [2] = (1, 0): at first the block reads x alone. */
+/* [2] = (1, 0): at the start of training the block reads x alone. */
 static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
 {
     static const double start[2] = {1, 0};
@@ -16892,7 +16983,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
 }
 
-/* Embedding, positions and the norm behind them. */
+/* Embedding, positions and the norm after them. */
 static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
     tn_embedding_desc e;
@@ -16940,9 +17031,12 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
     memset(model, 0, sizeof *model);
     if ((s = tn_transformer_check(ctx, &d, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
     if (!name) name = "";
-    if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
+    if (strlen(name) > 160)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long, expected at most 160 bytes",
+                        tni_quote(name).s);
     if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
-        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
+        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers are larger than the address space",
+                        (long long)d.layers);
     model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
     if (!model->blocks) return TN_ERR_MEMORY;
     model->desc = d;
@@ -16960,10 +17054,10 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
 {
-    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not made" : "NULL");
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, but must be [texts,tokens]", what, TNI_SHAPE(ids));
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, expected [texts,tokens]", what, TNI_SHAPE(ids));
     return false;
 }
 
@@ -16978,7 +17072,7 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
 }
 
-/* What a branch has computed joins the residual stream. */
+/* Adds the result of a branch to the residual stream. */
 static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
                                  const tn_norm *norm, const tn_norm *out)
 {
@@ -16988,7 +17082,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
 }
 
-/* One block. With a cache: of the next tokens only. */
+/* One block. With a cache x holds the new tokens only. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
 {
@@ -17003,7 +17097,7 @@ static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, 
     return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
 }
 
-/* A block as tn_recompute wants it: in is x, x0 and the first block's values. */
+/* A block as a function for tn_recompute: its inputs are x, x0 and the first block's values. */
 typedef struct tni_block_again { const tn_transformer *model; const tn_transformer_block *block; } tni_block_again;
 
 static tn_tensor *tni_model_block_again(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
@@ -17033,26 +17127,26 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
 struct tn_transformer_cache {
     tni_owned            owned;         /* first: the context destroys it by this */
     int64_t              layers, batch, length, past;
-    bool                 broken;        /* a call failed, some layers may have seen its tokens */
+    bool                 broken;        /* a call failed, some layers may hold its tokens */
     tn_attention_cache **attn;          /* [layers] */
 };
 
-/* ids [B,T], which stand behind `past` others -> [B,T,dim] */
+/* ids [B,T], which follow `past` others -> [B,T,dim] */
 static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                 tn_transformer_cache *cache)
 {
     tn_tensor *x, *x0, *values = NULL;
     int64_t    l, end = past + ids->shape[1];
     if (m->position && end > m->desc.context) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: %lld tokens, but there are learned positions for %lld", (long long)end,
-                 (long long)m->desc.context);
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
+                 (long long)end, (long long)m->desc.context);
         return NULL;
     }
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
     for (l = 0; l < m->desc.layers && x; l++) {
-        const bool first = m->desc.value_residual && !values;      /* it hands its values on: two results */
+        const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
@@ -17066,7 +17160,7 @@ tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
 }
 
-/* The cap's 1/c goes to what the unembedding reads, which is smaller than the logits. */
+/* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */
 tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     if (!tni_layer_given(ctx, m, "transformer")) return NULL;
@@ -17085,7 +17179,7 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 {
     if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
     if (!tni_same_shape(ids, targets)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s but targets %s", TNI_SHAPE(ids), TNI_SHAPE(targets));
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
@@ -17108,17 +17202,19 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
 {
     if (!ctx) return false;
     if (!m || !m->blocks) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not initialised" : "NULL");
         return false;
     }
     if (m->desc.bidirectional) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: bidirectional attention cannot be decoded");
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is bidirectional, expected a causal one to decode");
         return false;
     }
     if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %lld texts of %lld tokens; %s %lld", (long long)batch, (long long)length,
-             m->position ? "each must be at least 1, and there are learned positions for" : "each must be at least",
-             m->position ? (long long)m->desc.context : 1LL);
+    if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %s is %lld, expected 1 or more", batch < 1 ? "batch" : "length",
+                 (long long)(batch < 1 ? batch : length));
+    else tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: length is %lld, expected at most %lld, the learned positions",
+                  (long long)length, (long long)m->desc.context);
     return false;
 }
 
@@ -17140,7 +17236,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     }
     c->batch = batch;
     c->length = length;
-    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context ends it before them */
+    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context destroys it before them */
     if (whole) return c;
     tni_transformer_cache_destroy(&c->owned);
     return NULL;
@@ -17176,17 +17272,20 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
         return false;
     }
     if (c->broken) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+        tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
         return false;
     }
     if (ctx->recording) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
+        tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
         return false;
     }
-    if (!tni_uncaptured(ctx, "a transformer's cache takes in tokens")) return false;
+    if (!tni_uncaptured(ctx, "a transformer's cache is updated")) return false;
     if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
-             TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);
+    if (ids->shape[0] != c->batch || ids->shape[1] < 1)
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, expected %lld texts as in the cache, of 1 token or more",
+                 TNI_SHAPE(ids), (long long)c->batch);
+    else tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids have %lld tokens after %lld in the cache, expected at most %lld in "
+                  "all", (long long)ids->shape[1], (long long)c->past, (long long)c->length);
     return false;
 }
 
@@ -17202,9 +17301,9 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 }
 
 /* ---- sampling ----------------------------------------------------------- >>model-sample
-   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
-   just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
-   amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+   The bits of a logit give an unsigned key with the same order. Kept are all logits above a cut: those with a larger key,
+   and of those with the cut's key the ones up to its index. A cut is found in three passes, each of which finds 11 bits of
+   the key: amounts (1 each, or their mass) are summed in 2^11 buckets, from the top, until the goal is reached. */
 
 typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
 
@@ -17218,7 +17317,7 @@ typedef struct tni_draw {
 static uint32_t tni_sample_key(float logit)
 {
     uint32_t bits;
-    logit += 0.0f;                                          /* -0 and 0 are equal, and so must be their keys */
+    logit += 0.0f;                                          /* -0 and 0 are equal and must have one key */
     memcpy(&bits, &logit, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
@@ -17237,7 +17336,7 @@ static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
     return mass ? m : m > 0;
 }
 
-/* Of the buckets from the top: the one in which the goal is reached, or the last that holds anything. */
+/* The bucket, counted from the top, in which the goal is reached, or the last that is not empty. */
 static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
 {
     uint32_t b, last = buckets;
@@ -17325,8 +17424,8 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json -------------------------------------------------------- >>model-config-impl
-   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
-   walk the first one. */
+   One flat object. A table of keys gives the place of each value in the desc; "model_type" selects the table. Writing and
+   comparing use the first one. */
 
 typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
@@ -17335,8 +17434,8 @@ typedef struct tni_key {
     const char     *name;
     tni_key_kind    kind;
     bool            required;
-    size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is what must be */
-    double          low, high;          /* what it may be */
+    size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is the one value */
+    double          low, high;          /* the valid range */
     const tni_choice *words;
 } tni_key;
 
@@ -17433,7 +17532,7 @@ static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *na
     return NULL;
 }
 
-/* An enum may have any size. */
+/* The size of an enum depends on the compiler. */
 static int tni_word_get(const void *at, size_t bytes)
 {
     uint64_t v = 0;
@@ -17462,7 +17561,7 @@ static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_k
         tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
         tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, expected %s", k->name, got, must);
 }
 
 static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
@@ -17478,8 +17577,8 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
         else memcpy(at, &number, k->bytes);
         return TN_OK;
     }
-    if (k->low == k->high) tni_print(must, sizeof must, "%lld: nothing else is computed", (long long)k->low);
-    else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+    if (k->low == k->high) tni_print(must, sizeof must, "%lld: no other value is supported", (long long)k->low);
+    else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "an integer" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
     return tni_key_fail(j, v, k, must);
 }
@@ -17507,13 +17606,13 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: no other value is supported" : "true: no other value is supported");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
 
-/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+/* Reads the object into the desc. `own`: unknown keys are errors; otherwise null and keys not in the table are ignored. */
 static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
                                  tn_transformer_desc *d)
 {
@@ -17524,12 +17623,12 @@ static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_k
         const char    *name = tni_json_key(j, v);
         const tni_key *k = tni_key_find(keys, n, name);
         if (own && !k && strcmp(name, "model_type") != 0)
-            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
-            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
     return s;
 }
 
@@ -17551,17 +17650,17 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transfo
     d->norm_eps = 1e-6;
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
-        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling is given, expected null");
     if (s == TN_OK && rope && rope->kind != TNI_JSON_NULL)
         s = rope->kind == TNI_JSON_OBJECT ? tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)
-            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters must be an object, or null");
+            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters is not an object or null");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-/* no_norm_bias is false where it is absent, and says nothing of RMSNorm. */
+/* no_norm_bias is false where it is absent, and does not apply to RMSNorm. */
 static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     tn_status s;
@@ -17577,12 +17676,12 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
     if (root->kind != TNI_JSON_OBJECT)
-        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
-    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc)
@@ -17647,7 +17746,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-/* ---- weights of others -------------------------------------------------- >>model-weights-impl */
+/* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
@@ -17713,7 +17812,7 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
 
 typedef struct tni_mapped_run { int64_t param, first, end; } tni_mapped_run;     /* numbers of a parameter */
 
-/* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
+/* The state while a file is read: the new value of each parameter, and how many of its numbers have been read. */
 typedef struct tni_mapped {
     tn_safetensors       *file;
     tn_params            *params;
@@ -17721,11 +17820,11 @@ typedef struct tni_mapped {
     char                  prefix[256];  /* of the model's names: "" or "NAME." */
     tn_tensor           **value;
     int64_t              *got;
-    tni_list              runs;         /* tni_mapped_run: what the lines have given, to see that none gives it again */
+    tni_list              runs;         /* tni_mapped_run: the numbers that lines have given, none of them twice */
     bool                 *used;         /* the file's tensors, in its order */
 } tni_mapped;
 
-/* `pattern` up to `end`, with {l} replaced, into out. false: it is too long. */
+/* The first n bytes of `pattern`, with {l} replaced, into out. false: it is too long. */
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
     tni_text t;
@@ -17741,7 +17840,7 @@ static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *patt
     return t.length < t.room;
 }
 
-/* The first of the alternatives that the file has; *name is the first alternative's where there is none. */
+/* The first of the alternatives that the file has; without any, *name is the first alternative's. */
 static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const char *file, int64_t l, tni_part *name)
 {
     const char *at = file;
@@ -17774,12 +17873,12 @@ static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *l
         parts[k][0] = 0;
         if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
     }
-    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", f->file.name.s, parts[0],
-                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name,
-                    TNI_SHAPE(p->value));
+    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %stensor %s is %s%s, expected the shape of %sparameter %s, %s",
+                    f->file.name.s, parts[0], tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "",
+                    parts[1], p->name, TNI_SHAPE(p->value));
 }
 
-/* Which rows a line means in a matrix of so many. */
+/* The rows that a line names in a matrix of `rows` rows. */
 static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
 {
     if (part < 0 || part >= (parts == 0 ? 1 : parts) || (parts > 0 && rows % parts != 0)) return false;
@@ -17789,7 +17888,7 @@ static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part
     return true;
 }
 
-/* Row i of a parameter's part is which row of the file's? */
+/* The row of the file's part that becomes row i of the parameter's part. */
 static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, int64_t file_rows, int64_t heads)
 {
     int64_t each = heads > 0 ? rows / heads : rows, half = each / 2, head = i / (each > 0 ? each : 1), k = i - head * each;
@@ -17799,7 +17898,7 @@ static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, 
     return head * each + k;
 }
 
-/* The rows of the file's matrix `from`, of `all` rows, to those of the parameter. */
+/* Copies rows of the file's matrix `from`, which has `all` rows, to those of the parameter. */
 static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
                                 const tn_name_map *line, int64_t heads)
 {
@@ -17823,7 +17922,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     return s;
 }
 
-/* Do these rows of the file give those of the parameter? Fewer do where heads share keys and values. */
+/* Whether these rows of the file give those of the parameter. Fewer suffice where heads share keys and values. */
 static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to, int64_t heads)
 {
     int64_t each = to.rows / heads;
@@ -17832,7 +17931,7 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
     return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
 }
 
-/* Numbers [first,first + count) of parameter i come: now, and not before. */
+/* Marks elements [first,first + count) of parameter i as read; it is an error if one of them was before. */
 static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_t count)
 {
     tn_ctx         *ctx = m->file->file.ctx;
@@ -17841,7 +17940,7 @@ static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_
     for (k = 0; k < m->runs.count; k++) {
         run = (tni_mapped_run *)tni_list_at(&m->runs, k);
         if (run->param == i && run->first < first + count && first < run->end)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: it gives numbers %lld to %lld of parameter %s twice",
+            return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give numbers %lld to %lld of parameter %s twice",
                             (long long)tni_max(run->first, first), (long long)tni_min(run->end, first + count) - 1,
                             tn_params_at(m->params, i)->name);
     }
@@ -17853,7 +17952,7 @@ static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_
     return TN_OK;
 }
 
-/* One tensor of the file, or a part of it, into one parameter. */
+/* Reads one tensor of the file, or a part of it, into one parameter. */
 static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
                                  int64_t i)
 {
@@ -17894,23 +17993,23 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     tni_part                    param, name;
     int64_t                     i;
     if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s is too long", tni_quote(line->param).s);
+        return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->param).s);
     e = tni_mapped_entry(m, line->file, l, &name);
     p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it comes under its first name */
+    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it is read under its first name */
     if (!p && !e) return TN_OK;
     if (!p)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s would be parameter %s, which the model has not",
+        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
                         m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
     if (!e)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: it has no tensor %s for parameter %s %s", m->file->file.name.s,
+        return tni_fail(ctx, TN_ERR_ARG, "%s: there is no tensor %s for parameter %s %s", m->file->file.name.s,
                         tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
     for (i = 0; tn_params_at(m->params, i) != p; i++) {}
     return tni_mapped_take(m, line, name.s, e, i);
 }
 
-/* Is t a tensor of these layers? Pointers stand at multiples of their size, as tn_params_rebind reads them. */
+/* Whether t is a tensor of these layers. Pointers are at multiples of their size, as tn_params_rebind reads them. */
 static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t)
 {
     const char *at = (const char *)layers;
@@ -17918,7 +18017,7 @@ static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t
     return false;
 }
 
-/* Is everything there? Parameters that are not the model's own are left as they are, unless the map begins one. */
+/* Checks that all parameters of the model are complete. Those of others are unchanged, unless the map names a part. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
     const tn_transformer *model = m->model;
@@ -17931,8 +18030,8 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         if (m->got[i] == tn_tensor_count(p->value)) continue;
         if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
             && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
-        return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
-                        (long long)tn_tensor_count(p->value), p->name);
+        return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
+                        (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
     }
     for (i = tn_safetensors_count(m->file); i-- > 0;) {
         if (m->used[i]) continue;
@@ -17940,7 +18039,7 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         first = i;
     }
     if (left == 0) return TN_OK;
-    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the map, %s the first", m->file->file.name.s,
+    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
               (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
     tni_say(&ctx->desc, TN_LOG_WARN, text);
     return TN_OK;
@@ -17955,7 +18054,8 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     void     *host;
     for (k = 0; k < lines && s == TN_OK; k++) {
         if (!map[k].file || !map[k].param)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: line %lld has a name that is NULL", (long long)k);
+            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld", map[k].file ? "param" : "file",
+                            (long long)k);
         for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &map[k], l);
     }
@@ -17969,7 +18069,7 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     return s;
 }
 
-/* "NAME." of the parameter NAME.embed.w. */
+/* Finds the prefix "NAME." in the parameter NAME.embed.w. */
 static bool tni_mapped_prefix(tni_mapped *m)
 {
     int64_t i;
@@ -17980,7 +18080,7 @@ static bool tni_mapped_prefix(tni_mapped *m)
         memcpy(m->prefix, p->name, n - part);
         return true;
     }
-    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model is not of these parameters");
+    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
     return false;
 }
 
@@ -17995,7 +18095,8 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     tn_status  s;
     if (!ctx) return TN_ERR_ARG;
     if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map || lines < 0 ? "no lines" : "the model is NULL or not made");
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
+                        : !model ? "the model is NULL" : "the model is not initialised");
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
@@ -18041,7 +18142,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
-/* What was drawn, in order, for tn_image_write_svg. A shape is several marks that a TNI_MARK_INK ends. */
+/* The marks that were drawn, in order, for tn_image_write_svg. A shape is several marks, ended by a TNI_MARK_INK. */
 typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_CLIP,
                              TNI_MARK_INK } tni_mark_kind;
 
@@ -18080,8 +18181,11 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     size_t       bytes;
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width,
-                 (long long)height);
+        if (width < 1 || height < 1)
+            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+                     (long long)(width < 1 ? width : height));
+        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are larger than the address space", (long long)width,
+                      (long long)height);
         return NULL;
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
@@ -18109,8 +18213,8 @@ void tn_image_destroy(tn_image *image)
 }
 
 /* ---- colour ------------------------------------------------- >>image-colour
-   Maps are few points in Oklab, a space where equal distances look equal, with a smooth curve through
-   them. Lightness falls evenly from white, and both arms of the diverging map have the same.
+   A map is a smooth curve through a few points in Oklab, a space in which equal distances look equal.
+   Lightness decreases evenly from white, equally on both arms of the diverging map.
    Ottosson 2020 (Oklab), Catmull & Rom 1974 (the curve). */
 enum { TNI_WHITE = 0xFFFFFF, TNI_TEXT_INK = 0x262626, TNI_LINE_INK = 0x4A4A4A, TNI_GRID_INK = 0xE4E4E4,
        TNI_FRAME_INK = 0xC4C4C4, TNI_NAN_INK = 0xA8A8A8 };
@@ -18156,7 +18260,7 @@ static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 
     double x = at - knot;
     for (int k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
     for (int i = 0; i < 3; i++) {
-        if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* the ends go straight on */
+        if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* straight on at the ends */
         if (knot == TNI_KNOTS - 2) p[3][i] = 2 * p[2][i] - p[1][i];
         lab[i] = p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
                + x * (3 * (p[1][i] - p[2][i]) + p[3][i] - p[0][i])));
@@ -18180,14 +18284,14 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
 }
 
 /* ---- ink ---------------------------------------------------- >>image-ink
-   Each function that covers pixels also notes what it covered, for the SVG. */
+   Each function that covers pixels also records a mark for the SVG. */
 typedef struct tni_canvas {
     tn_image *image;
-    uint8_t  *cover;                              /* [height,width] of the shape in hand; zero between shapes */
-    int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is touched                               */
+    uint8_t  *cover;                              /* [height,width] of the current shape; zero between shapes */
+    int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is changed                               */
     int64_t   x0, y0, x1, y1;                     /* where cover may be other than zero                       */
     double    scale;
-    bool      failed;                             /* a note found no memory                                   */
+    bool      failed;                             /* there was no memory for a mark                           */
 } tni_canvas;
 
 static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
@@ -18288,7 +18392,7 @@ static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, do
     tni_cover_stroke(c, ax, ay, bx, by, radius);
 }
 
-/* A rectangle: a pixel's share is the area inside. Neighbours that share a pixel add up. */
+/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. */
 static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
@@ -18322,7 +18426,7 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
     }
 }
 
-/* Ends a shape: mixes its colour in and clears the coverage. */
+/* Ends a shape: blends its colour and clears the coverage. */
 static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
@@ -18359,10 +18463,10 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 }
 
 /* ---- letters ------------------------------------------------ >>image-letters
-   Glyphs are strokes. A glyph's first letter is the space it leaves at its sides; then come points of
-   two letters, x and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up,
-   e = 0, so that o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A
-   point whose x is a capital is not passed through: it bends a parabola between its neighbours. */
+   Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
+   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up, e = 0, so that
+   o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A point whose x is a
+   capital is the control point of a parabola between its neighbours. */
 #define TNI_GLYPH_STEP 0.54
 #define TNI_FONT_UNITS 20.0                                /* of a font's size */
 static const char *const tni_glyphs[] = {
@@ -18405,7 +18509,7 @@ static const char *const tni_greek[2][25] = {
 };
 
 /* Latin-1 from U+00C0: a letter, or '0' + k for tni_latin_own[k] (Ae, Eth, O/, Thorn,
-   sharp s, ae, eth, o/, thorn, times, divided by), and the mark that it wears, of tni_latin_marks. */
+   sharp s, ae, eth, o/, thorn, times, divided by), and its diacritical mark in tni_latin_marks. */
 static const char tni_latin_base[] = "AAAAAA0CEEEEIIII1NOOOOO92UUUUY34aaaaaa5ceeeeiiii6nooooo:7uuuuy8y";
 static const char tni_latin_mark[] = "`'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"'  `'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"' \"";
 static const char *const tni_latin_own[] = {
@@ -18420,7 +18524,7 @@ static const char *const tni_mark_strokes[] = {            /* above a small lett
 };
 static const char tni_dotless[] = "haoae";
 
-/* What is drawn for a character: strokes, perhaps a mark above or below them, perhaps small and raised or lowered. */
+/* The strokes of a character, with an optional mark above or below them, and its size and height. */
 typedef struct tni_sign { const char *body, *mark; double size, up, mark_up; } tni_sign;
 
 static const char *tni_greek_glyph(uint32_t code)
@@ -18471,8 +18575,8 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
 
-/* The next character of a text; a byte that begins none, and a sign without its end, counts as one unknown.
-   A hyphen that begins a text, or a number within it, is a minus. */
+/* The next character of a text; invalid UTF-8 counts as one unknown character per byte or unfinished sequence.
+   A hyphen that begins a text, or a number within it, is a minus sign. */
 static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
@@ -18531,7 +18635,7 @@ static double tni_text_width(const char *s, size_t bytes, double size)
     return width;
 }
 
-/* Base line, the x's height and the capital's fall on whole pixels: small text is crisp. */
+/* Base line and the heights of x and capitals are on whole pixels, so that small text is crisp. */
 static double tni_hint(double y, double unit)
 {
     static const double line[] = {-4, 0, 10, 14, 24};
@@ -18594,7 +18698,7 @@ static void tni_pen_sign(const tni_pen *at, const tni_sign *s)
     if (s->mark) tni_pen_glyph(&pen, s->mark, side + (width - tni_glyph_width(s->mark)) / 2, s->mark_up);
 }
 
-/* Text for the SVG: its characters, as they are drawn, and where. */
+/* Text for the SVG: its characters, as they are drawn, and their place. */
 static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                           bool turned)
 {
@@ -18612,7 +18716,7 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     m->bytes = bytes;
 }
 
-/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. Turned text reads upwards. */
+/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool turned)
 {
@@ -18638,13 +18742,13 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
     }
 }
 
-/* ---- words -------------------------------------------------- >>image-words */
+/* ---- labels and paragraphs ---------------------------------- >>image-words */
 static const double tni_small = 12, tni_medium = 13, tni_large = 15;       /* font sizes          */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
 static double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
-/* One line of text. What does not fit into `room` is set smaller, down to 3/4, then cut and ended with "...". */
+/* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
 static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
                            double room, uint32_t ink)
 {
@@ -18677,7 +18781,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
     return blank > 0 ? blank : (size_t)tni_max((int64_t)end, 1);
 }
 
-/* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas: only measures. */
+/* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
 static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
@@ -18707,7 +18811,7 @@ typedef struct tni_ruler {
     bool   log;
     int    ticks, decimals;
     double at[TNI_TICKS];               /* as low and high                    */
-    double value[TNI_TICKS];            /* what the label says                */
+    double value[TNI_TICKS];            /* the number of the label            */
     char   label[TNI_TICKS][32];
 } tni_ruler;
 
@@ -18723,7 +18827,7 @@ static double tni_round_step(double raw)
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
-/* As %.{digits}g, with at least `decimals` of them behind the point, and 1e5 for 1e+05. */
+/* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
 static void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
@@ -18792,7 +18896,7 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
 }
 
-/* One label with an exponent gives one to all. */
+/* If one label has an exponent, all get one. */
 static void tni_ticks_one_style(tni_ruler *r, int digits)
 {
     int with = 0;
@@ -18845,8 +18949,11 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows,
-                 (long long)columns);
+        if (rows < 0 || columns < 0)
+            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 0 or more", rows < 0 ? "rows" : "columns",
+                     (long long)(rows < 0 ? rows : columns));
+        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld values are larger than the address space", (long long)rows,
+                      (long long)columns);
         return false;
     }
     h->rows = rows;
@@ -18870,7 +18977,7 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
     if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld cells of %lld pixels are more than a picture of side %d holds",
+        tni_fail(ctx, TN_ERR_SHAPE, "image: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
                  (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
         return false;
     }
@@ -18893,7 +19000,7 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
     return sum / count;
 }
 
-/* Widens [low,high] to the finite values shown. What is beyond 1e300 counts as infinite, so that no difference overflows. */
+/* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
 static void tni_heat_range(const tni_heat *h, const double *values, double *low, double *high)
 {
     for (int64_t i = 0; i < h->down; i++)
@@ -18905,7 +19012,7 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
         }
 }
 
-/* A diverging scale is symmetric about zero; none is empty. */
+/* A diverging scale is symmetric about zero; no scale is empty. */
 static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
 {
     bool diverging = colours == TN_COLOURS_DIVERGING;
@@ -18948,7 +19055,7 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
     return v[k];
 }
 
-/* Where a percentile of the sizes of all finite values lies; 0 if most are zero, -1 without memory. */
+/* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
     int64_t cells = h->down * h->across, n = 0;
@@ -18964,11 +19071,11 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
     return end;
 }
 
-/* What a figure's desc says of its colours. */
+/* The part of a figure's desc about its colours. */
 typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_scale;
 
-/* The scale of `count` matrices: as asked for, or of the data and zero. A clip at zero is ignored: it would leave
-   nothing to see. */
+/* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
+   would be blank. */
 static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
@@ -19016,7 +19123,7 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell, where it has room; what is below a millionth of the scale is rounding, and 0. */
+/* The value of each cell that has room for it. Values below a millionth of the scale are rounding errors, written as 0. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
@@ -19037,7 +19144,7 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
 }
 
 /* ---- the colour bar: 14 wide, its numbers at the right ------ >>image-bar
-   Both ends have a number; round numbers too near to an end are left out. */
+   Both ends have a number; round numbers too close to an end are left out. */
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
 
@@ -19050,7 +19157,7 @@ static void tni_bar_end(tni_ruler *r, double v)
     r->ticks++;
 }
 
-/* returns the width it needs */
+/* Returns the width that the bar needs. */
 static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
@@ -19093,13 +19200,14 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, double clip,
                                     bool symmetric)
 {
-    if (cell < 0 || cell > 4096) return "cell is not in 0..4096";
-    if (size < 0 || size > 65536) return "size is not in 0..65536";
-    if (scale < 0 || scale > 16) return "scale is not in 0..16";
-    if (!(clip >= 0 && clip <= 100)) return "clip is not in 0..100";
-    if (!(fabs(low) < TNI_HUGE && fabs(high) < TNI_HUGE)) return "low or high is not finite";
+    if (cell < 0 || cell > 4096) return "cell is out of range, expected 0 to 4096";
+    if (size < 0 || size > 65536) return "size is out of range, expected 0 to 65536";
+    if (scale < 0 || scale > 16) return "scale is out of range, expected 0 to 16";
+    if (!(clip >= 0 && clip <= 100)) return "clip is out of range, expected 0 to 100";
+    if (!(fabs(low) < TNI_HUGE)) return "low is not finite, expected less than 1e300";
+    if (!(fabs(high) < TNI_HUGE)) return "high is not finite, expected less than 1e300";
     if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
-        return "low is not below high";
+        return "low is not below high, expected low < high";
     return NULL;
 }
 
@@ -19206,7 +19314,8 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
     if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a picture of %g x %g pixels is too large", f->width, f->height);
+        tni_fail(ctx, TN_ERR_SHAPE, "image: the picture has %g x %g pixels, expected at most %g", f->width, f->height,
+                 tni_area_most);
         return false;
     }
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
@@ -19316,16 +19425,19 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
     return fmin(widest, room);
 }
 
-/* Rows and columns of tiles where they are not given; what is wrong with those that are. */
+/* Fills in rows and columns of tiles where they are not given; returns what is wrong with those that are. */
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
-    if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
+    if (count < 0) return "count is negative, expected 0 or more";
+    if (d->rows < 0) return "rows is negative, expected 0 or more";
+    if (d->columns < 0) return "columns is negative, expected 0 or more";
     if (d->columns == 0)
         d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
-    if (d->rows * d->columns < count) return "more tiles than rows x columns";
+    if (d->rows > TNI_SIDE_MAX) return "there are too many rows";
+    if (d->columns > TNI_SIDE_MAX) return "there are too many columns";
+    if (d->rows * d->columns < count) return "count is too large, expected at most rows * columns";
     return NULL;
 }
 
@@ -19452,7 +19564,7 @@ static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int hi
     double *p;
     if (!ctx || !t) return NULL;
     if (t->rank < low || t->rank > high) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a tensor %s has not the rank of the figure", TNI_SHAPE(t));
+        tni_fail(ctx, TN_ERR_SHAPE, "image: the tensor is %s, expected rank %d to %d", TNI_SHAPE(t), low, high);
         return NULL;
     }
     p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
@@ -19486,7 +19598,7 @@ typedef struct tni_plot {
     tn_plot_desc     d;
     const tn_series *series;
     int64_t          count;
-    int64_t          upright;           /* how many of the series are bars or stems                   */
+    int64_t          upright;           /* number of series that are bars or stems                    */
     bool             two_colours;       /* a lone series of them: red above, blue below               */
     int64_t          lines;             /* of the legend                                              */
     bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
@@ -19502,14 +19614,14 @@ static double tni_series_x(const tn_series *s, int64_t i) { return s->x ? s->x[i
 static double tni_series_low(const tn_series *s, int64_t i) { return s->kind == TN_SERIES_BAND ? s->low[i] : s->y[i]; }
 static bool   tni_is_dashed(const tn_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
 
-/* Seven colours that stay apart for every kind of colour vision. Okabe & Ito 2008, without their yellow. */
+/* Seven colours that can be told apart with every kind of colour vision. Okabe & Ito 2008, without their yellow. */
 static uint32_t tni_series_ink(const tn_series *s, int64_t k)
 {
     static const uint32_t ink[TNI_SERIES_INKS] = {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x000000};
     return ink[s->colour > 0 ? s->colour - 1 : k % TNI_SERIES_INKS];
 }
 
-/* Point i where it belongs on the rulers; false where it is not shown. */
+/* The place of point i on the rulers; false where it is not shown. */
 static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
 {
     *x = tni_series_x(s, i);
@@ -19552,7 +19664,7 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
     return least < HUGE_VAL ? least : 1;
 }
 
-/* The ends of one axis: of the data with a margin; bars and stems begin at zero and keep half a place at the sides. */
+/* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
     double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
@@ -19597,7 +19709,7 @@ static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double 
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
 }
 
-/* The label of tick k: a name, where there are names. */
+/* The label of tick k: a name if names are given. */
 static const char *tni_plot_label(const tni_plot *p, int k)
 {
     return p->d.x_names && !p->d.log_x ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
@@ -19641,7 +19753,7 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
     tni_draw_box(c, x0 - u, y1, x1, y1 + u, TNI_LINE_INK);
 }
 
-/* A segment, or its dashes; `phase` is how far into the pattern the line has come. */
+/* A segment, or its dashes; `phase` is the position in the pattern. */
 static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, double by, double radius, bool dashed,
                            double *phase)
 {
@@ -19668,7 +19780,7 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
     tni_paint(&p->c, ink, 1);
 }
 
-/* Points always, lines when they have few points and are not horizontal: then markers would say nothing. */
+/* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
 static bool tni_has_markers(const tn_series *s)
 {
     double first = 0;
@@ -19778,7 +19890,7 @@ static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32
     return false;
 }
 
-/* The last values, right of the lines' ends; one that would touch another moves away from it. */
+/* The last values, right of the lines' ends; one that would touch another is moved away from it. */
 static void tni_draw_last(tni_plot *p)
 {
     double u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
@@ -19799,7 +19911,7 @@ static void tni_draw_last(tni_plot *p)
 
 static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
 
-/* Equal but for the case of ASCII letters. */
+/* Whether two strings are equal except for the case of ASCII letters. */
 static bool tni_same_words(const char *a, const char *b)
 {
     if (!a || !b) return false;
@@ -19839,7 +19951,7 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
     return t0 <= t1;
 }
 
-/* How many pieces of a series are in a box: segments of a line, points, uprights, verticals of a band. */
+/* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
 static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
 {
     double  a[2] = {0, 0}, b[2], y;
@@ -19857,7 +19969,7 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const do
     return n;
 }
 
-/* The corner in which the fewest pieces of the series are, and how many. */
+/* Chooses the corner with the fewest parts of the series, and returns their number. */
 static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
@@ -19915,17 +20027,22 @@ static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *seri
     const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, 0, false);
     if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, 0, false);
     if (problem) return problem;
-    if (count < 0 || (count > 0 && !series)) return "series is NULL or count negative";
+    if (count < 0) return "count is negative, expected 0 or more";
+    if (count > 0 && !series) return "series is NULL, expected an array";
     for (int64_t k = 0; k < count; k++) {
-        if (series[k].count < 0 || (series[k].count > 0 && !series[k].y)) return "a series' y is NULL or its count negative";
-        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low) return "a band's low is NULL";
-        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS) return "a series' colour is not in 0..7";
+        if (series[k].count < 0) return "the count of a series is negative, expected 0 or more";
+        if (series[k].count > 0 && !series[k].y) return "y of a series is NULL, expected an array";
+        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low)
+            return "low of a band is NULL, expected an array";
+        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS)
+            return "the colour of a series is out of range, expected 0 to 7";
     }
-    if (d->x_name_count < 0 || (d->x_name_count > 0 && !d->x_names)) return "x_names is NULL or x_name_count negative";
-    if (d->width < 0 || d->width > 65536 || d->height < 0 || d->height > 65536) return "width or height is not in 0..65536";
-    if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0))
-        || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)))
-        return "a logarithmic axis begins above zero";
+    if (d->x_name_count < 0) return "x_name_count is negative, expected 0 or more";
+    if (d->x_name_count > 0 && !d->x_names) return "x_names is NULL, expected an array";
+    if (d->width < 0 || d->width > 65536) return "width is out of range, expected 0 to 65536";
+    if (d->height < 0 || d->height > 65536) return "height is out of range, expected 0 to 65536";
+    if (d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) return "x_low is not above 0, as log_x needs";
+    if (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)) return "y_low is not above 0, as log_y needs";
     return NULL;
 }
 
@@ -19957,8 +20074,8 @@ static void tni_plot_axes(tni_plot *p)
     p->y.from = floor(f->top + f->body_height);
 }
 
-/* Everything but title and caption lies within width x height; each side leaves the other its room. A legend that no
-   corner has room for goes outside, if that leaves the axes most of the width. */
+/* Everything except title and caption is inside width x height; each side leaves the other its space. A legend that fits
+   no corner is put outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
@@ -19977,7 +20094,7 @@ static void tni_plot_plan(tni_plot *p)
     tni_plot_axes(p);
 }
 
-/* Where the picture has the axes, once title and caption have taken their room. */
+/* Places the axes, when the space for title and caption is known. */
 static void tni_plot_place(tni_plot *p)
 {
     double u = p->f.scale;
@@ -20026,7 +20143,7 @@ tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, con
 }
 
 /* ---- files -------------------------------------------------- >>image-files
-   Through the same writer as weights, so that a picture is replaced whole or not at all. */
+   The writer is the one of weights, so that a picture is replaced completely or not at all. */
 static bool tni_is_image(const tn_image *image) { return image && image->ctx && image->pixels; }
 
 #ifdef INCLUDE_STB_IMAGE_WRITE_H
@@ -20037,7 +20154,7 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
     tni_writer w;
     if (!tni_is_image(image)) return TN_ERR_ARG;
     if (image->width > 0x7FFFFFFF / 3 - 1 || image->height > 0x7FFFFFFF / (3 * image->width + 1))
-        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_png: %lld x %lld pixels are more than stb_image_write takes",
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_png: %lld x %lld pixels are too many for stb_image_write",
                         (long long)image->width, (long long)image->height);
     tni_writer_open(&w, image->ctx, &sink);
     if (w.status == TN_OK && !stbi_write_png_to_func(tni_png_piece, &w, (int)image->width, (int)image->height, 3,
@@ -20050,8 +20167,8 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
 {
     (void)sink;
     if (!tni_is_image(image)) return TN_ERR_ARG;
-    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: built without stb_image_write.h; "
-                    "include it before the implementation, or write a PPM");
+    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing: include it before the "
+                    "implementation, or write a PPM");
 }
 #endif
 
@@ -20109,7 +20226,7 @@ static void tni_svg_box(tni_svg *s, double x, double y, double width, double hei
     tni_svg_put(s, "\"");
 }
 
-/* Escaped, as it is drawn: with minus signs, and U+FFFD for bytes that are not UTF-8 and for control characters. */
+/* Escaped text as it is drawn: with minus signs, and U+FFFD for invalid UTF-8 and control characters. */
 static void tni_svg_text(tni_svg *s, const char *text, size_t bytes)
 {
     const char *end = text + bytes;
@@ -20175,7 +20292,7 @@ static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
     return n;
 }
 
-/* The pieces of a band from mark i on: along its upper curve, and back along the lower one. */
+/* The parts of a band from mark i on: along its upper curve, then along the lower one in reverse. */
 static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
 {
     size_t n = 1;
@@ -20325,7 +20442,7 @@ static void tni_svg_cells(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "</g>\n");
 }
 
-/* What is outside a clip is cut off by an inner SVG, which needs no name that could meet another on a page. */
+/* A clip is an inner SVG, which needs no id that could occur twice on a page. */
 static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
@@ -20384,8 +20501,8 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     s.p = tni_picture_of(image);
     count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
-        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: %lld x %lld pixels are too many to embed; at most %g "
-                        "are expected", (long long)image->width, (long long)image->height, tni_area_most);
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
+                        "at most %g", (long long)image->width, (long long)image->height, tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

@@ -56,11 +56,11 @@ TEST(a_step_after_the_parameters_are_gone)
     tn_optim_destroy(b);                        /* from the middle of those that know */
     tn_params_destroy(params);
     CHECK_STATUS(tn_optim_step(a), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
     next = tn_params_create(ctx);               /* perhaps where the others were */
     REQUIRE(net_make(next, &m));
     CHECK_STATUS(tn_optim_step(c), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
     CHECK_INT(tn_optim_steps(a), 1);
     CHECK(tn_optim_lr(a) > 0 && tn_optim_grad_norm(a) > 0);
     tn_optim_destroy(a);
@@ -142,7 +142,7 @@ TEST(operators_of_vast_extents)
         tn_ctx_clear_error(ctx);
         if (vast[i] >= (int64_t)1 << 31) {
             CHECK(!tn_cp_dense(cp));
-            CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: F32 [3,");
+            CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: a tensor of F32 [3,");
             CHECK(!tn_cp_interaction_of(cp, 1));
             CHECK(tn_ctx_status(ctx) != TN_OK);
             tn_ctx_clear_error(ctx);

@@ -913,10 +913,10 @@ TEST(bad_layers)
     CHECK_STATUS(tn_attention_init(params, "a", NULL, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention: layer or desc is NULL");
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_qk is 0 with dim 8 and 3 heads; give it, or a dim that is a multiple of 3");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: dim is 8, expected a multiple of 3 for 3 heads, or d_qk to be given");
     d.heads = 0;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: extents 8 and 0");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: heads is 0, expected 1 to 2^31 - 2");
     d.heads = 8; d.kind = TN_ATTENTION_DIFFERENTIAL;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "a multiple of 16");
@@ -931,10 +931,10 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     d.row = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: 5 is no kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: kind is 5, not a valid tn_attention_kind");
     d.kind = TN_ATTENTION_BILINEAR; d.depth = -1;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "depth -1");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: depth is -1, expected 0 or more");
     d.depth = 0; d.out = -3;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: out is -3");
@@ -945,7 +945,7 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
     d.row = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, but must be at least 1, and below 2^31 - 1 for all 65536 heads");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, expected at least 1, and below 2^31 - 1 for all 65536 heads");
     CHECK_INT(tn_params_count(params), 0);
     CHECK(layer.qk == NULL);
     d.heads = 2; d.d_qk = d.d_v = 0; d.mix_values = true;
@@ -953,9 +953,9 @@ TEST(bad_layers)
     x = rows_of(ctx, 1, 2, 8, zero);
     REFUSED(ctx, tn_attention_forward(ctx, NULL, x, NULL), TN_ERR_ARG, "attention: the layer is NULL");
     REFUSED(ctx, tn_attention_forward(ctx, &layer, NULL, NULL), TN_ERR_ARG, "attention: x is NULL");
-    REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], but must be [B,T,8]");
+    REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], expected [B,T,8]");
     values = tensor_of(ctx, 1, 3, 2, 4, zero);
-    REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], but v is [1,2,2,4]");
+    REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], expected [1,2,2,4]");
     values = NULL;                                                         /* nor does a failed call hand any out */
     second = layer;
     second.desc.row = TN_ROW_SCALE_SUM;
@@ -966,7 +966,7 @@ TEST(bad_layers)
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG,
             "row is TN_ROW_SCALE_SUM, expected squared attention");
     CHECK(values == NULL);
-    REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch 0 and length 4");
+    REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch is 0, expected 1 or more");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");
     d.bidirectional = true;
     CHECK_STATUS(tn_attention_init(params, "b", &d, &second), TN_OK);
@@ -976,12 +976,13 @@ TEST(bad_layers)
     c = tn_attention_cache_create(ctx, &second, 1, 3);
     REQUIRE(c != NULL);
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, NULL, NULL), TN_ERR_ARG, "attention: the cache is NULL");
-    REFUSED(ctx, tn_attention_decode(ctx, &layer, x, c, NULL), TN_ERR_ARG, "attention: the cache was made for another layer: bilinear, 4 heads of 2 and 2");
-    REFUSED(ctx, tn_attention_decode(ctx, &second, rows_of(ctx, 2, 1, 8, zero), c, NULL), TN_ERR_SHAPE, "attention: x is [2,1,8], but the cache was made for batch 1");
+    REFUSED(ctx, tn_attention_decode(ctx, &layer, x, c, NULL), TN_ERR_ARG, "attention: the cache was made for another layer: kind bilinear, "
+            "4 heads, d_qk 2, d_v 2, window ");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, rows_of(ctx, 2, 1, 8, zero), c, NULL), TN_ERR_SHAPE, "attention: x is [2,1,8], expected batch 1 as in the cache");
     CHECK(tn_attention_decode(ctx, &second, x, c, NULL) != NULL);
-    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_SHAPE, "attention: 2 positions after 2, but the cache has room for 3 in all");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_SHAPE, "attention: x has 2 positions after 2 in the cache, expected at most 3 in all");
     tn_record(ctx);
-    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_ARG, "attention: nothing is decoded while recording");
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, NULL), TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
     CHECK_INT(tn_attention_cache_past(c), 2);
     CHECK_INT(tn_attention_cache_past(NULL), 0);
     CHECK_INT(tn_attention_cache_bytes(NULL), 0);
@@ -1036,7 +1037,7 @@ TEST(no_memory)
             tn_ctx_clear_error(ctx);
             tn_ctx_reset(ctx);
             if (cache && !tn_attention_decode(ctx, &layer, rows_of(ctx, 1, 1, 8, zero), cache, NULL)) {
-                CHECK_ERROR(ctx, TN_ERR_ARG, "reset it first");
+                CHECK_ERROR(ctx, TN_ERR_ARG, "which must be reset first");
                 tn_attention_cache_reset(cache);
                 CHECK(tn_attention_decode(ctx, &layer, rows_of(ctx, 1, 1, 8, zero), cache, NULL) != NULL);
                 CHECK_INT(tn_attention_cache_past(cache), 1);

@@ -279,19 +279,19 @@ TEST(another_optimiser_or_model)
 
     if (!open_model(&b, TN_F32, &e, 8, 1, NULL)) return;
     steps(&b, 0, 2, loss);
-    refused(&b, &saved, TN_ERR_ARG, "memory: a checkpoint of the optimiser \"muon\", but this one is adamw");
+    refused(&b, &saved, TN_ERR_ARG, "memory: the checkpoint's optimiser is \"muon\", expected \"adamw\"");
     other = saved;
     change(&other, "\"tensornet.optim\":\"muon\"", "\"tensornet.opti_\":\"muon\"");
-    refused(&a, &other, TN_ERR_FORMAT, "no checkpoint: it has no note tensornet.optim");
+    refused(&a, &other, TN_ERR_FORMAT, "not a checkpoint: no note tensornet.optim");
     other = saved;
     change(&other, "\"tensornet.checkpoint\":\"1\"", "\"tensornet.checkpoint\":\"2\"");
-    refused(&a, &other, TN_ERR_FORMAT, "a checkpoint of format \"2\", but this is format 1");
+    refused(&a, &other, TN_ERR_FORMAT, "the checkpoint's format is \"2\", expected \"1\"");
     other = saved;
     change(&other, "\"tensornet.steps\":\"3\"", "\"tensornet.steps\":\"x\"");
-    refused(&a, &other, TN_ERR_FORMAT, "note tensornet.steps is \"x\", which is no number");
+    refused(&a, &other, TN_ERR_FORMAT, "note tensornet.steps is \"x\", expected an integer");
     other = saved;
     change(&other, "optim.v.norm.gain", "optim.v.norm.gaim");
-    refused(&a, &other, TN_ERR_ARG, "parameter \"norm.gain\" has 1 moments in the file, but its rule here, adamw, has 2");
+    refused(&a, &other, TN_ERR_ARG, "parameter \"norm.gain\" has 1 moments in the file, expected 2 for its rule here, adamw");
     other = saved;
     change(&other, "optim.clock", "optim.cluck");
     refused(&a, &other, TN_ERR_FORMAT, "tensor optim.clock is missing");
@@ -302,9 +302,9 @@ TEST(another_optimiser_or_model)
     change(&other, "\"shape\":[2,7,6]", "\"shape\":[2,6,7]");
     refused(&a, &other, TN_ERR_SHAPE, "[2,6,7]");
     CHECK_STATUS(tn_params_write(a.w.params, tn_sink_memory(other.bytes, ROOM, &other.used), NULL, 0), TN_OK);
-    refused(&a, &other, TN_ERR_FORMAT, "no checkpoint: it has no note tensornet.checkpoint");
+    refused(&a, &other, TN_ERR_FORMAT, "not a checkpoint: no note tensornet.checkpoint");
     tn_params_use_adamw(a.w.params, "mlp.w");
-    refused(&a, &saved, TN_ERR_ARG, "parameter \"mlp.w\" has 1 moments in the file, but its rule here, adamw, has 2");
+    refused(&a, &saved, TN_ERR_ARG, "parameter \"mlp.w\" has 1 moments in the file, expected 2 for its rule here, adamw");
     tn_params_at(a.w.params, 2)->adamw = false;
     add_late(&a);
     refused(&a, &saved, TN_ERR_ARG, "parameter \"late.w\" [6,6] is not in the file");
@@ -313,10 +313,10 @@ TEST(another_optimiser_or_model)
     close_world(&a.w);
 
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
-    refused(&a, &other, TN_ERR_ARG, "is no parameter here");
+    refused(&a, &other, TN_ERR_ARG, "is neither a parameter here nor a moment of one");
     close_world(&a.w);
     if (!open_model(&a, TN_F64, &d, 7, 1, NULL)) return;
-    refused(&a, &saved, TN_ERR_DTYPE, "is F32, but this context has F64");
+    refused(&a, &saved, TN_ERR_DTYPE, "is F32, expected the context's F64");
     close_world(&a.w);
     close_world(&b.w);
 }
@@ -345,7 +345,7 @@ TEST(numbers_that_differ_are_named)
     a.optim = tn_optim_create(a.w.params, &d);
     warnings = 0;
     CHECK_STATUS(load(&a, &saved), TN_OK);
-    CHECK(warnings == 3 && was_warned("lr was \"0.05\", here it is 0.25") && was_warned("schedule.total was \"14\", here it is 100"));
+    CHECK(warnings == 3 && was_warned("lr is \"0.05\" in the checkpoint and 0.25 here") && was_warned("schedule.total is \"14\" in the checkpoint and 100 here"));
     CHECK_NEAR(tn_optim_lr(a.optim), 0.25, 0);
     close_world(&a.w);
 }
@@ -374,24 +374,24 @@ TEST(bad_calls)
     CHECK_STATUS(tn_checkpoint_read(NULL, tn_source_memory(NULL, 0)), TN_ERR_ARG);
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), &own, 1), TN_ERR_ARG);
-    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "note \"tensornet.steps\": keys that begin with tensornet. are its own");
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "note \"tensornet.steps\": the prefix tensornet. is reserved");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), twice, 2), TN_ERR_ARG);
-    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the name \"a\" is given twice");
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the name \"a\" occurs twice");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), &none, 1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "NULL");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 1), TN_ERR_ARG);
-    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: 1 notes at NULL");
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: 1 notes at NULL, expected a list");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, -1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: -1 notes");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, 100, &saved.used), NULL, 0), TN_ERR_FILE);
-    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "more than there is room for");
+    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "the file is larger than the memory: room is ");
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_calls(no_store, &left), NULL, 0), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "could not be written");
     CHECK_STATUS(tn_checkpoint_read(a.optim, tn_source_path("no/such/file")), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "no/such/file");
     CHECK(tn_params_add(a.w.params, "optim.m.mlp.w", 1, &one, init) != NULL);
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
-    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "parameter optim.m.mlp.w: names that begin with optim. are its own");
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "parameter optim.m.mlp.w: the prefix optim. is reserved");
     x = tn_tensor_1d(a.w.ctx, TN_REAL, 1);
     CHECK(x != NULL);
     tn_params_destroy(a.w.params);
@@ -521,7 +521,7 @@ TEST(counts_that_contradict)
         if (k == 5) scalars[1] = -1;
         memcpy(bad.bytes + at, scalars, sizeof scalars);
         CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
-        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: tensor optim.scalars: ");
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: tensor optim.scalars has ");
         everything(&t, &after);
         CHECK(same(&before, &after));
     }

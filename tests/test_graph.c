@@ -244,10 +244,10 @@ TEST(what_no_graph_can_hold)
         {by_read, "graph: read of [2]"}, {by_item, "graph: read of [1]"}, {by_write, "graph: write of [3,5]"},
         {by_sync, "graph: the device is synchronised during a capture, expected kernels only"},
         {by_seed, "graph: the random seed is set during a capture"}, {by_norm, "graph: read of [8]"},
-        {by_second, "graph: an optimiser steps in it twice"}, {by_make, "graph: tensor: 36 bytes are allocated during a capture"},
+        {by_second, "graph: an optimiser steps twice"}, {by_make, "graph: tensor: 36 bytes are allocated during a capture"},
         {by_grow, "graph: arena: 67108864 bytes are allocated during a capture"},
         {by_free, "graph: 60 bytes are released during a capture, expected none"},
-        {by_nest, "graph: one is being captured already"}, {by_optim, "graph: "}, {by_file, "graph: "},
+        {by_nest, "graph: a capture is running"}, {by_optim, "graph: "}, {by_file, "graph: "},
         {by_cleared, "graph: read of [1]"}, {by_rule, "graph: moments of another kind"},
     };
     size_t i;
@@ -318,7 +318,7 @@ TEST(graphs_that_no_longer_fit)
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_tensor_destroy(s.labels[1]);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that the graph uses was destroyed; it must be captured anew");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that the graph uses was destroyed, so it must be captured again");
     close_world(&s.w);
 
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
@@ -336,7 +336,7 @@ TEST(graphs_that_no_longer_fit)
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_ctx_seed(s.w.ctx, 12345);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "another seed");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: the context's seed has changed");
     close_world(&s.w);
 
     REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
@@ -353,7 +353,7 @@ TEST(graphs_that_no_longer_fit)
     tn_record(s.w.ctx);
     tn_backward(s.w.ctx, tn_sum(s.w.ctx, s.head.w));
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "was zero at the capture, and now it is not");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "is not zero, expected zero as at the capture");
     tn_params_zero_grad(s.w.params);
     CHECK_STATUS(tn_graph_run(g), TN_OK);
     close_world(&s.w);
@@ -391,8 +391,8 @@ TEST(caches_are_no_part_of_a_graph)
         if (k == 2) tn_transformer_cache_reset(cache);
         if (k == 3) tn_attention_cache_reset(layer);
         CHECK_STATUS(tn_graph_end(w.ctx, &g), TN_ERR_ARG);
-        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache takes in tokens during a capture"
-                    : k == 1 ? "graph: an attention cache takes in positions during a capture"
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache is updated during a capture"
+                    : k == 1 ? "graph: an attention cache is updated during a capture"
                     : k == 2 ? "graph: a transformer's cache is reset during a capture"
                              : "graph: an attention cache is reset during a capture");
         CHECK_INT(tn_transformer_cache_past(cache), 2);
@@ -521,12 +521,12 @@ TEST(backends_that_fail)
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
     CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "no capture today");
     CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "none is being captured");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: no capture is running");
     capture_last->refuse_begin = capture_last->refuse_end = false;
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* nowhere to put it: the capture is over all the same */
     study_step(&s);
     CHECK_STATUS(tn_graph_end(s.w.ctx, NULL), TN_ERR_ARG);
-    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured");
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: out is NULL, so the capture was discarded");
     CHECK_STR(tn_ctx_device_name(s.w.ctx), "lists of calls");
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* and the context ends in the middle of one */
     study_step(&s);

@@ -47,13 +47,13 @@ TEST(parameters)
     CHECK(tn_params_add(ps, "a.w", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a.w");
     CHECK(tn_params_add(ps, "", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the name of a parameter is empty");
     CHECK(tn_params_add(ps, NULL, 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the name of a parameter is NULL");
     CHECK(tn_params_add(ps, "c", 2, absurd, rule(TN_INIT_ONE, 0)) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "extent 0 of [-1,4] is negative");
     CHECK(tn_params_add(ps, "c", 2, shape, rule((tn_init_rule)7, 0)) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "init: 7 is no rule");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "init: rule is 7, not a valid tn_init_rule");
     CHECK(tn_params_add(NULL, "c", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
     CHECK_INT(tn_params_count(ps), 2);
     for (i = 0; i < 100; i++) {                                  /* many: what was handed out stays where it is */
@@ -199,7 +199,7 @@ TEST(layers_refuse)
     memset(&n, 0, sizeof n);
     memset(&e, 0, sizeof e);
     CHECK_STATUS(tn_linear_init(ps, "fc", &l, &linear), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "linear fc: extents 0 and 0");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "linear fc: in is 0, expected 1 to 2^31 - 2");
     CHECK_STATUS(tn_linear_init(ps, "fc", &l, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "linear");
     CHECK_STATUS(tn_linear_init(ps, "fc", NULL, &linear), TN_ERR_ARG);
@@ -209,11 +209,11 @@ TEST(layers_refuse)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "norm n:");
     CHECK_STATUS(tn_embedding_init(ps, "e", &e, &embedding), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "embedding e:");
-    REFUSES_MLP(TN_ERR_SHAPE, "mlp m: extents 0 and 0");
+    REFUSES_MLP(TN_ERR_SHAPE, "mlp m: in is 0, expected 1 to 2^31 - 2");
     d.in = 4;
     d.hidden = 6;
     d.kind = (tn_mlp_kind)12;
-    REFUSES_MLP(TN_ERR_ARG, "mlp m: 12 is no kind");
+    REFUSES_MLP(TN_ERR_ARG, "mlp m: kind is 12, not a valid tn_mlp_kind");
     d.kind = TN_MLP_BILINEAR;
     d.out = -2;
     REFUSES_MLP(TN_ERR_SHAPE, "out is -2");
@@ -221,17 +221,17 @@ TEST(layers_refuse)
     REFUSES_MLP(TN_ERR_SHAPE, "out is 2147483647");
     d.out = 5;
     d.residual = true;
-    REFUSES_MLP(TN_ERR_SHAPE, "in is 4 but out is 5: no residual");
+    REFUSES_MLP(TN_ERR_SHAPE, "out is 5, expected in = 4 with residual");
     d.residual = false;
     d.no_projection = true;
-    REFUSES_MLP(TN_ERR_SHAPE, "out is 5 and hidden is 6");
+    REFUSES_MLP(TN_ERR_SHAPE, "out is 5, expected hidden = 6");
     d.no_projection = false;
     d.augmented = d.bias = true;
-    REFUSES_MLP(TN_ERR_ARG, "augmented holds the biases");
+    REFUSES_MLP(TN_ERR_ARG, "a bias is true, expected false with augmented");
     l.in = l.out = 2;
     l.augmented = l.bias = true;
     CHECK_STATUS(tn_linear_init(ps, "fc", &l, &linear), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "contradicts it");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "a bias is true, expected false with augmented");
     CHECK_INT(tn_params_count(ps), 0);                                     /* nothing was made on the way */
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = 0;
@@ -318,7 +318,7 @@ TEST(a_layer_without_a_name)
     d.hidden = 6;
     d.kind = (tn_mlp_kind)12;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : 12 is no kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : kind is 12, not a valid tn_mlp_kind");
     d.kind = TN_MLP_BILINEAR;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_OK);
     CHECK_CTX(ctx);

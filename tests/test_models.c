@@ -387,19 +387,19 @@ TEST(decoding_refuses)
     d.positions = TN_POSITIONS_LEARNED;
     REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 1, 8, 1)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "8 tokens, but there are learned positions for 7");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: there are 8 tokens, expected at most 7, the learned positions");
     CHECK(tn_transformer_cache_create(w.ctx, &m, 1, 8) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "learned positions for 7");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer cache: length is 8, expected at most 7, the learned positions");
     CHECK(tn_transformer_cache_create(w.ctx, &m, 0, 3) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "0 texts of 3 tokens");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer cache: batch is 0, expected 1 or more");
     CHECK(tn_transformer_cache_create(w.ctx, NULL, 1, 3) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
     c = tn_transformer_cache_create(w.ctx, &m, 2, 3);
     REQUIRE(c != NULL);
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 1, 1, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "of 2 texts");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [1,1], expected 2 texts as in the cache");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 4, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "has 0 of 3 tokens");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids have 4 tokens after 0 in the cache, expected at most 3 in all");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 0, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [2,0]");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), NULL) == NULL);
@@ -414,16 +414,16 @@ TEST(decoding_refuses)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "of another model");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), c) != NULL);
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 1, 1), c) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "has 3 of 3 tokens");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids have 1 tokens after 3 in the cache, expected at most 3 in all");
     CHECK_INT(tn_transformer_cache_past(c), 3);
     CHECK(tn_transformer_cache_create(w.ctx, &m, 1, 2) != NULL);            /* left to the context */
     tn_transformer_cache_destroy(NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, tn_tensor_1d(w.ctx, TN_I32, 3)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids is [3], but must be [texts,tokens]");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: ids is [3], expected [texts,tokens]");
     CHECK(tn_transformer_forward(w.ctx, &m, tn_tensor_2d(w.ctx, TN_F32, 1, 3)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_DTYPE, "ids is F32");
     CHECK(tn_transformer_loss(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), ids_of(w.ctx, &d, 2, 2, 1)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [2,3] but targets [2,2]");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: targets are [2,2], expected [2,3] as ids");
     CHECK(tn_transformer_forward(w.ctx, NULL, ids_of(w.ctx, &d, 2, 3, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
     id = tn_tensor_2d(w.ctx, TN_I32, 1, 1);
@@ -605,33 +605,33 @@ TEST(bad_descs)
     world   w;
     memset(&zero, 0, sizeof zero);
     REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
-    REFUSED(d.vocab = 0, TN_ERR_SHAPE, "vocab is 0, but must be from 1");
+    REFUSED(d.vocab = 0, TN_ERR_SHAPE, "transformer: vocab is 0, expected 1 to 2^31 - 2");
     REFUSED(d.layers = -2, TN_ERR_SHAPE, "layers is -2");
     REFUSED(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
     REFUSED(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
     REFUSED(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
-    REFUSED(d.heads = 3, TN_ERR_SHAPE, "d_qk is 0 with dim 4 and 3 heads; give it");
-    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "or a dim that is a multiple of 8");
-    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 0 with dim 4 and 3 heads");
+    REFUSED(d.heads = 3, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_qk to be given");
+    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "dim is 4, expected a multiple of 8 for 4 heads");
+    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_v to be given");
     REFUSED(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
     REFUSED(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
     REFUSED(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
     REFUSED(d.row_length = -1, TN_ERR_SHAPE, "row_length is -1");
-    REFUSED(d.window = -1, TN_ERR_ARG, "window -1");
-    REFUSED(d.order = 65, TN_ERR_ARG, "order 65");
-    REFUSED(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "an order belongs to the bilinear MLP");
-    REFUSED(d.no_projection = true, TN_ERR_SHAPE, "hidden is 3 and dim is 4");
-    REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "no_projection contradicts it");
-    REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
-    REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias belongs to layer norm");
-    REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "no_norm contradicts");
-    REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
+    REFUSED(d.window = -1, TN_ERR_ARG, "transformer: window is -1, expected 0 or more");
+    REFUSED(d.order = 65, TN_ERR_ARG, "transformer: order is 65, expected 0 to 64");
+    REFUSED(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
+    REFUSED(d.no_projection = true, TN_ERR_SHAPE, "transformer: hidden is 3, expected dim = 4 with no_projection");
+    REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "mlp_out_bias is true, expected false with no_projection");
+    REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "embed_norm is true, expected false with no_norm");
+    REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias is true, expected false: only TN_NORM_LAYER");
+    REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "place is given, expected 0 with no_norm");
+    REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "zero_head is true, expected false with tied");
     REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
     REFUSED(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
             "a window has no linear");
     REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
-    REFUSED(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, but must be at least 1, and below 2^31 - 1");
+    REFUSED(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, expected at least 1, and below 2^31 - 1");
     REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
     REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
             TN_ERR_SHAPE,
@@ -640,23 +640,23 @@ TEST(bad_descs)
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
-    REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
-    REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
+    REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
+    REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "transformer: attention is 7, expected 0 to ");
     REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
     REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
-    REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
-    REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
-    REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "3 is no place of norms");
-    REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "7 is no init rule");
+    REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "transformer: positions is 3, expected 0 to 2");
+    REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "transformer: norm is 9, expected 0 to 1");     /* which no cast may be */
+    REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
+    REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "transformer: init is 7, expected 0 to ");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
-    REFUSED(d.tied = true, TN_ERR_ARG, "there is a parameter m.blocks.1.mlp.p already");
+    REFUSED(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
     CHECK_STATUS(tn_transformer_init(w.params, NULL, &none, &m), TN_OK);
     CHECK_STATUS(tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "there is a parameter embed.w already");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the parameter embed.w exists already");
     CHECK(m.blocks == NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not made");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: the model is not initialised");
     memset(name, 'n', 199);
     memset(&m, 1, sizeof m);
     CHECK_STATUS(tn_transformer_init(w.params, name, &none, &m), TN_ERR_ARG);
@@ -845,36 +845,36 @@ TEST(configs_refuse)
     CHECK(d.hidden == 8 && d.rope_base == 10000 && d.mlp == TN_MLP_BILINEAR);
     CHECK_STATUS(read_text(ctx, " {" OURS ", \"tied\" :\n true , \"softcap\": 1.5e1 } ", &d), TN_OK);
     CHECK(d.tied && d.softcap == 15);
-    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: a value is missing");
-    misread(ctx, "{}", TN_ERR_FORMAT, "n_vocab is missing");
-    misread(ctx, "[{" OURS "}]", TN_ERR_FORMAT, "no object of keys and values");
-    misread(ctx, "{" OURS, TN_ERR_FORMAT, "'}' is missing");
-    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "text after the end");
-    misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "a string is missing");
-    misread(ctx, "{" OURS ",\"dropout\":0.1}", TN_ERR_FORMAT, "\"dropout\" is no key of a transformer");
-    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "the key \"n_ctx\" for the second time");
-    misread(ctx, "{\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"d_model\":4}", TN_ERR_FORMAT, "n_ctx is missing");
-    misread(ctx, "{\"n_layer\":0}", TN_ERR_FORMAT, "byte 11: n_layer is 0, but must be a whole number from 1 to 2147483646");
+    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: unexpected end of file, expected a value");
+    misread(ctx, "{}", TN_ERR_FORMAT, "missing key n_vocab");
+    misread(ctx, "[{" OURS "}]", TN_ERR_FORMAT, "unexpected value, expected an object");
+    misread(ctx, "{" OURS, TN_ERR_FORMAT, "unexpected end of file, expected '}'");
+    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "unexpected character, expected the end of the file");
+    misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "unexpected character, expected a string");
+    misread(ctx, "{" OURS ",\"dropout\":0.1}", TN_ERR_FORMAT, "unknown key \"dropout\" of a transformer");
+    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "duplicate key \"n_ctx\"");
+    misread(ctx, "{\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"d_model\":4}", TN_ERR_FORMAT, "missing key n_ctx");
+    misread(ctx, "{\"n_layer\":0}", TN_ERR_FORMAT, "byte 11: n_layer is 0, expected an integer from 1 to 2147483646");
     misread(ctx, "{\"n_layer\":1.5}", TN_ERR_FORMAT, "n_layer is 1.5");
     misread(ctx, "{\"n_layer\":1e99}", TN_ERR_FORMAT, "n_layer is 1e+99");
     misread(ctx, "{\"n_layer\":1e999}", TN_ERR_FORMAT, "n_layer is inf");
-    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, "a value is missing");
-    misread(ctx, "{\"n_layer\":\"2\"}", TN_ERR_FORMAT, "n_layer is \"2\", but must be a whole number");
+    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, ", expected a value");
+    misread(ctx, "{\"n_layer\":\"2\"}", TN_ERR_FORMAT, "n_layer is \"2\", expected an integer from 1 to 2147483646");
     misread(ctx, "{\"n_layer\":null}", TN_ERR_FORMAT, "n_layer is null");
     misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list");
-    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, "']' is missing");
-    misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, but must be true or false");
-    misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
-    misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
-    misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
+    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, ", expected ']'");
+    misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, expected true or false");
+    misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, expected a number from 0 to 1e30");
+    misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", expected bilinear, relu, relu2, gelu, swish,");
+    misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "norm is \"batch\", expected rms or layer");
     misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
-    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "with dim 4 and 3 heads");
-    misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
-    misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is no string");
+    misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "transformer: order is given, expected 0: not");
+    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
+    misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", expected tensornet, gpt2 or llama");
+    misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is not a string");
     CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
     CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path("/nowhere/config.json"), &d), TN_ERR_FILE);
@@ -943,14 +943,14 @@ TEST(configs_of_others)
     CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED &&
           d.norm_eps == (double)1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
-    CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "duplicate key \"n_inner\"");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
     CHECK(!d.tied);
     misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", TN_ERR_FORMAT, "activation_function is \"mish\"");
     misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"scale_attn_weights\":false}", TN_ERR_FORMAT,
-            "scale_attn_weights is false, but must be true");
-    misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"add_cross_attention\":true}", TN_ERR_FORMAT, "must be false");
-    misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "vocab_size is missing");
+            "scale_attn_weights is false, expected true: no other value is supported");
+    misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"add_cross_attention\":true}", TN_ERR_FORMAT, "add_cross_attention is true, expected false:");
+    misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "missing key vocab_size");
     CHECK_STATUS(read_text(ctx, llama_config, &d), TN_OK);
     CHECK_CTX(ctx);
     CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == (double)1e-6 &&
@@ -958,7 +958,7 @@ TEST(configs_of_others)
     CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
-    misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"factor\":8}}", TN_ERR_FORMAT, "rope_scaling must be null");
+    misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"factor\":8}}", TN_ERR_FORMAT, "rope_scaling is given, expected");
     CHECK_STATUS(read_text(ctx, LLAMA5 "{\"rope_theta\":500000.0,\"rope_type\":\"default\"}}", &d), TN_OK);
     CHECK(d.rope_base == 500000 && d.positions == TN_POSITIONS_ROPE);
     CHECK_STATUS(read_text(ctx, LLAMA5 "{\"partial_rotary_factor\":1.0,\"rope_theta\":20},\"rope_theta\":30}", &d), TN_OK);
@@ -968,12 +968,12 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, LLAMA5 "null,\"rope_theta\":30,\"partial_rotary_factor\":1}", &d), TN_OK);
     CHECK(d.rope_base == 30);
     misread(ctx, LLAMA5 "{\"rope_theta\":500000,\"rope_type\":\"llama3\",\"factor\":8}}", TN_ERR_FORMAT,
-            "rope_type is \"llama3\", but must be default");
-    misread(ctx, LLAMA5 "{\"rope_theta\":\"x\"}}", TN_ERR_FORMAT, "rope_theta is \"x\", but must be a number");
-    misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "the key \"rope_theta\" for the second time");
-    misread(ctx, LLAMA5 "[500000]}", TN_ERR_FORMAT, "rope_parameters must be an object, or null");
-    misread(ctx, LLAMA5 "{\"partial_rotary_factor\":0.25}}", TN_ERR_FORMAT, "partial_rotary_factor is 0.25, but must be 1: nothing");
-    misread(ctx, LLAMA5 "null,\"partial_rotary_factor\":0.5}", TN_ERR_FORMAT, "partial_rotary_factor is 0.5, but must be 1");
+            "rope_type is \"llama3\", expected default");
+    misread(ctx, LLAMA5 "{\"rope_theta\":\"x\"}}", TN_ERR_FORMAT, "rope_theta is \"x\", expected a number from 0 to 1e30");
+    misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "duplicate key \"rope_theta\"");
+    misread(ctx, LLAMA5 "[500000]}", TN_ERR_FORMAT, "rope_parameters is not an object or null");
+    misread(ctx, LLAMA5 "{\"partial_rotary_factor\":0.25}}", TN_ERR_FORMAT, "partial_rotary_factor is 0.25, expected 1:");
+    misread(ctx, LLAMA5 "null,\"partial_rotary_factor\":0.5}", TN_ERR_FORMAT, "partial_rotary_factor is 0.5, expected 1: no");
     tn_ctx_destroy(ctx);
 }
 
@@ -1085,41 +1085,41 @@ TEST(weights_refuse)
     CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
     bytes = golden_file(w.ctx, GOLDEN(gpt2), "transformer.h.1.ln_2.bias", NULL, false, 0, file);
-    unread(&w, &m, file, bytes, TN_ERR_ARG, "model.safetensors: it has no tensor \"transformer.h.1.ln_2.bias\" for parameter "
+    unread(&w, &m, file, bytes, TN_ERR_ARG, "model.safetensors: there is no tensor \"transformer.h.1.ln_2.bias\" for parameter "
            "blocks.1.norm2.bias [6]");
     bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, true, 0, file);
-    unread(&w, &m, file, bytes, TN_ERR_SHAPE, "\"transformer.wte.weight\" [6,7] does not fit embed.w [7,6]");
+    unread(&w, &m, file, bytes, TN_ERR_SHAPE, "model.safetensors: tensor \"transformer.wte.weight\" is [6,7], expected");
     unread(&w, &m, file, bytes - 1, TN_ERR_FORMAT, "the file");
     bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
     /* a model without biases: those of the file would be lost */
     d.attn_bias = false;
     CHECK_STATUS(tn_transformer_init(w.params, "other", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_ARG,
-           "tensor \"transformer.h.0.attn.c_attn.bias\" [18] would be parameter other.blocks.0.attn.qk_b, which the model has not");
+           "model.safetensors: tensor \"transformer.h.0.attn.c_attn.bias\" [18] belongs to parameter");
     d.attn_bias = true; d.tied = false;                      /* an unembedding that the file has not */
     CHECK_STATUS(tn_transformer_init(w.params, "untied", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_ARG, "no tensor \"lm_head.weight\" for parameter untied.head.w [7,6]");
     d.tied = true; d.d_qk = 2;
     CHECK_STATUS(tn_transformer_init(w.params, "narrow", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_SHAPE,
-           "part 0 of 3 of \"transformer.h.0.attn.c_attn.weight\" [6,18] transposed does not fit part 0 of 2 of narrow.blocks.0.attn.qk");
+           "model.safetensors: part 0 of 3 of tensor \"transformer.h.0.attn.c_attn.weight\" is [6,18] transposed,");
     /* maps */
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines - 2), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: it gives 0 of the 6 numbers of parameter norm.bias");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: its lines give 0 numbers of parameter norm.bias, expected all 6");
     memset(own, 0, sizeof own);
     own[0].file = "transformer.wte.weight";
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "line 0 has a name that is NULL");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: param is NULL in line 0");
     own[0].param = "embed.w"; own[0].file_part = 7; own[0].file_parts = 7;
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "part 7 of 7 of");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), NULL, 1), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "no lines");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: map is NULL");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
     elsewhere = tn_params_create(w.ctx);
     CHECK_STATUS(tn_transformer_read_mapped(elsewhere, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not of these parameters");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
     CHECK_STATUS(tn_transformer_read_mapped(NULL, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
     close_world(&w);
 }
@@ -1173,25 +1173,25 @@ TEST(head_rows)
     map[5].file = "k"; map[5].param = "blocks.{l}.mlp.p"; map[5].transpose = true;
     map[6].file = "k"; map[6].param = "blocks.{l}.attn.o"; map[6].transpose = true;
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 6), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 0 of the 30 numbers of parameter blocks.0.attn.o");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "name map: its lines give 0 numbers of parameter blocks.0.attn.o, expected all 30");
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "\"k\" [5,3] transposed does not fit blocks.0.attn.o [3,10]");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "model.safetensors: tensor \"k\" is [5,3] transposed, expected the shape of parameter");
     CHECK_STR(said, "");
     map[6].file = "q";
     map[7] = map[6];                                         /* twice the same is too much */
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives numbers 0 to 29 of parameter blocks.0.attn.o twice");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "name map: its lines give numbers 0 to 29 of parameter blocks.0.attn.o twice");
     map[1].part = 0;                                         /* q twice and k never are as many numbers as both */
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives numbers 0 to 29 of parameter blocks.0.attn.qk twice");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "name map: its lines give numbers 0 to 29 of parameter blocks.0.attn.qk twice");
     map[1].part = 1;
     memset(&map[7], 0, sizeof map[7]);                       /* nor is another parameter begun and not ended */
     map[7].file = "k"; map[7].param = "other"; map[7].file_parts = 5; map[7].parts = 2;
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 3 of the 6 numbers of parameter other");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "name map: its lines give 3 numbers of parameter other, expected all 6");
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_OK);
     CHECK_CTX(ctx);
-    CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the map, \"none of it\" the first");
+    CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the name map, the first is \"none of it\"");
     tn_read(m.blocks[0].attn.qk, TN_F64, got, 2 * H * D * N);
     for (i = 0; i < H * D * N; i++) {
         int64_t c = i % N, r = i / N % D, h = i / N / D;
@@ -1566,7 +1566,7 @@ TEST(a_cache_after_a_failed_call)
             y = tn_transformer_decode(w.ctx, &m, first, c);
             if (!y) {
                 refused++;
-                CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+                CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset");
                 tn_transformer_cache_reset(c);
                 CHECK(tn_transformer_decode(w.ctx, &m, first, c) != NULL);
             }

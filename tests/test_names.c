@@ -69,8 +69,8 @@ TEST(names)
     misnamed(ctx, "TinyStories-2-512x", "at \"x\"");
     misnamed(ctx, "TinyStories-2-100", "multiple of 64");
     CHECK(!model_from_name(ctx, "gpt2-relu-1l-3h-4embd", &d, why));
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "with dim 4 and 3 heads");
-    CHECK(strstr(why, "with dim 4 and 3 heads") != NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
+    CHECK(strstr(why, "dim is 4, expected a multiple of 3 for 3 heads") != NULL);
     memset(&d, 0, sizeof d);
     CHECK_INT(model_name(&d, NULL, 0), -1);
     tn_ctx_destroy(ctx);

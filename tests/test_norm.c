@@ -282,7 +282,7 @@ TEST(the_layer)
     CHECK_ERROR(ctx, TN_ERR_ARG, "norm: the layer is NULL");
     memcpy(&d.kind, &absurd, sizeof d.kind);
     CHECK_STATUS(tn_norm_init(ps, "n", &d, &norm), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: 2 is no kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: kind is 2, not a valid tn_norm_kind");
     tn_ctx_destroy(ctx);
 }
 

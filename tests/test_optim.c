@@ -930,22 +930,23 @@ TEST(defaults_and_bad_descs)
         change; \
         CHECK(tn_optim_create(w.params, &d) == NULL); \
         CHECK_ERROR(w.ctx, TN_ERR_ARG, part); } while (0)
-    BAD(memcpy(&d.kind, &nine, sizeof d.kind), "9 is no kind");
-    BAD(d.lr = -1, "lr -1");
-    BAD(d.lr = (double)NAN, "lr nan");
-    BAD(d.lr = HUGE_VAL, "lr inf");
-    BAD(d.beta1 = 1, "beta1 1");
-    BAD(d.beta2 = -0.5, "beta2 -0.5");
-    BAD(d.eps = -1, "eps -1");
-    BAD(d.weight_decay = -1, "weight_decay -1");
-    BAD(d.momentum = 1, "momentum 1");
-    BAD(d.clip_norm = -2, "clip_norm -2");
-    BAD(memcpy(&d.schedule.kind, &nine, sizeof d.schedule.kind), "9 is no kind of schedule");
-    BAD(d.schedule.warmup = -3, "warmup -3");
-    BAD(d.schedule.kind = TN_SCHEDULE_COSINE, "total 0");                   /* the rate would be zero from the start */
-    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 10, 10, 0), "total 10");
-    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, -1), "floor -1");
-    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, (double)NAN), "floor nan");
+    BAD(memcpy(&d.kind, &nine, sizeof d.kind), "optim: kind is 9, not a valid tn_optim_kind");
+    BAD(d.lr = -1, "optim: lr is -1, expected a number > 0 and finite");
+    BAD(d.lr = (double)NAN, "optim: lr is nan, expected a number > 0 and finite");
+    BAD(d.lr = HUGE_VAL, "optim: lr is inf, expected a number > 0 and finite");
+    BAD(d.beta1 = 1, "optim: beta1 is 1, expected a number > 0 and < 1");
+    BAD(d.beta2 = -0.5, "optim: beta2 is -0.5, expected a number > 0 and < 1");
+    BAD(d.eps = -1, "optim: eps is -1, expected a number > 0");
+    BAD(d.weight_decay = -1, "optim: weight_decay is -1, expected a number >= 0");
+    BAD(d.momentum = 1, "optim: momentum is 1, expected a number >= 0 and < 1");
+    BAD(d.clip_norm = -2, "optim: clip_norm is -2, expected a number >= 0");
+    BAD(memcpy(&d.schedule.kind, &nine, sizeof d.schedule.kind), "optim: schedule.kind is 9, not a valid tn_schedule_kind");
+    BAD(d.schedule.warmup = -3, "optim: schedule.warmup is -3, expected 0 or more");
+    /* the rate would be zero from the start */
+    BAD(d.schedule.kind = TN_SCHEDULE_COSINE, "optim: schedule.total is 0, expected more than warmup = 0");
+    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 10, 10, 0), "optim: schedule.total is 10, expected more than warmup = 10");
+    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, -1), "optim: schedule.floor is -1, expected 0 to 1");
+    BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, (double)NAN), "optim: schedule.floor is nan, expected 0 to 1");
     close_world(&w);
 }
 
@@ -1007,7 +1008,7 @@ TEST(init_rules)
     CHECK(moments_of(INIT("one", TN_INIT_ONE, 0, 0, 0)).low == 1 && moments_of(tn_params_find(w.params, "one")->value).high == 1);
     i.rule = (tn_init_rule)7;
     CHECK(tn_params_add(w.params, "what", 3, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "7 is no rule");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
     CHECK(tn_params_find(w.params, "what") == NULL);
     close_world(&w);
 }
@@ -1112,9 +1113,9 @@ TEST(bad_parameters)
     CHECK(tn_params_add(w.params, "blocks.0.w", 2, shape, i) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.0.w");
     CHECK(tn_params_add(w.params, "", 2, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the name of a parameter is empty");
     CHECK(tn_params_add(w.params, NULL, 2, shape, i) == NULL);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "needs a name");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the name of a parameter is NULL");
     CHECK(tn_params_add(w.params, "n", 2, negative, i) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "[2,-3]");
     CHECK(tn_params_add(w.params, "h", 2, huge, i) == NULL);
@@ -1155,21 +1156,21 @@ TEST(bad_layers)
         memset(&md, 0, sizeof md); md.in = 3; md.hidden = 4; change; \
         CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &m), status); CHECK_ERROR(w.ctx, status, part); \
         CHECK(all_zero(&m, sizeof m)); CHECK_INT(tn_params_count(w.params), 0); } while (0)
-    LINEAR(ld.in = 0, TN_ERR_SHAPE, "linear l: extents 0 and 4");
-    LINEAR(ld.out = -2, TN_ERR_SHAPE, "3 and -2");
-    LINEAR((ld.augmented = ld.bias = true), TN_ERR_ARG, "contradicts it");
-    LINEAR(ld.init.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
-    MLP(md.hidden = 0, TN_ERR_SHAPE, "mlp m: extents 3 and 0");
-    MLP(md.kind = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind");
+    LINEAR(ld.in = 0, TN_ERR_SHAPE, "linear l: in is 0, expected 1 to 2^31 - 2");
+    LINEAR(ld.out = -2, TN_ERR_SHAPE, "linear l: out is -2, expected 1 to 2^31 - 2");
+    LINEAR((ld.augmented = ld.bias = true), TN_ERR_ARG, "a bias is true, expected false with augmented");
+    LINEAR(ld.init.rule = (tn_init_rule)7, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
+    MLP(md.hidden = 0, TN_ERR_SHAPE, "mlp m: hidden is 0, expected 1 to 2^31 - 2");
+    MLP(md.kind = (tn_mlp_kind)15, TN_ERR_ARG, "mlp m: kind is 15, not a valid tn_mlp_kind");
     MLP(md.out = -1, TN_ERR_SHAPE, "out is -1");
-    MLP((md.no_projection = true, md.out = 3), TN_ERR_SHAPE, "without a projection");
+    MLP((md.no_projection = true, md.out = 3), TN_ERR_SHAPE, "mlp m: out is 3, expected hidden = 4, as there is no");
     MLP((md.no_projection = md.out_bias = true), TN_ERR_ARG, "out_bias");
-    MLP((md.residual = true, md.out = 5), TN_ERR_SHAPE, "no residual");
+    MLP((md.residual = true, md.out = 5), TN_ERR_SHAPE, "out is 5, expected in = ");
     MLP((md.augmented = md.bias = true), TN_ERR_ARG, "augmented");
-    MLP(md.init_out.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
+    MLP(md.init_out.rule = (tn_init_rule)7, TN_ERR_ARG, "rule is 7, not a valid tn_init_rule");
     memset(&ed, 0, sizeof ed);
     CHECK_STATUS(tn_embedding_init(w.params, "e", &ed, &e), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "embedding e: extents 0 and 0");
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "embedding e: count is 0, expected 1 to 2^31 - 2");
     memset(&nd, 0, sizeof nd);
     CHECK_STATUS(tn_norm_init(w.params, NULL, &nd, &n), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "norm");
