@@ -1753,7 +1753,7 @@ typedef enum tn_colours {
 /* Computes the colour at t in [-1,1] (diverging) or [0,1] (sequential); NaN gives grey. */
 TN_API void tn_colour(tn_colours colours, double t, uint8_t rgb[3]);
 
-/* ---- one matrix ---------------------------------------------------------- */
+/* ---- one matrix --------------------------------------------------------- >>image-matrix-desc */
 typedef struct tn_matrix_desc {
     const char *title, *caption;    /* above, below                                                   */
     const char *x_title, *y_title;  /* of the columns, of the rows                                    */
@@ -1777,7 +1777,7 @@ TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows
                                  const tn_matrix_desc *desc);
 TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* of rank 0, 1, 2 */
 
-/* ---- a grid of matrices ---------------------------------------------------- */
+/* ---- a grid of matrices ------------------------------------------------- >>image-tiles-desc */
 typedef struct tn_tiles_desc {
     int64_t rows, columns;          /* of tiles, filled row by row; both 0: nearly square             */
     const char *title, *caption;
@@ -1801,7 +1801,7 @@ TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count
                                 const tn_tiles_desc *desc);
 TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* of rank 3 */
 
-/* ---- curves and spectra ------------------------------------------------------ */
+/* ---- curves and spectra ------------------------------------------------- >>image-plot-desc */
 typedef enum tn_series_kind {
     TN_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
                                        horizontal; NaN leaves a gap                                   */
@@ -19753,6 +19753,8 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
     tni_draw_box(c, x0 - u, y1, x1, y1 + u, TNI_LINE_INK);
 }
 
+/* ---- lines, markers, bars, bands ---------------------------- >>image-series */
+
 /* A segment, or its dashes; `phase` is the position in the pattern. */
 static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, double by, double radius, bool dashed,
                            double *phase)
@@ -19910,6 +19912,8 @@ static void tni_draw_last(tni_plot *p)
 }
 
 static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
+
+/* ---- the legend --------------------------------------------- >>image-legend */
 
 /* Whether two strings are equal except for the case of ASCII letters. */
 static bool tni_same_words(const char *a, const char *b)

@@ -1266,7 +1266,7 @@ TEST(a_file_with_more)
     snprintf(path, sizeof path, "%s/more.safetensors", test_folder());
     CHECK_STATUS(tn_params_save(more, path), TN_OK);
     CHECK_STATUS(tn_params_load(params, path), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "build/more.safetensors: tensor \"extra\" [3] is not a parameter");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "more.safetensors: tensor \"extra\" [3] is not a parameter");
     CHECK_STATUS(tn_params_save(params, path), TN_OK);
     CHECK_STATUS(tn_params_load(params, path), TN_OK);
     CHECK_CTX(ctx);
