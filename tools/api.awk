@@ -90,7 +90,7 @@ function end_comment(    s, at) {
         at = index(s, "\n")
         part = at ? substr(s, 1, at - 1) : s
         sub(/ *-*( *\*\/)? *$/, "", part); sub(/ -+$/, "", part)
-        sub(/ *>>[a-z0-9-]+/, "", part)
+        sub(/ *-* *>>[a-z0-9-]+/, "", part)
         parts++
         part_title[parts] = trim(part); part = parts
         part_text[parts] = at ? plain("/* " substr(s, at + 1)) : ""
