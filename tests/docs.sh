@@ -204,7 +204,7 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
     if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
         skipped=$((skipped + 1)); echo "SKIP $page:$line needs $needs"; return
     fi
-    if ! (cd "$work/here" && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") > "$work/printed" 2> "$work/errors" < /dev/null; then
+    if ! (cd "$work/here" && OMP_NUM_THREADS=1 "$@") > "$work/printed" 2> "$work/errors" < /dev/null; then
         fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
     elif compare "$page" "$shown" "$work/printed"; then ok
     else failed=$((failed + 1)); fi

@@ -118,7 +118,6 @@ static const char *const statuses[][2] = {
 
 static const char *const variables[][2] = {
     {"OMP_NUM_THREADS", "number of threads, if --threads is not given"},
-    {"OMP_WAIT_POLICY", "passive lets waiting threads sleep, which is faster on a machine that has other work"},
     {"TN_SIMD", "the highest SIMD level that is used"},
 };
 
