@@ -11,7 +11,7 @@
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#                  BENCH=gemm, pieces, step, lm, operator, attention: one of them alone
+#                  BENCH=gemm, pieces, step, lm, operator, attention, predict, threads: one of them alone
 # make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
@@ -195,7 +195,7 @@ fuzz:
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.
 
-BENCH     = gemm pieces step lm operator attention predict
+BENCH     = gemm pieces step lm operator attention predict threads
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
 # PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.
