@@ -10,6 +10,7 @@
 #include "test.h"
 #include "pool.h"
 #include <fenv.h>
+#include <time.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <signal.h>
 #include <sys/wait.h>
@@ -316,24 +317,89 @@ TEST(threads_order)
     tn_ctx_destroy(ctx);
 }
 
-/* Numbers of regions repeat. A worker that has slept through all of them ends with the context all the same. */
+typedef struct meeting {
+    tni_lock   lock;
+    tni_event  changed;
+    int        expected, there;
+    bool       slow;                    /* workers take their time, so that the caller falls asleep */
+    tni_atomic done;
+} meeting;
+
+/* All tasks wait for each other, so as many threads run them. */
+static void meet(void *arg, int64_t task, int worker)
+{
+    meeting *m = (meeting *)arg;
+    (void)task;
+    tni_lock_take(&m->lock);
+    m->there++;
+    tni_event_tell_all(&m->changed);
+    while (m->there < m->expected) tni_event_wait(&m->changed, &m->lock);
+    tni_lock_give(&m->lock);
+    if (worker > 0 && m->slow) {
+        const clock_t until = clock() + CLOCKS_PER_SEC / 300;
+        while (clock() < until) {}
+    }
+    tni_atomic_add(&m->done, 1);
+}
+
+static void meeting_begin(meeting *m, int threads, bool slow)
+{
+    memset(m, 0, sizeof *m);
+    m->expected = threads;
+    m->slow = slow;
+    tni_lock_init(&m->lock);
+    tni_event_init(&m->changed);
+    tni_atomic_init(&m->done);
+}
+
+static bool meeting_end(meeting *m)
+{
+    const bool all = tni_atomic_get(&m->done) == (uint32_t)m->expected;
+    tni_atomic_end(&m->done);
+    tni_event_end(&m->changed);
+    tni_lock_end(&m->lock);
+    return all;
+}
+
+static bool met(tn_ctx *ctx, int threads, bool slow)
+{
+    meeting m;
+    meeting_begin(&m, threads, slow);
+    tni_parallel_for(&ctx->pool, threads, meet, &m);
+    return meeting_end(&m);
+}
+
+TEST(caller_waits)
+{
+    tn_ctx *ctx = threads_ctx(3);
+    int k;
+    REQUIRE(ctx);
+    for (k = 0; k < 10; k++) CHECK(met(ctx, 3, true));
+    tn_ctx_destroy(ctx);
+}
+
+/* Numbers of regions repeat. A worker for which the next one has the number of its last one misses that region, and ends
+   with the context all the same. */
 TEST(regions_repeat)
 {
+    static const uint32_t numbers[] = {1, 2, 0xFFFE, 0xFFFF};
     static count c;
-    uint32_t seen;
-    int k;
-    for (k = 0; k < 3; k++) {
+    size_t k;
+    for (k = 0; k < sizeof numbers / sizeof *numbers; k++) {
         tn_ctx *ctx = threads_ctx(3);
+        uint32_t before = numbers[k] == 1 ? 0xFFFF : numbers[k] - 1;
         tni_threads *t;
         REQUIRE(ctx);
-        tni_parallel_for(&ctx->pool, 100, count_task, &c);
         t = ctx->threads;
-        seen = tni_atomic_get(&t->gate) >> 16;
-        do tni_parallel_for(&ctx->pool, 2, count_task, &c);
-        while (tni_atomic_get(&t->gate) >> 16 != (k == 0 ? seen : k == 1 ? 0xFFFFu : 1));
+        tni_atomic_add(&t->gate, before << 16);         /* the first region gets this number */
+        CHECK(met(ctx, 3, false));
+        CHECK_INT(tni_atomic_get(&t->gate) >> 16, numbers[k]);
+        tni_atomic_add(&t->gate, (before << 16) - (numbers[k] << 16));
         memset(&c, 0, sizeof c);
         tni_parallel_for(&ctx->pool, 100, count_task, &c);
-        CHECK(counted(&c, 100, 3));
+        CHECK(counted(&c, 100, 1));
+        CHECK(met(ctx, 3, false));
+        tni_atomic_add(&t->gate, (numbers[k] << 16) - (tni_atomic_get(&t->gate) >> 16 << 16));
         tn_ctx_destroy(ctx);
     }
 }
@@ -371,56 +437,23 @@ TEST(threads_default)
     set_threads(kept);
 }
 #else
-TEST(threads_started) { SKIP("threads", "TN_USE_THREADS"); }
-TEST(threads_refused)             { SKIP("threads", "TN_USE_THREADS"); }
-TEST(threads_no_memory)           { SKIP("threads", "TN_USE_THREADS"); }
-TEST(threads_order)               { SKIP("threads", "TN_USE_THREADS"); }
-TEST(regions_repeat)      { SKIP("threads", "TN_USE_THREADS"); }
-TEST(threads_default)      { SKIP("threads", "TN_USE_THREADS"); }
+TEST(threads_started)    { SKIP("threads", "TN_USE_THREADS"); }
+TEST(threads_refused)    { SKIP("threads", "TN_USE_THREADS"); }
+TEST(threads_no_memory)  { SKIP("threads", "TN_USE_THREADS"); }
+TEST(threads_order)      { SKIP("threads", "TN_USE_THREADS"); }
+TEST(caller_waits)       { SKIP("threads", "TN_USE_THREADS"); }
+TEST(regions_repeat)     { SKIP("threads", "TN_USE_THREADS"); }
+TEST(threads_default)    { SKIP("threads", "TN_USE_THREADS"); }
 #endif
 
 #if OWN_THREADS && (defined(__unix__) || defined(__APPLE__))
-typedef struct meeting {
-    pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    int             there;
-    bool            done[2];
-    sigset_t        blocked[2];
-} meeting;
+typedef struct masks { meeting m; sigset_t blocked[2]; } masks;
 
-/* Both tasks wait for each other, so two threads run them; then the worker takes its time, so that the caller sleeps. */
-static void meet(void *arg, int64_t task, int worker)
+static void note_mask(void *arg, int64_t task, int worker)
 {
-    meeting *m = (meeting *)arg;
-    pthread_mutex_lock(&m->lock);
-    m->there++;
-    pthread_cond_broadcast(&m->changed);
-    while (m->there < 2) pthread_cond_wait(&m->changed, &m->lock);
-    pthread_mutex_unlock(&m->lock);
-    if (worker > 0) usleep(3000);
-    pthread_sigmask(SIG_SETMASK, NULL, &m->blocked[worker]);
-    m->done[task] = true;
-}
-
-static bool met(tn_ctx *ctx, meeting *m)
-{
-    memset(m, 0, sizeof *m);
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->changed, NULL);
-    tni_parallel_for(&ctx->pool, 2, meet, m);
-    pthread_cond_destroy(&m->changed);
-    pthread_mutex_destroy(&m->lock);
-    return m->done[0] && m->done[1];
-}
-
-TEST(caller_waits)
-{
-    tn_ctx *ctx = threads_ctx(2);
-    meeting m;
-    int k;
-    REQUIRE(ctx);
-    for (k = 0; k < 10; k++) CHECK(met(ctx, &m));
-    tn_ctx_destroy(ctx);
+    masks *all = (masks *)arg;
+    pthread_sigmask(SIG_SETMASK, NULL, &all->blocked[worker]);
+    meet(&all->m, task, worker);
 }
 
 /* A worker has blocked what the program wants to hear of itself, and not the faults of its own; the caller is as it was. */
@@ -429,14 +462,17 @@ TEST(threads_signals)
     static const int process[] = {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1};
     static const int own[] = {SIGSEGV, SIGFPE, SIGBUS, SIGILL, SIGPROF};
     tn_ctx *ctx = threads_ctx(2);
-    meeting m;
+    masks all;
     size_t k;
-    REQUIRE(ctx && met(ctx, &m));
+    REQUIRE(ctx);
+    meeting_begin(&all.m, 2, false);
+    tni_parallel_for(&ctx->pool, 2, note_mask, &all);
+    CHECK(meeting_end(&all.m));
     for (k = 0; k < sizeof process / sizeof *process; k++) {
-        CHECK_INT(sigismember(&m.blocked[1], process[k]), 1);
-        CHECK_INT(sigismember(&m.blocked[0], process[k]), 0);
+        CHECK_INT(sigismember(&all.blocked[1], process[k]), 1);
+        CHECK_INT(sigismember(&all.blocked[0], process[k]), 0);
     }
-    for (k = 0; k < sizeof own / sizeof *own; k++) CHECK_INT(sigismember(&m.blocked[1], own[k]), 0);
+    for (k = 0; k < sizeof own / sizeof *own; k++) CHECK_INT(sigismember(&all.blocked[1], own[k]), 0);
     tn_ctx_destroy(ctx);
 }
 
@@ -467,7 +503,8 @@ TEST(threads_of_two_contexts)
     for (i = 0; i < 2; i++) for (k = 0; k < 3; k++) CHECK(beside[i][k] == one);
 }
 
-/* A child of fork() goes on with its parent's context, whose threads it does not have, asleep or spinning as they were. */
+/* A child of fork() goes on with its parent's context, whose threads it does not have, asleep or not as they were. It
+   starts threads of its own where they slept. */
 TEST(threads_forked)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -476,15 +513,20 @@ TEST(threads_forked)
     const uint64_t one = fingerprint_of(1);
     int k;
     for (k = 0; k < 6; k++) {
+        const enum { AT_ONCE, ASLEEP, AWAKE } how = k % 3 == 0 ? AT_ONCE : k % 3 == 1 ? ASLEEP : AWAKE;
         tn_ctx *ctx = threads_ctx(3);
         int status = -1;
         pid_t child;
         REQUIRE(ctx && fingerprint(ctx) == one);
-        if (k % 2) usleep(3000);
+        while (how != AT_ONCE && tni_atomic_get(&ctx->threads->sleepers) < 2) usleep(100);
         fflush(stdout);
         child = fork();
         if (child == 0) {
-            bool same = fingerprint(ctx) == one && fingerprint(ctx) == one;
+            bool same;
+            starting.begun = 0;
+            if (how == AWAKE) tni_atomic_clear(&ctx->threads->sleepers);    /* as if they had looked at the gate just then */
+            same = fingerprint(ctx) == one && fingerprint(ctx) == one
+                && (how == AT_ONCE || starting.begun == (how == ASLEEP ? 2 : 0));
             tn_ctx_destroy(ctx);
             _exit(same ? 7 : 8);
         }
@@ -496,10 +538,9 @@ TEST(threads_forked)
 #endif
 }
 #else
-TEST(caller_waits) { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
-TEST(threads_signals)      { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
+TEST(threads_signals)         { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
 TEST(threads_of_two_contexts) { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
-TEST(threads_forked)       { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
+TEST(threads_forked)          { SKIP("threads", "TN_USE_THREADS, and pthreads"); }
 #endif
 
 TEST_MAIN(regions_cover, regions_nested, regions_repeat, threads_bits, threads_rounding, threads_started, threads_refused,
