@@ -322,7 +322,8 @@ done
 mv inside/run a
 is "steps in the log" "$(grep -c '"loss"' a/log.jsonl)" 12
 is "samples in the log" "$(grep -c '"sample"' a/log.jsonl)" 2
-is "looks at the held-out part" "$(grep -c '"held":' a/log.jsonl)" 3
+is "looks at the held-out part" "$(grep -c '"held":.*"all":false' a/log.jsonl)" 3
+is "looks at all of it" "$(grep -c '"held":.*"all":true' a/log.jsonl)" 1
 holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"fivegram":[0-9.]*}' a/log.jsonl
 holds "a loss per byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
@@ -331,6 +332,19 @@ log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same 
 # tools/golden_ngram.py counts the same n-grams in another way.
 expect 0 "Done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
 is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
+
+# Looks on the way read windows from all of the held-out part, the last one too; here its first half is like what is trained
+# on, its second half is not. As many tokens as there are: the same number as that of all of it.
+awk 'BEGIN { for (i = 0; i < 900; i++) printf "ab"; for (i = 0; i < 100; i++) printf "cd" }' > halves
+looks="--held-out 0.2 --width 16 --context 16 --batch 4 --steps 60 --val-every 30 --no-baseline --sample-every 0"
+held() { sed -n "s/.*\"held\":\([0-9.]*\),.*\"all\":$2.*/\1/p" "$1/log.jsonl" | tail -n 1; }
+expect 0 "Done" train halves --out looks $looks --val-tokens 64
+awk "BEGIN { exit !($(held looks false) / $(held looks true) > 0.9 && $(held looks false) / $(held looks true) < 1.1) }"
+is "looks are spread over the held-out part: $(held looks false), $(held looks true)" "$?" 0
+expect 0 "Done" train halves --out whole-looks $looks --val-tokens 1000
+is "a look at as much as there is" "$(held whole-looks false)" "$(held whole-looks true)"
+expect 0 "(all of it)" train halves --out no-looks $looks --val-every 0
+is "without looks on the way" "$(grep -c '"held":' no-looks/log.jsonl)" 1
 
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt

@@ -100,7 +100,8 @@ static option options[] = {
           NEVER),
     /* what is logged and saved */
     COUNT("val-every", val_every, "steps between evaluations on held-out data; 0: only at the end", 0, 1e12, ALWAYS),
-    COUNT("val-tokens", val_tokens, "held-out tokens per evaluation; the last one uses all of them", 1, 1e12, ALWAYS),
+    COUNT("val-tokens", val_tokens, "held-out tokens per evaluation, in windows spread over the held-out part; after the "
+          "last step all tokens are evaluated as well", 1, 1e12, ALWAYS),
     COUNT("sample-every", sample_every, "steps between samples; 0: no samples", 0, 1e12, ALWAYS),
     COUNT("sample-length", sample_length, "tokens per sample", 1, LARGE, ALWAYS),
     TEXT("prompt", prompt, "TEXT", "how samples begin; without a prompt, and if the text has no " STORY_MARK ", with a "
