@@ -227,6 +227,16 @@ echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
 expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
+# A line of 80 MB needs 16 bytes for each of its own at once, which is more than this limit: how much it was is said.
+if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with the address sanitizer
+    head -c 80000000 /dev/zero | tr '\0' 'a' > line
+    ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
+    is "exit status out of memory" "$?" 1
+    holds "how much memory was needed" grep -q "out of memory: 1216000016 bytes (1.22 GB) were needed at once" said
+    rm line
+fi
+printf '{"model_type":"tensornet","x":1}' > config.json
+expect 1 "tn info: model: config.json: byte 30: unknown key" info config.json
 : > empty
 expect 1 "empty is empty" tokenizer train empty --out x.json
 holds "no tokenizer of nothing" test ! -e x.json
@@ -368,6 +378,13 @@ expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train te
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
 expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+
+# As many tokens as the text gives.
+expect 1 "--vocab is 60000, but the text gives only" train text --out x $small --vocab 60000
+gives=$(sed -n 's/.*gives only \([0-9]*\) tokens: use --vocab \1,.*/\1/p' said)
+expect 0 "Stopped after step 1" train text --out m $small --vocab "${gives:-none}" --stop-at 1
+rm -rf m
+expect 0 "--vocab is 60000, but the text gives only" tokenizer train text --vocab 60000 --out u.json
 
 # A text in the settings comes back whole.
 rm -rf m

@@ -101,11 +101,13 @@ static void read_data(run *r, const char *tokenizer)
             check_ctx(ctx, "training the tokenizer");
             end_if_stopped();
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
-        if (s->vocab && tn_tokenizer_count(r->m.tokenizer) != s->vocab)
-            fail(tokenizer ? "--vocab is %lld, expected %lld, the number of tokens of %s"
-                           : "--vocab is %lld, expected at most %lld: the text yields no more tokens", (long long)s->vocab,
-                 (long long)tn_tokenizer_count(r->m.tokenizer), tokenizer);
         r->m.desc.vocab = tn_tokenizer_count(r->m.tokenizer);
+        if (s->vocab && r->m.desc.vocab != s->vocab && tokenizer)
+            fail("--vocab is %lld, expected %lld, the number of tokens of %s", (long long)s->vocab,
+                 (long long)r->m.desc.vocab, tokenizer);
+        if (s->vocab && r->m.desc.vocab != s->vocab)
+            fail("--vocab is %lld, but the text gives only %lld tokens: use --vocab %lld, or more text", (long long)s->vocab,
+                 (long long)r->m.desc.vocab, (long long)r->m.desc.vocab);
         load_text(&r->data, r->m.tokenizer, text, bytes, s->held_out);
         free(text);
     }

@@ -144,7 +144,7 @@ void write_sample(run *r)
     if (n > 0) {
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;
         if (s.length > r->m.desc.context) s.length = r->m.desc.context;
-        ids = (int32_t *)need_memory(realloc(ids, sizeof *ids * (size_t)(s.length > n ? s.length : n)));
+        ids = (int32_t *)resize(ids, (size_t)(s.length > n ? s.length : n), sizeof *ids);
         if (n < s.length) n = generate_tokens(&r->m, ids, n, &s);
         text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);

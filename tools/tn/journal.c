@@ -11,8 +11,8 @@ static void curve_add(curve *c, double x, double y)
 {
     if (c->count == c->capacity) {
         c->capacity = c->capacity * 2 + 256;
-        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->capacity));
-        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->capacity));
+        c->x = (double *)resize(c->x, (size_t)c->capacity, sizeof *c->x);
+        c->y = (double *)resize(c->y, (size_t)c->capacity, sizeof *c->y);
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;

@@ -29,7 +29,7 @@ option *find_option(const usage *u, const char *name)
 
 void add_file(file_list *files, const char *path)
 {
-    files->path = (const char **)need_memory(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path = (const char **)resize((void *)files->path, (size_t)(files->count + 1), sizeof *files->path);
     files->path[files->count++] = copy_text(path);
 }
 

@@ -53,9 +53,9 @@ void check_ctx(const tn_ctx *ctx, const char *what);
 /* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);
 
-/* Memory, or fail. need_memory returns p unless it is NULL; allocate returns zeroed memory. */
-void *need_memory(void *p);
+/* Memory, or fail with its size. allocate returns zeroed memory; resize is realloc for count > 0. */
 void *allocate(size_t count, size_t bytes);
+void *resize(void *p, size_t count, size_t bytes);
 char *copy_text(const char *text);
 /* A new string, formatted as by printf. */
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
