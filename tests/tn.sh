@@ -51,6 +51,12 @@ expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
 expect 2 "--steps has no value, expected --steps N" train text --out r --steps
 expect 2 "--steps is \"many\", expected a number" train text --out r --steps many
 expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+for option in heads hidden order d-qk steps threads vocab; do
+    expect 2 "--$option is 0, expected auto, or 1 <= $option <= " train text --out r --$option 0
+done
+expect 2 "--threads is 0, expected auto, or 1 <= threads <= 1024" generate r --threads 0
+expect 2 "--lr is \"none\", expected a number or auto" train text --out r --lr none
+expect 0 "(default auto)" train --help
 expect 2 "--held-out is 2, expected 0.0001 <= held-out <= 0.9" train text --out r --held-out 2
 expect 2 "--mlp is \"cubic\", expected one of bilinear|relu" train text --out r --mlp cubic
 expect 2 "--tied is \"maybe\", expected true or false" train text --out r --tied=maybe
@@ -378,6 +384,31 @@ expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train te
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
 expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+
+# A number that is computed is `auto`; 0 is 0, and a rate of 0 changes nothing. Earlier versions wrote 0 for auto.
+expect 0 "Done" train text --out auto $small --lr auto --hidden auto --embed-lr auto --threads auto
+same "auto is the default" a/model.safetensors auto/model.safetensors
+moved() { sed -n 's/.*"held":\([0-9.]*\),.*"all":false.*/\1/p' still/log.jsonl | sort -u | wc -l; }
+while read -r looks rates; do
+    rm -rf still
+    expect 0 "Done" train text --out still $small --no-zero-init $rates
+    is "losses with $rates" "$(moved)" "$looks"
+done <<'END'
+3 --lr 0
+1 --lr 0 --adam-lr 0
+3 --lr 0 --embed-lr 0
+3 --adam-lr 0 --embed-lr 0
+1 --optimizer adamw --lr 0
+3 --lr 0 --adam-lr 0 --embed-lr 0.1
+END
+is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
+expect 0 "Done" train --config still/config.txt --out still2
+same "0 in a config file" still/model.safetensors still2/model.safetensors
+holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
+sed '1d; s/ = auto/ = 0/' a/config.txt > old.txt
+expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
+same "a config file of an earlier version" a/model.safetensors old/model.safetensors
+rm -rf auto still still2 old
 
 # As many tokens as the text gives.
 expect 1 "--vocab is 60000, but the text gives only" train text --out x $small --vocab 60000

@@ -128,6 +128,8 @@ void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
 /* The loss of the next batch. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
+/* The learning rate of the next step. */
+double current_rate(const run *r);
 /* Launches one step without waiting for its loss, which finish_steps reads. */
 void   launch_step(run *r, feed *f);
 /* Discards the results of steps that were launched. */
