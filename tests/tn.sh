@@ -502,9 +502,12 @@ for signal in INT TERM; do
     rm -rf stopped
     start train text --out stopped $small --steps 1000000 --save-every 0
     wait_for "step 3" grep -qs '"step":3,' stopped/log.jsonl
-    if [ "$signal" = INT ]; then
+    if [ "$signal" = INT ]; then                     # the lock is the first thing: what is being written is not read
         mv said said.child
         expect 1 "is locked: another process trains this run" train --resume stopped
+        : > stopped/step-99999999.safetensors
+        expect 1 "is locked: another process trains this run" train --resume stopped
+        rm stopped/step-99999999.safetensors
         mv said.child said
     fi
     kill -$signal "$child"
@@ -514,6 +517,15 @@ for signal in INT TERM; do
     step=$(sed -n 's/Stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
+# A resumed process holds the lock, too.
+start train --resume stopped
+wait_for "a later step" grep -qs "\"step\":$((step + 2))," stopped/log.jsonl
+mv said said.child
+expect 1 "is locked: another process trains this run" train --resume stopped
+mv said.child said
+kill -TERM "$child"
+status_of
+is "exit status of the resumed one" "$status" 143
 
 # A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
 # tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
@@ -539,11 +551,33 @@ damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
     rm -rf hurt
 }
 cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
-cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
-cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
-cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > \
-    hurt/step-00000005.safetensors && damaged "another format" "has format 9, expected format 1"
-cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && \
+# unseal FILE: a checkpoint as a version wrote it that knew no checksum
+unseal() {
+    sed -e ':a' -e 's/\(,"optim\.checksum":{ *\)[^} ]/\1 /;ta' -e 's/,"optim\.checksum":{\( *\)}/                    \1/' \
+        "$1" > "$1.old" && mv "$1.old" "$1" && cut "$1" $(($(wc -c < "$1") - 8))
+}
+newest=hurt/step-00000005.safetensors
+cp -r half hurt && unseal $newest
+expect 0 "resumed from $newest" train --resume hurt
+same "from a checkpoint without a checksum" a/model.safetensors hurt/model.safetensors
+# A damaged one is named, and the one before it is taken.
+for how in "cut $newest 3000" "cut $newest 0" "cut $newest $(($(wc -c < half/step-00000005.safetensors) - 1))"; do
+    rm -rf hurt
+    cp -r half hurt && $how
+    expect 0 "resumed from hurt/step-00000004.safetensors" train --resume hurt
+    holds "what is damaged is said: $how" grep -q "$newest: byte .*; resuming from the checkpoint before it" said
+    same "after a damaged checkpoint: $how" a/step-00000012.safetensors hurt/step-00000012.safetensors
+    log_same "the log after it: $how" a hurt
+done
+rm -rf hurt
+cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /dev/null
+expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
+same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
+rm -rf hurt
+cp -r half hurt && rm -f hurt/step-00000000* && cut hurt/step-00000004.safetensors 3000 && cut $newest 3000 && damaged "both" "; no older checkpoint is left"
+cp -r half hurt && unseal $newest && sed 's/"tn.format":"1"/"tn.format":"9"/' $newest > changed && mv changed $newest && \
+    damaged "another format" "has format 9, expected format 1"
+cp -r half hurt && unseal $newest && sed 's/"tn.step":/"tn.stop":/' $newest > changed && mv changed $newest && \
     damaged "no step" 'no "tn.step"'
 cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "is not a checkpoint of tn train"
 cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \

@@ -337,6 +337,7 @@ void start_run(run *r, bool again)
     end_if_stopped();
     make_folder(r->folder);
     write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
+    if (!again) journal_lock(&r->journal, r->folder);
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
         char *file = join_path(r->folder, "tokenizer.json");
         save_tokenizer(file, r->m.tokenizer, r->m.ctx);
@@ -347,12 +348,7 @@ void start_run(run *r, bool again)
     free(path);
     print_facts(r);
     if (!s->no_baseline) print_baseline(r);
-    {
-        journal said = r->journal;
-        journal_open(&r->journal, r->folder);
-        r->journal.trigram = said.trigram;
-        r->journal.fivegram = said.fivegram;
-    }
+    journal_start(&r->journal);
     log_start(r);
     save_or_stop(r);
 }
@@ -369,6 +365,30 @@ static bool same_settings(const char *a, const char *b)
         if (!a[n] || !b[n]) return a[n] == b[n];
         a += n + 1, b += n + 1;
     }
+}
+
+/* The newest checkpoint that is not damaged, and its step. NULL if there are none; fails if all are damaged. */
+static char *newest_whole(const char *folder, const int64_t *steps, int64_t count, int64_t *step)
+{
+    int64_t i;
+    tn_ctx *ctx;
+    char    why[256];
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
+    for (i = count - 1; i >= 0; i--) {
+        char *path = checkpoint_path(folder, steps[i]);
+        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) {
+            tn_ctx_destroy(ctx);
+            *step = steps[i];
+            return path;
+        }
+        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
+        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
+        warn("%s; resuming from the checkpoint before it", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+        free(path);
+    }
+    tn_ctx_destroy(ctx);
+    return NULL;
 }
 
 void resume_run(run *r)
@@ -392,11 +412,14 @@ void resume_run(run *r)
                         "--config %s --out NEW, or tn train --from CHECKPOINT --out NEW", o->name, config);
     }
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
+    journal_lock(&r->journal, r->folder);
     text = read_file(config, &bytes);
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
     count = list_checkpoints(r->folder, &steps);
+    r->saved = newest_whole(r->folder, steps, count, &r->saved_step);
+    free(steps);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         r->config.bytes = 0;
         free(config);
@@ -404,9 +427,6 @@ void resume_run(run *r)
         start_run(r, true);
         return;
     }
-    r->saved_step = steps[count - 1];
-    r->saved = checkpoint_path(r->folder, r->saved_step);
-    free(steps);
     st = open_checkpoint(r->saved, &look);
     if (!same_settings(checkpoint_note(st, r->saved, "tn.config"), r->config.data))
         fail("%s was changed after %s was written, expected the same settings", config, r->saved);
@@ -433,7 +453,7 @@ void resume_run(run *r)
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
-    journal_resume(&r->journal, r->folder, r->step, lines);
+    journal_resume(&r->journal, r->step, lines);
     remove_partial_files(r->folder);                         /* after locking: no process is writing one */
     if (moved) {
         for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);

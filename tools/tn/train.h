@@ -54,9 +54,11 @@ typedef struct journal {
     double  smooth;                 /* of the loss                                             */
 } journal;
 
-void journal_open(journal *j, const char *folder);
-/* Continues a log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
-void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines);
+/* Opens and locks the log of a run, or fails: another process trains it. Called before anything of the run is read. */
+void journal_lock(journal *j, const char *folder);
+void journal_start(journal *j);                      /* begins the log, which becomes empty */
+/* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
+void journal_resume(journal *j, int64_t step, int64_t lines);
 void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
