@@ -1602,7 +1602,8 @@ typedef struct tn_transformer_desc {
     bool    tied;               /* U = E                                                                        */
     double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
     /* The initial values. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual
-       stream 0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in; embeddings are normal, std 1. */
+       stream 0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in; embeddings are normal, std 1, or, if tied,
+       ln(vocab)/(2 dim), without norms the square root of that: the loss begins near ln(vocab). */
     tn_init_rule init;
     double  init_std;           /* replaces the rule's scale                                                    */
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
@@ -17076,12 +17077,21 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 
 /* ---- init --------------------------------------------------------------- >>model-init */
 
+/* While the branches are small, a model with a tied table E reads norm(E[id]) at its end, where the logit of id itself is
+   |E[id]|^2 / RMS = std dim, or std^2 dim without norms. (ln vocab)/2 leaves it vocab^-1/2 of the probability, so that the
+   loss begins near ln vocab; with std 1 it would begin at dim. */
+static double tni_tied_std(const tn_transformer_desc *d)
+{
+    const double std = log((double)d->vocab + 1) / (2 * (double)d->dim);
+    return d->no_norm ? sqrt(std) : std;
+}
+
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
     tn_init init;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
-    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : 1;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
     return init;
 }
 

@@ -781,6 +781,22 @@ expect 0 "token shard" info s.bin
 expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
 holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
+# Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
+expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin
+for size in small medium; do
+    expect 0 "Done" train configs.bin --config "$configs/gpt2-$size-bilinear.txt" --vocab 2048 --layers 1 --context 32 --batch 1 \
+        --accumulate 1 --steps 2 --out size
+    losses=$(sed -n 's/.*"step":[12],"loss":\([0-9.]*\),.*/\1/p' size/log.jsonl | tr '\n' ' ')
+    is "two steps of $size begin near ln 2048: $losses" \
+        "$(echo "$losses" | awk '{ print NF, ($1 > log(2048) - 0.3 && $1 < log(2048) + 0.3), ($2 < $1 + 0.1) }')" "2 1 1"
+    rm -rf size
+done
+for width in 16 64 200; do
+    expect 0 "Done" train text --out m $small --tied --steps 1 --heads 2 --width $width
+    sed -n 's/.*"step":1,"loss":\([0-9.]*\),.*/\1/p' m/log.jsonl > first
+    holds "--tied begins near ln 60 at width $width: $(cat first)" awk '{ exit !($1 > log(60) - 0.4 && $1 < log(60) + 0.4) }' first
+    rm -rf m
+done
 printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt

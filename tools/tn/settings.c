@@ -81,7 +81,7 @@ static option options[] = {
     WORDS("optimizer", optimiser, "muon|adamw", "muon updates matrices by Muon and everything else by AdamW", ALWAYS),
     AUTO_NUMBER_OF("lr", lr, "learning rate of Muon, or of AdamW alone; auto: 0.02, or 0.002", 0, 1e12, ALWAYS),
     NUMBER("adam-lr", adam_lr, "learning rate of what AdamW updates beside Muon", 0, 1e12),
-    AUTO_NUMBER_OF("embed-lr", embed_lr, "learning rate of the embedding; auto: 15 times AdamW's, or AdamW's if --tied", 0,
+    AUTO_NUMBER_OF("embed-lr", embed_lr, "learning rate of the embedding; auto: 15 times AdamW's, or 4 times if --tied", 0,
                    1e12, ALWAYS),
     NUMBER("weight-decay", weight_decay, "decoupled weight decay; 0 is the default", 0, 1e3),
     NUMBER("clip", clip, "clip the gradient to this norm; 0: do not", 0, 1e12),
