@@ -1612,9 +1612,11 @@ typedef struct tn_transformer_desc {
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
     bool    zero_out;           /* matrices that write to the residual stream are 0                             */
     bool    zero_head;          /* U is 0                                                                       */
-    /* Training, not saved in files. true: a block keeps only its input and computes the rest a second time for the
-       gradient (tn_recompute). With value_residual the first block, whose values all others read, keeps everything. */
-    bool    recompute;
+    /* Training, not saved in files. Noise and dropout act only while recording. */
+    double  embed_noise;        /* std of normal noise that is added to the first block's input                 */
+    double  dropout;            /* probability, for the first block's input and each branch. Srivastava et al. 2014 */
+    bool    recompute;          /* a block keeps only its input and computes the rest a second time for the gradient
+                                   (tn_recompute); with value_residual the first block keeps everything         */
 } tn_transformer_desc;
 
 typedef struct tn_transformer_block {
@@ -16817,7 +16819,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
         && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
         && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
         && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
-        && tni_positive_or_0(ctx, "embed_std", d->embed_std);
+        && tni_positive_or_0(ctx, "embed_std", d->embed_std) && tni_positive_or_0(ctx, "embed_noise", d->embed_noise);
 }
 
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
@@ -16915,6 +16917,8 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
         return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d->order);
     if (d->window < 0)
         return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
+    if (!(d->dropout >= 0 && d->dropout < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
     if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
     if ((s = tni_transformer_fits(ctx, d)) != TN_OK) return s;
     if (d->order == 2) d->order = 0;                        /* the bilinear MLP itself */
@@ -17206,6 +17210,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
                                  const tn_norm *norm, const tn_norm *out)
 {
     if (m->desc.place == TN_PLACE_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     x = tn_add(ctx, x, y);
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
@@ -17273,7 +17278,10 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
     }
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
-    x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
+    if (m->desc.embed_norm) x = tni_model_normed(ctx, m, &m->embed_norm, x);
+    if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
+    if (m->desc.dropout > 0) x = tn_dropout(ctx, x, m->desc.dropout);
+    x0 = x;
     for (l = 0; l < m->desc.layers && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first

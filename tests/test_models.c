@@ -614,6 +614,66 @@ TEST(cycles)
     WORST("a block of a cycle against a model of that block", worst, 1e-14);
 }
 
+/* Noise and dropout act in training only, once each where the desc says it, and come back in a recomputed block. */
+TEST(noise_and_dropout)
+{
+    enum { T = 5, SEEDS = 400 };
+    tn_transformer_desc d = tiny(), full;
+    tn_transformer      m, plain;
+    tn_tensor          *ids;
+    world               w, v;
+    double             *got, *want, first[2], mean, var, size;
+    int                 i, k;
+    REQUIRE(model_on(&v, TN_F64, &d, &plain, 11));
+    d.embed_noise = 0.3; d.dropout = 0.25;
+    REQUIRE(model_on(&w, TN_F64, &d, &m, 11));
+    want = numbers(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
+    got = numbers(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
+    CHECK(test_max_error(got, want, 2 * T * d.vocab) == 0);
+    free(got);
+    for (i = 0; i < 2; i++) {                                /* bit-identical, the random numbers included */
+        m.desc.recompute = i > 0;
+        CHECK_STATUS(tn_params_zero_grad(w.params), TN_OK);
+        tn_ctx_seed(w.ctx, 5);
+        first[i] = loss_of(&w, &m, T, true);
+        got = numbers(m.embed.w->grad);
+        if (i == 0) { free(want); want = got; }
+    }
+    CHECK(first[0] == first[1] && test_max_error(got, want, tn_tensor_count(m.embed.w)) == 0);
+    CHECK(first[0] != loss_of(&w, &m, T, false));
+    free(got);
+    free(want);
+    /* Blocks that add nothing, no norm: what hidden gives is the first block's input, (e + 0.3 n) times 0 or 4/3. */
+    m.desc.no_norm = true;
+    m.desc.recompute = false;
+    CHECK(silence(&m.blocks[0]) && silence(&m.blocks[1]));
+    for (k = 0, mean = var = size = 0; k < SEEDS; k++) {
+        int zeros = 0;
+        tn_ctx_reset(w.ctx);
+        ids = ids_of(w.ctx, &d, 1, T, 1);
+        want = numbers(tn_embedding_forward(w.ctx, &m.embed, ids));
+        tn_record(w.ctx);
+        got = numbers(tn_transformer_hidden(w.ctx, &m, ids));
+        for (i = 0; i < T * d.dim; i++) {
+            const double e = got[i] * 0.75 - want[i];
+            if (got[i] == 0) zeros++;
+            else mean += e, var += e * e, size += 1;
+        }
+        CHECK(zeros < T * d.dim);
+        free(got);
+        free(want);
+    }
+    CHECK_NEAR(size / (SEEDS * T * d.dim), 0.75, 0.025);     /* 5 standard errors */
+    CHECK_NEAR(mean / size, 0, 0.02);
+    CHECK_NEAR(var / size, 0.09, 0.009);
+    close_world(&w);
+    close_world(&v);
+    d.dropout = 1;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_ERR_ARG);
+    d.dropout = 0; d.embed_noise = -1;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_ERR_ARG);
+}
+
 TEST(cycles_refuse)
 {
     tn_transformer_desc d = tiny(), full;
@@ -1760,7 +1820,7 @@ TEST(config_norm_bias)
 }
 
 TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
-          hidden_widths, cycles, cycles_refuse, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
+          hidden_widths, cycles, cycles_refuse, noise_and_dropout, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

@@ -61,8 +61,46 @@ static double parse_number(const option *o, const char *where, const char *text)
     if (v < o->low || v > o->high)
         usage_error("%s%s is %s, expected %s <= %s <= %s", where, o->name, text, number_text(o->low, low, sizeof low),
                     o->name, number_text(o->high, high, sizeof high));
-    if (o->kind == OPTION_COUNT && v != floor(v)) usage_error("%s%s is %s, expected an integer", where, o->name, text);
+    if ((o->kind == OPTION_COUNT || o->kind == OPTION_COUNTS) && v != floor(v))
+        usage_error("%s%s is %s, expected an integer", where, o->name, text);
     return v;
+}
+
+static int parse_choice(const option *o, const char *where, const char *text)
+{
+    const int place = choice_index(o->hint, text);
+    if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
+    return place;
+}
+
+/* Values that are separated by commas. */
+static void parse_cycle(const option *o, const char *where, const char *text)
+{
+    cycle *c = (cycle *)o->value;
+    for (c->count = 0; ; text++) {
+        char *one = format_text("%.*s", (int)strcspn(text, ","), text);
+        if (c->count == TN_MAX_CYCLE)
+            usage_error("%s%s has too many values, expected at most %d", where, o->name, TN_MAX_CYCLE);
+        c->value[c->count++] = o->kind == OPTION_COUNTS ? (int64_t)parse_number(o, where, one) : parse_choice(o, where, one);
+        free(one);
+        text += strcspn(text, ",");
+        if (!*text) return;
+    }
+}
+
+/* The same as a text, a new string. */
+static char *cycle_text(const option *o)
+{
+    const cycle *c = (const cycle *)o->value;
+    buffer       b = {0};
+    int64_t      i;
+    char         word[64];
+    for (i = 0; i < c->count; i++) {
+        if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)c->value[i], word, sizeof word);
+        else snprintf(word, sizeof word, "%lld", (long long)c->value[i]);
+        buffer_print(&b, i ? ",%s" : "%s", word);
+    }
+    return b.data ? b.data : copy_text("");
 }
 
 /* where: what precedes the name in a message, "--" or "FILE:LINE: " */
@@ -78,12 +116,9 @@ static void set_option(option *o, const char *where, const char *text)
     case OPTION_NUMBER: *(double *)o->value = parse_number(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
     case OPTION_FILES:  add_file((file_list *)o->value, text); break;
-    case OPTION_CHOICE: {
-        int place = choice_index(o->hint, text);
-        if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
-        *(int *)o->value = place;
-        break;
-    }
+    case OPTION_CHOICE:  *(int *)o->value = parse_choice(o, where, text); break;
+    case OPTION_CHOICES:
+    case OPTION_COUNTS:  parse_cycle(o, where, text); break;
     }
 }
 
@@ -109,6 +144,7 @@ static const char *default_text(const option *o, char *text, size_t bytes)
     double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
     *text = 0;
     if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
+    else if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)((const cycle *)o->value)->value[0], text, bytes);
     else if (v != 0) number_text(v, text, bytes);
     if (!strcmp(text, "default")) *text = 0;            /* a word that the help explains, too */
     return text;
@@ -301,6 +337,13 @@ void write_config(const usage *u, buffer *out)
         case OPTION_CHOICE:
             buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word));
             break;
+        case OPTION_CHOICES:
+        case OPTION_COUNTS: {
+            char *text = cycle_text(o);
+            if (*text) buffer_print(out, "%s = %s\n", o->name, text);
+            free(text);
+            break;
+        }
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;

@@ -128,8 +128,13 @@ typedef enum option_kind {
     OPTION_NUMBER,                  /* double                                */
     OPTION_TEXT,                    /* const char *                          */
     OPTION_FILES,                   /* file_list: may be given several times */
-    OPTION_CHOICE                   /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICE,                  /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICES,                 /* cycle: such indices, separated by commas                   */
+    OPTION_COUNTS                   /* cycle: such counts                                         */
 } option_kind;
+
+/* What blocks use in turn. */
+typedef struct cycle { int64_t count, value[TN_MAX_CYCLE]; } cycle;
 
 typedef struct file_list { const char **path; int64_t count; } file_list;
 
@@ -155,6 +160,9 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define TEXT_ROW(name, value, hint, help, saved)       {name, OPTION_TEXT, value, hint, help, 0, 0, saved, false}
 #define FILES_ROW(name, value, help, saved)            {name, OPTION_FILES, value, "FILE", help, 0, 0, saved, false}
 #define WORDS_ROW(name, value, words, help, saved)     {name, OPTION_CHOICE, value, words, help, 0, 0, saved, false}
+#define WORD_LIST_ROW(name, value, words, help, saved) {name, OPTION_CHOICES, value, words, help, 0, 0, saved, false}
+#define COUNT_LIST_ROW(name, value, help, low, high, saved) \
+    {name, OPTION_COUNTS, value, "N[,N...]", help, low, high, saved, false}
 
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
