@@ -674,6 +674,67 @@ TEST(noise_and_dropout)
     CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_ERR_ARG);
 }
 
+/* A layer without norms is its tensors: bilinear attention of order 6, the MLP of order 3, contracted with the inputs. */
+TEST(logits_by_tensor)
+{
+    enum { V = 5, D = 4, HEADS = 2, K = 2, H = 3, T = 5 };
+    static double       attention[D][D][D][D][D][D], mlp[D][D][D];
+    tn_transformer_desc d = tiny();
+    tn_transformer      m;
+    world               w;
+    double              E[V][D], P[T][D], QK[4][HEADS][K][D], VV[HEADS][K][D], O[D][HEADS][K], U[V][D], x[T][D], y[T][D];
+    double              want[T][V], got[T][V];
+    int32_t             id[T] = {4, 0, 2, 4, 1};
+    tn_tensor          *ids, *dense;
+    int                 t, s, o, i, j, k, l, n, h, c;
+    d.layers = 1; d.context = T;
+    d.no_norm = true;
+    d.positions = TN_POSITIONS_LEARNED;
+    d.attention = TN_ATTENTION_BILINEAR;
+    d.row = TN_ROW_SCALE_NONE;
+    REQUIRE(model_on(&w, TN_F64, &d, &m, 21));
+    tn_read(m.embed.w, TN_F64, E, V * D);
+    tn_read(m.position, TN_F64, P, T * D);
+    tn_read(m.blocks[0].attn.qk, TN_F64, QK, 4 * HEADS * K * D);
+    tn_read(m.blocks[0].attn.v, TN_F64, VV, HEADS * K * D);
+    tn_read(m.blocks[0].attn.o, TN_F64, O, D * HEADS * K);
+    tn_read(m.head.w, TN_F64, U, V * D);
+    dense = tn_cp_dense(tn_cp_from_mlp(w.ctx, &m.blocks[0].mlp));
+    REQUIRE(CHECK_STATUS(tn_read(dense, TN_F64, mlp, D * D * D), TN_OK));
+    memset(attention, 0, sizeof attention);
+    for (h = 0; h < HEADS; h++) {
+        double A[2][D][D], M[D][D];                          /* x_t^T A x_s; what head h writes from x_s */
+        memset(A, 0, sizeof A);
+        memset(M, 0, sizeof M);
+        for (i = 0; i < D; i++) for (j = 0; j < D; j++) for (c = 0; c < K; c++) {
+            for (n = 0; n < 2; n++) A[n][i][j] += QK[n][h][c][i] * QK[2 + n][h][c][j] / K;
+            M[i][j] += O[i][h][c] * VV[h][c][j];
+        }
+        for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
+            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+                attention[o][i][j][k][l][n] += A[0][i][j] * A[1][k][l] * M[o][n];
+    }
+    for (t = 0; t < T; t++) for (i = 0; i < D; i++) y[t][i] = x[t][i] = E[id[t]][i] + P[t][i];
+    for (t = 0; t < T; t++) {
+        for (s = 0; s <= t; s++) for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
+            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+                y[t][o] += attention[o][i][j][k][l][n] * x[t][i] * x[s][j] * x[t][k] * x[s][l] * x[s][n];
+        for (c = 0; c < V; c++) {
+            want[t][c] = 0;
+            for (o = 0; o < D; o++) {
+                double z = y[t][o];
+                for (i = 0; i < D; i++) for (j = 0; j < D; j++) z += mlp[o][i][j] * y[t][i] * y[t][j];
+                want[t][c] += U[c][o] * z;
+            }
+        }
+    }
+    ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
+    tn_write(ids, TN_I32, id, T);
+    CHECK_STATUS(tn_read(tn_transformer_forward(w.ctx, &m, ids), TN_F64, got, T * V), TN_OK);
+    WORST("logits of a layer without norms against its tensors", test_frobenius(&got[0][0], &want[0][0], T * V), 1e-14);
+    close_world(&w);
+}
+
 TEST(cycles_refuse)
 {
     tn_transformer_desc d = tiny(), full;
@@ -1820,7 +1881,7 @@ TEST(config_norm_bias)
 }
 
 TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
-          hidden_widths, cycles, cycles_refuse, noise_and_dropout, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
+          hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)
