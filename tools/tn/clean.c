@@ -21,7 +21,7 @@ static void count_kind(kinds *k, const char *text, size_t length)
             return;
         }
     if (k->count == 1000) return;                     /* more than are printed */
-    k->list = (damage *)need_memory(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
+    k->list = (damage *)resize(k->list, (size_t)(k->count + 1), sizeof *k->list);
     memset(&k->list[k->count], 0, sizeof *k->list);
     memcpy(k->list[k->count].text, text, length);
     k->list[k->count++].count = 1;

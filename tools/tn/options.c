@@ -29,7 +29,7 @@ option *find_option(const usage *u, const char *name)
 
 void add_file(file_list *files, const char *path)
 {
-    files->path = (const char **)need_memory(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path = (const char **)resize((void *)files->path, (size_t)(files->count + 1), sizeof *files->path);
     files->path[files->count++] = copy_text(path);
 }
 
@@ -49,18 +49,20 @@ static const char *number_text(double v, char *text, size_t bytes)
     return text;
 }
 
-/* A number, after which k, M or G may follow. */
+/* A number, after which k, M or G may follow; or auto. */
 static double parse_number(const option *o, const char *where, const char *text)
 {
     char  *end, low[40], high[40];
     double v = strtod(text, &end);
+    if (o->automatic && !strcmp(text, "auto")) return o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER;
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v)) usage_error("%s%s is \"%s\", expected a number", where, o->name, text);
+    if (end == text || *end || !isfinite(v))
+        usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
     if (v < o->low || v > o->high)
-        usage_error("%s%s is %s, expected %s <= %s <= %s", where, o->name, text, number_text(o->low, low, sizeof low),
-                    o->name, number_text(o->high, high, sizeof high));
+        usage_error("%s%s is %s, expected %s%s <= %s <= %s", where, o->name, text, o->automatic ? "auto, or " : "",
+                    number_text(o->low, low, sizeof low), o->name, number_text(o->high, high, sizeof high));
     if ((o->kind == OPTION_COUNT || o->kind == OPTION_COUNTS) && v != floor(v))
         usage_error("%s%s is %s, expected an integer", where, o->name, text);
     return v;
@@ -143,6 +145,7 @@ static const char *default_text(const option *o, char *text, size_t bytes)
 {
     double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
     *text = 0;
+    if (o->automatic && v == (o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER)) return strcpy(text, "auto");
     if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
     else if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)((const cycle *)o->value)->value[0], text, bytes);
     else if (v != 0) number_text(v, text, bytes);
@@ -277,8 +280,18 @@ static char *unquoted(char *value, const char *where)
     return b.data;
 }
 
+/* Whether a value is the 0 that earlier versions wrote for auto. */
+static bool is_old_auto(const option *o, const char *value)
+{
+    char *end;
+    return o->automatic && strtod(value, &end) == 0 && end != value && !*end;
+}
+
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)
 {
+    const size_t mark = strlen(CONFIG_MARK);
+    const bool   old = bytes <= mark || memcmp(text, CONFIG_MARK, mark) || text[mark] != '\n';
+    bool         warned = false;
     const char *end = text + bytes;
     int         line = 0, i;
     bool       *from_flags = (bool *)allocate((size_t)u->count, sizeof *from_flags);
@@ -306,6 +319,14 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
         o = find_option(u, key);
         if (!o || !o->saved) usage_error("%s:%d: unknown key %s%s", name, line, key, suggested_option(u, key, ""));
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
+        if (old && is_old_auto(o, value)) {
+            if (o->low == 0 && !from_flags[o - u->options] && !warned)
+                warn("%s%s is %s, which earlier versions wrote for auto, and is read as that. Write auto; or, for 0, let the "
+                     "first line of the file be \"%s\"", where, o->name, value, CONFIG_MARK);
+            if (o->low == 0) warned = true;
+            free(value);
+            value = copy_text("auto");
+        }
         if (!from_flags[o - u->options]) {
             set_option(o, where, value);
             o->given = true;
@@ -322,14 +343,19 @@ void write_config(const usage *u, buffer *out)
 {
     char word[64];
     int  i;
+    buffer_print(out, "%s\n", CONFIG_MARK);
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         if (o->saved == NEVER || (o->saved == IF_GIVEN && !o->given)) continue;
         switch (o->kind) {
         case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
-        case OPTION_COUNT:  buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value); break;
+        case OPTION_COUNT:
+            if (o->automatic && *(int64_t *)o->value == AUTO_COUNT) buffer_print(out, "%s = auto\n", o->name);
+            else buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value);
+            break;
         case OPTION_NUMBER:
-            buffer_print(out, "%s = %s\n", o->name, decimal_text(*(double *)o->value, word, sizeof word));
+            if (o->automatic && *(double *)o->value == AUTO_NUMBER) buffer_print(out, "%s = auto\n", o->name);
+            else buffer_print(out, "%s = %s\n", o->name, decimal_text(*(double *)o->value, word, sizeof word));
             break;
         case OPTION_TEXT:
             if (*(const char **)o->value) write_text(out, o->name, *(const char **)o->value);

@@ -48,7 +48,8 @@ typedef struct journal {
     bool    failed;                 /* a line could not be written: a full disk, for example   */
     bool    bar;                    /* the standard output is a terminal                       */
     bool    shown;                  /* the progress bar is on its last line                    */
-    curve   loss, held;             /* by step: nats per token                                 */
+    curve   loss, held;             /* by step: nats per token; held: of the same windows each time */
+    double  all_step, all;          /* the loss of all of the held-out part, and its step; or NaN */
     double  trigram, fivegram;      /* nats per token, or NaN                                  */
     double  seconds_before;         /* seconds of training before this start                   */
     double  started, last_shown;
@@ -62,7 +63,8 @@ void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
-void journal_held(journal *j, int64_t step, double nats);
+/* all: of all of the held-out part, which is not a point of the curve */
+void journal_held(journal *j, int64_t step, double nats, bool all);
 double journal_seconds(const journal *j);
 /* Prints to the standard output, above the progress bar. */
 void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -128,6 +130,8 @@ void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
 /* The loss of the next batch. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
+/* The learning rate of the next step. */
+double current_rate(const run *r);
 /* Launches one step without waiting for its loss, which finish_steps reads. */
 void   launch_step(run *r, feed *f);
 /* Discards the results of steps that were launched. */
@@ -146,7 +150,9 @@ double loss_limit(const run *r);
 /* heldout.c */
 /* ", N nats per byte", or "" if the bytes are unknown */
 const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes);
-void evaluate_held_out(run *r, bool all);
+/* Evaluates and reports the loss of windows that are spread over the held-out part, the same ones at each step, and after
+   the last step that of all of it as well. */
+void evaluate_held_out(run *r, bool last);
 void write_sample(run *r);
 
 /* checkpoint.c */
