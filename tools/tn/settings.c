@@ -21,7 +21,8 @@ settings train_settings = {
 #define LARGE 1e9
 #define WORDS(name, field, words, help, saved)     WORDS_ROW(name, &train_settings.field, words, help, saved)
 #define COUNT(name, field, help, low, high, saved) COUNT_ROW(name, &train_settings.field, help, low, high, saved)
-#define AUTO_COUNT_OF(name, field, help, low, high, saved) AUTO_COUNT_ROW(name, &train_settings.field, help, low, high, saved)
+#define AUTO_COUNT_OF(name, field, help, low, high, saved) \
+    AUTO_COUNT_ROW(name, &train_settings.field, help, low, high, saved)
 #define AUTO_NUMBER_OF(name, field, help, low, high, saved) \
     AUTO_NUMBER_ROW(name, &train_settings.field, help, low, high, saved)
 #define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &train_settings.field, help, low, high, ALWAYS)
@@ -52,8 +53,8 @@ static option options[] = {
     COUNT("context", context, "tokens per training text", 1, LARGE, IF_GIVEN),
     WORD_LIST_ROW("mlp", &train_settings.mlp, "bilinear|relu|relu2|gelu|swish|glu|reglu|geglu|swiglu|gelu-tanh",
                   "kind of the MLP; several, separated by commas, are used by the blocks in turn", IF_GIVEN),
-    AUTO_COUNT_OF("hidden", hidden, "hidden width of the MLP; auto: as many parameters as an MLP with one encoder of 4 times "
-                  "the width", 1, LARGE, IF_GIVEN),
+    AUTO_COUNT_OF("hidden", hidden, "hidden width of the MLP; auto: as many parameters as an MLP with one encoder of 4 "
+                  "times the width", 1, LARGE, IF_GIVEN),
     AUTO_COUNT_OF("order", order, "number of encoders that a bilinear MLP multiplies; auto: 2", 1, 64, IF_GIVEN),
     WORD_LIST_ROW("attention", &train_settings.attention, "softmax|squared|bilinear|differential|differential-plain",
                   "kind of attention; several, separated by commas, are used by the blocks in turn", IF_GIVEN),

@@ -170,7 +170,8 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define FILES_ROW(name, value, help, saved)                  ROW(name, FILES, value, "FILE", help, 0, 0, saved, false)
 #define WORDS_ROW(name, value, words, help, saved)           ROW(name, CHOICE, value, words, help, 0, 0, saved, false)
 #define WORD_LIST_ROW(name, value, words, help, saved)       ROW(name, CHOICES, value, words, help, 0, 0, saved, false)
-#define COUNT_LIST_ROW(name, value, help, low, high, saved)  ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
+#define COUNT_LIST_ROW(name, value, help, low, high, saved) \
+    ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
 
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
