@@ -2,10 +2,11 @@
 
    cc -O2 -I. examples/10_own_backend.c -o 10_own_backend -lm && ./10_own_backend
 
-   Only kernels touch the numbers of a tensor, and a backend is a table of kernels with one signature. A backend for a new
-   device starts like this: take what there is, and replace it row by row. A row that is NULL is composed of other rows, or
-   runs on the host: slow, never wrong. Here every row counts its calls and passes them on to the cpu backend, except for ACT
-   (activation functions), whose ReLU is our own loop, and GLU, which is left out. Both must give the same numbers. */
+   Only kernels read and write the numbers of a tensor, and a backend is a table of kernels with one signature. A backend for
+   a new device can start like this one: take an existing backend, and replace one kernel after the other. A kernel that is
+   NULL is composed of other kernels, or runs on the host, which is slow but correct. Here every kernel counts its calls and
+   passes them on to the cpu backend, with two exceptions: ACT (activation functions) has a loop of our own for ReLU, and GLU
+   is left out. At the end both backends must have computed the same numbers. */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -31,7 +32,7 @@ static tn_status relu(void *state, const tn_call *call)
     float       *y = (float *)call->out[0].data;
     int64_t      n = 1;
     if (call->i[0] != TN_ACT_RELU || call->accumulate || !plain(&call->in[0]) || !plain(&call->out[0]))
-        return counted(state, call);                        /* what we cannot do goes to the cpu's own row */
+        return counted(state, call);                        /* all other cases: the kernel of cpu */
     calls[call->kernel]++;
     own_relu++;
     for (int i = 0; i < call->out[0].rank; i++) n *= call->out[0].shape[i];
@@ -43,7 +44,7 @@ static tn_status relu(void *state, const tn_call *call)
 static bool run(const tn_backend *backend, float y[32], float gradient[48], bool print)
 {
     const int64_t shape[] = {8, 6};
-    char          why[256];
+    char          why[TN_WHY];
     tn_ctx       *ctx;
     tn_mlp        first, second;
     if (tn_ctx_create(&(tn_desc){ .backend = backend, .backend_required = true, .seed = 1 }, &ctx, why) != TN_OK) {

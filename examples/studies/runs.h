@@ -104,7 +104,7 @@ static inline int64_t study_steps(const study *s) { return (s->tokens - 1) / (s-
 /* After the flags: the text. */
 static inline void study_open(study *s)
 {
-    char    folder[512], why[256];
+    char    folder[512], why[TN_WHY];
     tn_desc desc = { .threads = 1 };
     if (s->quick) {
         static char quick[512];
@@ -207,7 +207,7 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
 {
     tn_desc   desc = { .threads = 1, .seed = r->seed };
     tn_optim *optim;
-    char      why[256];
+    char      why[TN_WHY];
     memset(p, 0, sizeof *p);
     p->study = s;
     p->record = r;
