@@ -246,7 +246,7 @@ while read -r kind page line file needs; do
     parse)
         if ! sh -n "$file" 2> "$work/errors"; then fail "$page:$line: $(cat "$work/errors")"; continue; fi
         bad=
-        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' '    ' | awk '{
+        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' ' \n\n\n' | awk '{
             for (i = 1; i < NF; i++)
                 if ($i == "make")
                     for (j = i + 1; j <= NF && $j !~ /^-/; j++)
