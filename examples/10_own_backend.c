@@ -40,8 +40,10 @@ static tn_status relu(void *state, const tn_call *call)
     return TN_OK;
 }
 
-/* The output of a network with both kinds of layers, and the gradient of its first weights. */
-static bool run(const tn_backend *backend, float y[32], float gradient[48], bool print)
+enum { OUTPUTS = 8 * 4, WEIGHTS = 8 * 6, NUMBERS = OUTPUTS + WEIGHTS };
+
+/* The outputs of a network with both kinds of layers, and after them the gradient of its first weights. */
+static bool run(const tn_backend *backend, float numbers[NUMBERS], bool print)
 {
     const int64_t shape[] = {8, 6};
     char          why[TN_WHY];
@@ -57,8 +59,8 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
     tn_record(ctx);
     tn_tensor *out = tn_mlp_forward(ctx, &second, tn_mlp_forward(ctx, &first, tn_normal(ctx, 2, shape, 0, 1)));
     tn_backward(ctx, tn_mean(ctx, tn_mul(ctx, out, out)));
-    tn_read(out, TN_F32, y, 32);
-    if (first.w) tn_read(first.w->grad, TN_F32, gradient, 48);
+    tn_read(out, TN_F32, numbers, OUTPUTS);
+    if (first.w) tn_read(first.w->grad, TN_F32, numbers + OUTPUTS, WEIGHTS);
     for (int k = 0; print && k < TN_KERNEL_COUNT; k++)
         if (calls[k] || tn_ctx_kernel_calls(ctx, (tn_kernel)k))
             printf("   %-20s %s\n", tn_kernel_name((tn_kernel)k), calls[k] ? "by us" : "composed, or by the host");
@@ -70,19 +72,17 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
 
 int main(void)
 {
-    float      y[2][32], gradient[2][48];
+    float      ours[NUMBERS], theirs[NUMBERS];
     int        different = 0;
-    tn_backend own = *tn_cpu_backend();                     /* its memory, copies and open and close as well */
+    tn_backend own = *tn_cpu_backend();                     /* with its memory, copies, open and close */
     own.name = "counting";
     for (int k = 0; k < TN_KERNEL_COUNT; k++) if (own.fn[k]) own.fn[k] = counted;
     own.fn[TN_KERNEL_ACT] = relu;
     own.fn[TN_KERNEL_GLU] = NULL;
     printf("kernels of a forward and a backward pass:\n");
-    if (!run(&own, y[0], gradient[0], true) || !run(tn_cpu_backend(), y[1], gradient[1], false)) return 1;
-    for (int i = 0; i < 32; i++) different += !(y[0][i] - y[1][i] < 1e-5f && y[1][i] - y[0][i] < 1e-5f);
-    for (int i = 0; i < 48; i++)
-        different += !(gradient[0][i] - gradient[1][i] < 1e-5f && gradient[1][i] - gradient[0][i] < 1e-5f);
+    if (!run(&own, ours, true) || !run(tn_cpu_backend(), theirs, false)) return 1;
+    for (int i = 0; i < NUMBERS; i++) different += !(ours[i] - theirs[i] < 1e-5f && theirs[i] - ours[i] < 1e-5f);
     printf("\nown_relu: %d\nglu_by_us: %d\n", (int)own_relu, (int)calls[TN_KERNEL_GLU]);
-    printf("numbers_that_differ: %d of %d\n", different, 32 + 48);
+    printf("numbers_that_differ: %d of %d\n", different, NUMBERS);
     return different != 0;
 }
