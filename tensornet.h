@@ -2,8 +2,8 @@
 
    >>readme
 
-   Layers that are tensors: build and train them, fold a network into one tensor, and read from its weights which
-   inputs interact, along which eigenvectors.
+   Layers that are tensors: train them, fold a bilinear layer and the linear layers around it into one tensor, and
+   read from its weights which inputs interact, along which eigenvectors.
 
    USE
        In ONE .c or .cpp file                        everywhere else
@@ -391,8 +391,8 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 /* ======================================================================
    >>tensor   make, view, read, write, format
    Tensors are row-major unless a view says otherwise; strides count elements. Programs may read the fields, not
-   write them. `data` is the backend's handle: only kernels may dereference it. A freed tensor has no context to keep
-   a message: calls that get nothing else return NULL, TN_ERR_ARG, -1 or NaN.
+   write them. `data` is the backend's handle: only kernels may dereference it. A tensor that was freed has no context
+   that could keep a message: a function that is given nothing else returns NULL, TN_ERR_ARG, -1 or NaN without one.
    ====================================================================== */
 
 struct tn_tensor {
@@ -1323,10 +1323,10 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    syncing the data fails, the save fails and the old file stays. If only syncing the folder fails, the save also reports an
    error, but the new file is already in place. no_sync in a tn_sink leaves both out: faster, and still safe when the process
    dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor Windows do not sync.
-   A process that is killed during a save leaves its temporary file; the next save to the same PATH removes it, or a
-   later one if its number is above 8. A save holds a lock on its temporary file (flock), which ends with the process, so
-   the file of a save that is still running is not touched, and the second of two saves at the same time uses PATH.tn2.tmp,
-   and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
+   A process that is killed during a save leaves its temporary file behind. The next save to the same PATH removes it if
+   its number is at most 8, otherwise a later one does. A save holds a lock on its temporary file (flock), which ends with
+   the process, so the file of a save that is still running is not touched. The second of two saves at the same time uses
+   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
    old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message that says so,
    and you have to remove the files that no program is writing. Files with these names belong to the library; it touches no
    others. Where each machine has its own locks (network file systems mounted without shared locks), do not save to the same

@@ -14,6 +14,7 @@ holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
 expect 0 "usage: tn COMMAND" --help
 expect 0 "usage: tn COMMAND" help
+expect 0 "help COMMAND       explain a command" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian

@@ -3,6 +3,7 @@
    A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
 
        util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
+       names.c mojibake.c         names of published checkpoints; text that was encoded twice
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
