@@ -14,6 +14,7 @@ holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
 expect 0 "usage: tn COMMAND" --help
 expect 0 "usage: tn COMMAND" help
+expect 0 "help COMMAND       explain a command" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
@@ -41,7 +42,7 @@ expect 2 "did you mean --no-tensors?" info --no-tensor
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
 expect 0 "number of blocks (default 1)" train --layers 7 --help
 expect 0 "number of tokens (default 10M)" synthetic --help
-expect 0 "kind of attention (default softmax)" train --attention squared --help
+expect 0 "used by the blocks in turn (default softmax)" train --attention squared --help
 expect 2 "no data is given" train --prompt --help
 expect 2 "no data is given" train -- 
 for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
@@ -383,6 +384,10 @@ expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
+expect 2 "--norm-place is given with --norm none, expected pre" train text --out x --norm none --norm-place post
+expect 2 "--attention is \"square\", expected one of softmax|squared|" train text --out x --attention softmax,square
+expect 2 "--attention is \"\", expected one of" train text --out x --attention softmax,
+expect 2 "--window is \"x\", expected a number" train text --out x --window 3,x
 expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
 
 # A number that is computed is `auto`; 0 is 0, and a rate of 0 changes nothing. Earlier versions wrote 0 for auto.
@@ -732,6 +737,12 @@ done <<'END'
 --no-zero-init --no-qk-norm|zero_out:false zero_head:false qk_norm:false
 --head-norm --score-scale 0.5|head_norm:true score_scale:0.5
 --context 1|n_ctx:1
+--layers 3 --attention bilinear,softmax --mlp relu,bilinear --window 0,4,0|mlp=relu,bilinear attention=bilinear,softmax window=0,4,0
+--layers 4 --attention softmax,softmax|attention:softmax
+--norm none --attention squared|no_norm:true embed_norm:false
+--no-embed-norm --norm-eps 1e-6 --rope-base 500|embed_norm:false norm_eps:1e-06 rope_base:500
+--d-v 3 --init-std 0.1 --embed-std 0.5 --attn-scale 0.5 --mlp-scale 0.25|d_v:3 init_std:0.1 embed_std:0.5 attn_scale:0.5 mlp_scale:0.25
+--beta1 0.8 --beta2 0.99 --momentum 0.9 --embed-noise 0.1 --dropout 0.2|beta1=0.8 beta2=0.99 momentum=0.9 embed-noise=0.1 dropout=0.2
 END
 rm -rf m
 expect 0 "Done" train text --out m --width 16 --context 16 --batch 2 --tokens 100

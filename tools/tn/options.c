@@ -58,13 +58,51 @@ static double parse_number(const option *o, const char *where, const char *text)
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v)) 
+    if (end == text || *end || !isfinite(v))
         usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
     if (v < o->low || v > o->high)
         usage_error("%s%s is %s, expected %s%s <= %s <= %s", where, o->name, text, o->automatic ? "auto, or " : "",
                     number_text(o->low, low, sizeof low), o->name, number_text(o->high, high, sizeof high));
-    if (o->kind == OPTION_COUNT && v != floor(v)) usage_error("%s%s is %s, expected an integer", where, o->name, text);
+    if ((o->kind == OPTION_COUNT || o->kind == OPTION_COUNTS) && v != floor(v))
+        usage_error("%s%s is %s, expected an integer", where, o->name, text);
     return v;
+}
+
+static int parse_choice(const option *o, const char *where, const char *text)
+{
+    const int place = choice_index(o->hint, text);
+    if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
+    return place;
+}
+
+/* Values that are separated by commas. */
+static void parse_cycle(const option *o, const char *where, const char *text)
+{
+    cycle *c = (cycle *)o->value;
+    for (c->count = 0; ; text++) {
+        char *one = format_text("%.*s", (int)strcspn(text, ","), text);
+        if (c->count == TN_MAX_CYCLE)
+            usage_error("%s%s has too many values, expected at most %d", where, o->name, TN_MAX_CYCLE);
+        c->value[c->count++] = o->kind == OPTION_COUNTS ? (int64_t)parse_number(o, where, one) : parse_choice(o, where, one);
+        free(one);
+        text += strcspn(text, ",");
+        if (!*text) return;
+    }
+}
+
+/* The same as a text, a new string. */
+static char *cycle_text(const option *o)
+{
+    const cycle *c = (const cycle *)o->value;
+    buffer       b = {0};
+    int64_t      i;
+    char         word[64];
+    for (i = 0; i < c->count; i++) {
+        if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)c->value[i], word, sizeof word);
+        else snprintf(word, sizeof word, "%lld", (long long)c->value[i]);
+        buffer_print(&b, i ? ",%s" : "%s", word);
+    }
+    return b.data ? b.data : copy_text("");
 }
 
 /* where: what precedes the name in a message, "--" or "FILE:LINE: " */
@@ -80,12 +118,9 @@ static void set_option(option *o, const char *where, const char *text)
     case OPTION_NUMBER: *(double *)o->value = parse_number(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
     case OPTION_FILES:  add_file((file_list *)o->value, text); break;
-    case OPTION_CHOICE: {
-        int place = choice_index(o->hint, text);
-        if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
-        *(int *)o->value = place;
-        break;
-    }
+    case OPTION_CHOICE:  *(int *)o->value = parse_choice(o, where, text); break;
+    case OPTION_CHOICES:
+    case OPTION_COUNTS:  parse_cycle(o, where, text); break;
     }
 }
 
@@ -112,6 +147,7 @@ static const char *default_text(const option *o, char *text, size_t bytes)
     *text = 0;
     if (o->automatic && v == (o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER)) return strcpy(text, "auto");
     if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
+    else if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)((const cycle *)o->value)->value[0], text, bytes);
     else if (v != 0) number_text(v, text, bytes);
     if (!strcmp(text, "default")) *text = 0;            /* a word that the help explains, too */
     return text;
@@ -327,6 +363,13 @@ void write_config(const usage *u, buffer *out)
         case OPTION_CHOICE:
             buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word));
             break;
+        case OPTION_CHOICES:
+        case OPTION_COUNTS: {
+            char *text = cycle_text(o);
+            if (*text) buffer_print(out, "%s = %s\n", o->name, text);
+            free(text);
+            break;
+        }
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;

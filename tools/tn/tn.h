@@ -3,6 +3,7 @@
    A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
 
        util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
+       names.c mojibake.c         names of published checkpoints; text that was encoded twice
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
@@ -128,8 +129,13 @@ typedef enum option_kind {
     OPTION_NUMBER,                  /* double                                */
     OPTION_TEXT,                    /* const char *                          */
     OPTION_FILES,                   /* file_list: may be given several times */
-    OPTION_CHOICE                   /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICE,                  /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICES,                 /* cycle: such indices, separated by commas                   */
+    OPTION_COUNTS                   /* cycle: such counts                                         */
 } option_kind;
+
+/* What blocks use in turn. */
+typedef struct cycle { int64_t count, value[TN_MAX_CYCLE]; } cycle;
 
 typedef struct file_list { const char **path; int64_t count; } file_list;
 
@@ -154,14 +160,19 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define AUTO_NUMBER (-1.0)
 
 /* Rows of a table of options. */
-#define FLAG_ROW(name, value, help, saved)             {name, OPTION_FLAG, value, "", help, 0, 0, saved, false, false}
-#define COUNT_ROW(name, value, help, low, high, saved) {name, OPTION_COUNT, value, "N", help, low, high, saved, false, false}
-#define NUMBER_ROW(name, value, help, low, high, saved) {name, OPTION_NUMBER, value, "X", help, low, high, saved, false, false}
-#define AUTO_COUNT_ROW(name, value, help, low, high, saved)  {name, OPTION_COUNT, value, "N", help, low, high, saved, false, true}
-#define AUTO_NUMBER_ROW(name, value, help, low, high, saved) {name, OPTION_NUMBER, value, "X", help, low, high, saved, false, true}
-#define TEXT_ROW(name, value, hint, help, saved)       {name, OPTION_TEXT, value, hint, help, 0, 0, saved, false, false}
-#define FILES_ROW(name, value, help, saved)            {name, OPTION_FILES, value, "FILE", help, 0, 0, saved, false, false}
-#define WORDS_ROW(name, value, words, help, saved)     {name, OPTION_CHOICE, value, words, help, 0, 0, saved, false, false}
+#define ROW(name, kind, value, hint, help, low, high, saved, automatic) \
+    {name, OPTION_##kind, value, hint, help, low, high, saved, false, automatic}
+#define FLAG_ROW(name, value, help, saved)                   ROW(name, FLAG, value, "", help, 0, 0, saved, false)
+#define COUNT_ROW(name, value, help, low, high, saved)       ROW(name, COUNT, value, "N", help, low, high, saved, false)
+#define NUMBER_ROW(name, value, help, low, high, saved)      ROW(name, NUMBER, value, "X", help, low, high, saved, false)
+#define AUTO_COUNT_ROW(name, value, help, low, high, saved)  ROW(name, COUNT, value, "N", help, low, high, saved, true)
+#define AUTO_NUMBER_ROW(name, value, help, low, high, saved) ROW(name, NUMBER, value, "X", help, low, high, saved, true)
+#define TEXT_ROW(name, value, hint, help, saved)             ROW(name, TEXT, value, hint, help, 0, 0, saved, false)
+#define FILES_ROW(name, value, help, saved)                  ROW(name, FILES, value, "FILE", help, 0, 0, saved, false)
+#define WORDS_ROW(name, value, words, help, saved)           ROW(name, CHOICE, value, words, help, 0, 0, saved, false)
+#define WORD_LIST_ROW(name, value, words, help, saved)       ROW(name, CHOICES, value, words, help, 0, 0, saved, false)
+#define COUNT_LIST_ROW(name, value, help, low, high, saved) \
+    ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
 
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {

@@ -11,14 +11,16 @@ typedef struct settings {
     double      held_out;
     int64_t     vocab;
     /* the model */
-    int64_t     layers, heads, width, context, hidden, order, d_qk, window;
-    int         mlp, attention, row_scale, norm, place, positions;
-    bool        tied, bias, gain, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
-    double      softcap, score_scale;
+    int64_t     layers, heads, width, context, hidden, order, d_qk, d_v;
+    cycle       mlp, attention, window;
+    int         row_scale, norm, place, positions;
+    bool        tied, bias, gain, no_embed_norm, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
+    double      softcap, score_scale, rope_base, norm_eps, attn_scale, mlp_scale, init_std, embed_std;
+    double      embed_noise, dropout;
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
-    double      minutes, lr, adam_lr, embed_lr, weight_decay, clip, decay, max_loss;
+    double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, clip, decay, max_loss;
     int64_t     device;
     int         dtype, backend, precision, activations;
     bool        recompute;
