@@ -60,7 +60,7 @@
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
-       text        >>text-tokenizer >>text-encode >>text-train >>text-shards >>letter-table
+       text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct
@@ -1454,13 +1454,18 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
 
 #ifndef TN_NO_TEXT
 /* ======================================================================
-   >>text     tokens of text: WordPiece, bytes, shards
-   A tokenizer converts UTF-8 to ids and back. There are two kinds: bytes, which need no vocabulary, and WordPiece as in
-   Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each punctuation mark
-   and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its start; pieces inside
-   a word begin with ##. A word that cannot be split in this way, or of more than 100 letters, is one [UNK]. Unicode 14 is
-   used throughout (Hugging Face mixes versions 8 to 15, so it may treat characters newer than Unicode 8 differently).
-   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails.
+   >>text     tokens of text: WordPiece, byte-level BPE, bytes, shards
+   A tokenizer converts UTF-8 to ids and back. There are three kinds.
+   Bytes need no vocabulary.
+   WordPiece as in Hugging Face's tokenizers for the published TinyStories models: NFD, accents stripped, lower case; each
+   punctuation mark and each digit is a word. A word is split into the longest pieces that the vocabulary has, from its
+   start; pieces inside a word begin with ##. A word that cannot be split in this way, or of more than 100 letters, is one
+   [UNK]. Unicode 14 is used (Hugging Face mixes versions 8 to 15, so it may treat characters newer than Unicode 8
+   differently).
+   Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
+   bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
+   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails, and BPE meets no word
+   of more than 96 bytes (it needs memory of the context).
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -1468,11 +1473,13 @@ typedef struct tn_tokenizer tn_tokenizer;
 /* Creates a tokenizer of 258 ids: one per byte, then [BOS] and [EOS]. Tokens are named <0x00> ... <0xFF>. NULL: out of
    memory. */
 TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
-/* Reads a tokenizer.json of the kind above; anything else is an error that names the difference. Ids must be 0 ... n-1, each
-   once. post_processor: none, or one special token before the text; pairs of texts are not encoded. The tokenizer is freed
-   by _destroy or with the context. NULL on error. */
+/* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
+   0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
+   pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
+   normalizer null; a token for each of the 256 bytes. The tokenizer is freed by _destroy or with the context. NULL on
+   error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
-/* Writes a tokenizer.json, byte for byte as Hugging Face does (but its template for pairs is always the default one).
+/* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
    TN_ERR_ARG for a tokenizer of bytes, which has no file. */
 TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
 #ifndef TN_NO_STDIO
@@ -1497,28 +1504,34 @@ TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t by
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
 TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* the id of a token, or -1     */
-TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* the id before a text, or -1           */
-TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* the id of [EOS], or -1                */
+/* The id before a text: that of the file's template, else of [BOS]; of BPE also <s>, <|begin_of_text|> or <|endoftext|>. -1:
+   there is none. */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);
+/* The id of [EOS]; of BPE also </s>, <|end_of_text|> or <|endoftext|>; -1: there is none. */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);
 TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK]; -1: not needed       */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
-   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0). Parts of a Hangul syllable share bytes. */
+   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0), and a space that
+   BPE puts before a text has no bytes. Parts of a Hangul syllable share bytes. With BPE a token may end inside a
+   character. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
-   counts. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD. spans: room for
-   `room`, or NULL. */
+   counts. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD; BPE keeps its
+   bytes. spans: room for `room`, or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t room, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
-   without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. Encoding
-   it gives the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS], which print nothing; the next token
-   begins a line). There is one space between tokens, but none before inner pieces, digits after digits, closing signs and
-   . , ! ? ; : % and none after opening signs; none on both sides of - _ / after a word, of . , : in a number, of an
-   apostrophe in don't, she's. Quotation marks open and close in turn. */
+   without the zero; -1 and TN_ERR_DATA for an invalid id. The text of the first ids is a prefix of the text of all. [BOS]
+   and [EOS] print nothing. Of bytes and BPE it is the text that was encoded, byte for byte. Of WordPiece, encoding it gives
+   the ids again if they came from tn_tokenizer_encode (except [BOS] and [EOS]; the next token begins a line). There is one
+   space between tokens, but none before inner pieces, digits after digits, closing signs and . , ! ? ; : % and none after
+   opening signs; none on both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's.
+   Quotation marks open and close in turn. */
 TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
@@ -13999,20 +14012,27 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
 
 /* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
-static void tni_text_json(tni_text *t, const char *s)
+static void tni_text_escaped(tni_text *t, const char *s)
 {
-    static const char hex[] = "0123456789abcdef";
-    tni_text_add(t, "\"", 1);
+    static const char hex[] = "0123456789abcdef", known[] = "\b\t\n\f\r", letters[] = "btnfr";
     for (; *s; s++) {
-        char escape[6] = {'\\', 'u', '0', '0', '0', '0'};
+        const char *k = strchr(known, *s);
+        char        escape[6] = {'\\', 'u', '0', '0', '0', '0'};
         escape[4] = hex[(unsigned char)*s >> 4];
         escape[5] = hex[(unsigned char)*s & 15];
-        if ((unsigned char)*s < 32) tni_text_add(t, escape, 6);
+        if (k) escape[1] = letters[k - known];
+        if ((unsigned char)*s < 32) tni_text_add(t, escape, k ? 2 : 6);
         else {
             if (*s == '"' || *s == '\\') tni_text_add(t, "\\", 1);
             tni_text_add(t, s, 1);
         }
     }
+}
+
+static void tni_text_json(tni_text *t, const char *s)
+{
+    tni_text_add(t, "\"", 1);
+    tni_text_escaped(t, s);
     tni_text_add(t, "\"", 1);
 }
 
@@ -15001,7 +15021,7 @@ typedef struct tni_value {
 
 typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
 
-#define TNI_JSON_MOST (16 << 20)
+#define TNI_JSON_MOST (64 << 20)
 
 static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
 
@@ -15180,11 +15200,11 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 
 #ifndef TN_NO_TEXT
 /* ======================================================================
-   >>text-impl letters, words, pieces; tokenizer.json; training; token shards
-   Hugging Face's steps, one after the other over the whole text, are combined to one: NFD, StripAccents and Lowercase map a
-   character to one letter or none (except for Hangul), and a letter's class determines where words end. So nothing is
-   copied: a word is a range of the text's bytes, read through the table of letters as often as needed, and the bytes of
-   every id are known. The longest piece at a place is found in a trie.
+   >>text-impl letters, words, pieces; byte-level BPE; tokenizer.json; training; token shards
+   WordPiece: Hugging Face's steps, one after the other over the whole text, are combined to one: NFD, StripAccents and
+   Lowercase map a character to one letter or none (except for Hangul), and a letter's class determines where words end. So
+   nothing is copied: a word is a range of the text's bytes, read through the table of letters as often as needed, and the
+   bytes of every id are known. The longest piece at a place is found in a trie.
    ====================================================================== */
 
 /* ---- letters ------------------------------------------------------------ >>text-letters
@@ -15272,6 +15292,55 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
         c = c << 6 | (p[*n] & 0x3Fu);
     return *n == whole ? c : 0xFFFD;
 }
+
+/* ---- categories --------------------------------------------------------- >>text-categories
+   Of characters as they are, for the regular expressions of byte-level BPE: \p{L}, \p{N}, \s, and all others. Each is a
+   bit, so that several can be meant. The runs are made by tools/unicode_tables.py. */
+enum { TNI_IS_OTHER = 1, TNI_IS_LETTER = 2, TNI_IS_NUMBER = 4, TNI_IS_SPACE = 8 };
+
+/* Unicode 16.0.0 */
+#define TNI_CATEGORY_RUNS 1610
+
+static const char *const *tni_category_rows(size_t *count);      /* >>tables */
+
+typedef struct tni_categories {
+    uint32_t run[TNI_CATEGORY_RUNS];                         /* its first character times 4, plus the category */
+    uint8_t  ascii[128];                                     /* the same of ASCII, as bits                     */
+} tni_categories;
+
+static int tni_category_of(const tni_categories *l, uint32_t c)
+{
+    size_t low = 0, high = TNI_CATEGORY_RUNS;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (l->run[middle] >> 2 <= c) low = middle;
+        else high = middle;
+    }
+    return 1 << (l->run[low] & 3);
+}
+
+static void tni_categories_unpack(tni_categories *l)
+{
+    uint32_t first = 0, c;
+    size_t   i, k = 0, rows;
+    const char *const *row = tni_category_rows(&rows);
+    for (i = 0; i < rows; i++)
+        for (const char *at = row[i]; *at; k++) {
+            uint32_t n = tni_letter_number(&at);
+            l->run[k] = first << 2 | (n & 3);
+            first += n / 4 + 1;
+        }
+    for (c = 0; c < 128; c++) l->ascii[c] = (uint8_t)tni_category_of(l, c);
+}
+
+/* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
+static int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
+{
+    if ((unsigned char)text[at] < 128) { *n = 1; return l->ascii[(unsigned char)text[at]]; }
+    return tni_category_of(l, tni_utf8_get(text + at, end - at, n));
+}
+
+/* ---- words of WordPiece ------------------------------------------------- >>text-words */
 
 /* A syllable of Hangul is two or three letters: a consonant, a vowel and optionally a consonant. Unicode 15.0, 3.12 */
 static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
@@ -15437,6 +15506,24 @@ static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 /* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
 typedef struct tni_added { int64_t id; bool special; } tni_added;
+#define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
+
+/* What only byte-level BPE has, see >>text-bpe. */
+typedef struct tni_bpe {
+    bool     is;                        /* the tokenizer is of this kind                                       */
+    bool     prefix_space;              /* a text begins with a space, or gets one                             */
+    bool     whole_first;               /* a word that is a token is that token, whatever its merges make      */
+    bool     merges_as_text;            /* in the file: "a b" and not ["a","b"]                                */
+    bool     late;                      /* some added tokens have TNI_ADDED_LATE                               */
+    int      digits;                    /* numbers are words: 1 each character, 2 runs of them                 */
+    int      rule;                      /* the place of its regular expression in tni_bpe_rules                */
+    int32_t  byte[256];                 /* the id of each byte                                                 */
+    tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
+    tni_list merges;                    /* tni_bpe_merge, by rank                                              */
+    tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
+} tni_bpe;
+typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
 
 struct tn_tokenizer {
     tni_owned   owned;
@@ -15451,7 +15538,9 @@ struct tn_tokenizer {
     tni_trie    pieces, specials;       /* values are ids + 1                                                  */
     uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
     bool        begins_special[256];    /* bytes that an added token begins with                               */
+    tni_bpe     bpe;
     tni_letters letters;
+    tni_categories categories;
 };
 
 static void tni_tokenizer_destroy(tni_owned *owned)
@@ -15464,6 +15553,10 @@ static void tni_tokenizer_destroy(tni_owned *owned)
     tni_list_free(ctx, &t->added);
     tni_trie_free(ctx, &t->pieces);
     tni_trie_free(ctx, &t->specials);
+    tni_map_free(ctx, &t->bpe.ranks);
+    tni_list_free(ctx, &t->bpe.merges);
+    tni_list_free(ctx, &t->bpe.alone);
+    tni_list_free(ctx, &t->bpe.layout);
     tni_free(ctx, t, sizeof *t);
 }
 
@@ -15479,7 +15572,11 @@ static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
     t->added.each = sizeof(tni_added);
     t->bos = t->eos = t->unk = -1;
     t->longest = 100;
+    t->bpe.merges.each = sizeof(tni_bpe_merge);
+    t->bpe.alone.each = sizeof(bool);
+    t->bpe.layout.each = 1;
     tni_letters_unpack(&t->letters);
+    tni_categories_unpack(&t->categories);
     tni_own(ctx, &t->owned, tni_tokenizer_destroy);
     if (tni_trie_begin(ctx, &t->pieces) && tni_trie_begin(ctx, &t->specials)) return t;
     tn_tokenizer_destroy(t);
@@ -15517,15 +15614,16 @@ static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
     return tni_token_name(t, id, s, n);
 }
 
-static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special)
+static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late)
 {
     tn_ctx    *ctx = t->owned.ctx;
     uint32_t  *value = tni_trie_add(ctx, &t->specials, s, strlen(s));
     tni_added *a = value ? (tni_added *)tni_list_add(ctx, &t->added, "tokenizer") : NULL;
     if (!a) return false;
-    *value = (uint32_t)id + 1;
+    *value = ((uint32_t)id + 1) | (late ? TNI_ADDED_LATE : 0);
     a->id = id;
     a->special = special;
+    t->bpe.late |= late;
     t->begins_special[(unsigned char)*s] = true;
     return true;
 }
@@ -15579,7 +15677,7 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
     if (!t || !token) return -1;
     value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, token, strlen(token)));
     if (value == 0) value = *tni_trie_value(&t->specials, tni_trie_find(&t->specials, token, strlen(token)));
-    return (int64_t)value - 1;
+    return (int64_t)(value & ~TNI_ADDED_LATE) - 1;
 }
 
 /* ---- text to ids -------------------------------------------------------- >>text-encode */
@@ -15595,6 +15693,334 @@ static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end
     }
     e->n++;
 }
+
+/* Where the next added token from `at` on begins, the longest if several do there; `end`: none. late: 0 or
+   TNI_ADDED_LATE. */
+static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
+                               size_t *bytes)
+{
+    for (; at < end; at++) {
+        uint32_t node = TNI_ROOT, value;
+        size_t   i;
+        if (!t->begins_special[(unsigned char)text[at]]) continue;
+        for (*id = -1, i = at; i < end && (node = tni_trie_step(&t->specials, node, text[i])) != 0; i++)
+            if ((value = *tni_trie_value(&t->specials, node)) != 0 && (value & TNI_ADDED_LATE) == late) {
+                *id = (int64_t)(value & ~TNI_ADDED_LATE) - 1;
+                *bytes = i + 1 - at;
+            }
+        if (*id >= 0) break;
+    }
+    return at;
+}
+
+/* ---- byte-level BPE ----------------------------------------------------- >>text-bpe
+   A regular expression divides the text into words, of any bytes; a word is the tokens of its bytes, of which the two
+   neighbours whose merge has the lowest rank become one, the first such pair of several, until no pair has a merge. In the
+   file each byte is a letter: itself where it is visible in Latin-1, else one from U+0100 on. Sennrich, Haddow & Birch 2016;
+   Radford et al. 2019. The regular expressions are those of published tokenizers; each is a function here. */
+
+static const struct { const char *whose, *regex; int digits; } tni_bpe_rules[] = {
+    {"none", "", 0},
+    {"GPT-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
+    {"Llama 3", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 3},
+    {"Qwen2", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 1}
+};
+enum { TNI_BPE_NONE = 0, TNI_BPE_GPT2, TNI_BPE_RULES = sizeof tni_bpe_rules / sizeof *tni_bpe_rules };
+
+/* The byte that a letter of a token's name stands for, or -1. */
+static int tni_bpe_byte(uint32_t c)
+{
+    if ((c >= 33 && c <= 126) || (c >= 161 && c <= 255 && c != 173)) return (int)c;
+    if (c < 256 || c > 323) return -1;
+    c -= 256;
+    return (int)(c < 33 ? c : c < 67 ? c - 33 + 127 : 173);
+}
+
+static size_t tni_bpe_letter(unsigned byte, char utf8[4])
+{
+    return tni_utf8_put(utf8, byte < 33 ? 256 + byte : byte >= 127 && byte <= 160 ? 289 + byte - 127
+                              : byte == 173 ? 323 : byte);
+}
+
+/* The end of the run of characters of these categories, at most `most` of them. */
+static size_t tni_bpe_run(const tn_tokenizer *t, const char *text, size_t at, size_t end, int categories, int64_t most)
+{
+    size_t n;
+    while (at < end && most-- > 0 && (tni_category_at(&t->categories, text, at, end, &n) & categories)) at += n;
+    return at;
+}
+
+/* The end of 's, 't, 're, 've, 'm, 'll or 'd, or 0. any_case: also of 'S; U+017F is another small letter of S. */
+static size_t tni_bpe_contraction(const char *text, size_t at, size_t end, bool any_case)
+{
+    char c[2];
+    int  k;
+    if (text[at] != '\'') return 0;
+    for (k = 0; k < 2; k++) {
+        c[k] = end - at > (size_t)k + 1 ? text[at + (size_t)k + 1] : (char)0;
+        if (any_case && c[k] >= 'A' && c[k] <= 'Z') c[k] = (char)(c[k] + ('a' - 'A'));
+    }
+    if (c[0] == 's' || c[0] == 't' || c[0] == 'm' || c[0] == 'd') return at + 2;
+    if ((c[1] == 'e' && (c[0] == 'r' || c[0] == 'v')) || (c[0] == 'l' && c[1] == 'l')) return at + 3;
+    return any_case && c[0] == '\xC5' && c[1] == '\xBF' ? at + 3 : 0;
+}
+
+/* \s+(?!\S)|\s+ : white space but for its last character, unless that is all or ends the text. `before` spaces are counted,
+   too. */
+static size_t tni_bpe_space(const tn_tokenizer *t, const char *text, size_t at, size_t end, int before)
+{
+    size_t stop = tni_bpe_run(t, text, at, end, TNI_IS_SPACE, INT64_MAX), last = stop, n = 0;
+    if (stop == end || stop == at) return stop;
+    do last--; while (((unsigned char)text[last] & 0xC0) == 0x80);
+    n = last > at;
+    return n + (size_t)before > 0 ? last : stop;
+}
+
+/* The end of the word at `at`. space: a space is before it that the text does not have. */
+static size_t tni_bpe_word_gpt2(const tn_tokenizer *t, const char *text, size_t at, size_t end, bool space)
+{
+    size_t n, stop = space || at == end ? 0 : tni_bpe_contraction(text, at, end, false), from;
+    int    category;
+    if (stop != 0) return stop;
+    from = at < end && !space && text[at] == ' ' ? at + 1 : at;
+    if (from < end && (category = tni_category_at(&t->categories, text, from, end, &n)) != TNI_IS_SPACE)
+        return tni_bpe_run(t, text, from, end, category, INT64_MAX);
+    return tni_bpe_space(t, text, at, end, space);
+}
+
+/* The same by the rule of Llama 3 and Qwen2. */
+static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t at, size_t end)
+{
+    size_t n, m, stop = tni_bpe_contraction(text, at, end, true), from, last;
+    int    category;
+    if (stop != 0) return stop;
+    category = tni_category_at(&t->categories, text, at, end, &n);
+    if (category == TNI_IS_LETTER) return tni_bpe_run(t, text, at, end, TNI_IS_LETTER, INT64_MAX);
+    if (category == TNI_IS_NUMBER) return tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, tni_bpe_rules[t->bpe.rule].digits);
+    if (text[at] != '\r' && text[at] != '\n' && at + n < end
+        && tni_category_at(&t->categories, text, at + n, end, &m) == TNI_IS_LETTER)
+        return tni_bpe_run(t, text, at + n, end, TNI_IS_LETTER, INT64_MAX);
+    from = at + (text[at] == ' ');
+    stop = tni_bpe_run(t, text, from, end, TNI_IS_OTHER, INT64_MAX);
+    if (stop > from) {
+        while (stop < end && (text[stop] == '\r' || text[stop] == '\n')) stop++;
+        return stop;
+    }
+    last = stop = tni_bpe_run(t, text, at, end, TNI_IS_SPACE, INT64_MAX);
+    while (last > at && text[last - 1] != '\r' && text[last - 1] != '\n') last--;
+    return last > at ? last : tni_bpe_space(t, text, at, end, 0);
+}
+
+/* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
+static int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
+{
+    uint32_t node = TNI_ROOT;
+    char     utf8[4];
+    size_t   i, k, m;
+    for (i = 0; i < n + space && node != 0; i++) {
+        m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);
+        for (k = 0; k < m && node != 0; k++) node = tni_trie_step(&t->pieces, node, utf8[k]);
+    }
+    return (int64_t)*tni_trie_value(&t->pieces, node) - 1;
+}
+
+/* A token of the word that is being merged: where it begins, the tokens beside it, the rank of its merge with the next. */
+typedef struct tni_bpe_token { int32_t id; uint32_t begin, next, before, rank; } tni_bpe_token;
+enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the context */
+#define TNI_BPE_NO UINT32_MAX           /* no rank, no token */
+
+static uint32_t tni_bpe_rank(const tn_tokenizer *t, int32_t left, int32_t right)
+{
+    return tni_map_get(&t->bpe.ranks, (uint64_t)(uint32_t)left << 32 | (uint32_t)right) - 1;
+}
+
+static int32_t tni_bpe_merged(const tn_tokenizer *t, uint32_t rank)
+{
+    return ((const tni_bpe_merge *)tni_list_at(&t->bpe.merges, rank))->id;
+}
+
+/* Merges the n tokens of a short word, by looking for the lowest rank each time. Returns their new number. */
+static size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
+{
+    size_t i, best;
+    for (i = 0; i < n; i++) w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
+    for (;;) {
+        for (best = 0, i = 1; i < n; i++) if (w[i].rank < w[best].rank) best = i;
+        if (w[best].rank == TNI_BPE_NO) return n;
+        w[best].id = tni_bpe_merged(t, w[best].rank);
+        n--;
+        memmove(w + best + 1, w + best + 2, (n - best - 1) * sizeof *w);
+        w[best].rank = best + 1 < n ? tni_bpe_rank(t, w[best].id, w[best + 1].id) : TNI_BPE_NO;
+        if (best > 0) w[best - 1].rank = tni_bpe_rank(t, w[best - 1].id, w[best].id);
+    }
+}
+
+/* A heap of ranks << 32 | places, the lowest first. */
+typedef struct tni_bpe_heap { uint64_t *item; size_t n; } tni_bpe_heap;
+
+static void tni_bpe_push(tni_bpe_heap *h, uint32_t rank, size_t place)
+{
+    uint64_t v = (uint64_t)rank << 32 | place;
+    size_t   i = h->n++;
+    if (rank == TNI_BPE_NO) { h->n--; return; }
+    for (; i > 0 && h->item[(i - 1) / 2] > v; i = (i - 1) / 2) h->item[i] = h->item[(i - 1) / 2];
+    h->item[i] = v;
+}
+
+static uint64_t tni_bpe_pop(tni_bpe_heap *h)
+{
+    const uint64_t top = h->item[0], v = h->item[--h->n];
+    size_t         i = 0, child;
+    for (; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n && h->item[child + 1] < h->item[child]) child++;
+        if (v <= h->item[child]) break;
+        h->item[i] = h->item[child];
+    }
+    h->item[i] = v;
+    return top;
+}
+
+/* The same for a word of any length: n log n steps, in a list of tokens. What a merge changes is entered again; an entry
+   whose rank is no longer that of its place is passed over. The list begins at w[0]. */
+static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_bpe_heap *h)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        w[i].before = i > 0 ? (uint32_t)i - 1 : TNI_BPE_NO;
+        w[i].next = i + 1 < n ? (uint32_t)i + 1 : TNI_BPE_NO;
+        w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
+        tni_bpe_push(h, w[i].rank, i);
+    }
+    while (h->n > 0) {
+        const uint64_t top = tni_bpe_pop(h);
+        tni_bpe_token *a = &w[(uint32_t)top];
+        if (a->rank != (uint32_t)(top >> 32)) continue;
+        w[a->next].rank = TNI_BPE_NO;                        /* it is part of a now */
+        a->id = tni_bpe_merged(t, a->rank);
+        a->next = w[a->next].next;
+        a->rank = a->next != TNI_BPE_NO ? tni_bpe_rank(t, a->id, w[a->next].id) : TNI_BPE_NO;
+        if (a->next != TNI_BPE_NO) w[a->next].before = (uint32_t)(a - w);
+        tni_bpe_push(h, a->rank, (uint32_t)(a - w));
+        if (a->before == TNI_BPE_NO) continue;
+        w[a->before].rank = tni_bpe_rank(t, w[a->before].id, a->id);
+        tni_bpe_push(h, w[a->before].rank, a->before);
+    }
+}
+
+static void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
+{
+    size_t i;
+    for (i = 0; i < n + space; i++) {
+        w[i].id = t->bpe.byte[space && i == 0 ? (unsigned char)' ' : (unsigned char)bytes[i - space]];
+        w[i].begin = (uint32_t)(i > 0 ? i - space : 0);
+    }
+}
+
+static void tni_bpe_put(tni_encoding *e, const tni_bpe_token *w, size_t i, size_t next, size_t begin, size_t end)
+{
+    tni_encode_put(e, w[i].id, begin + w[i].begin, next != TNI_BPE_NO ? begin + w[next].begin : end);
+}
+
+/* A word of more than TNI_BPE_SHORT bytes. */
+static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t begin, size_t end, bool space,
+                                tni_encoding *e)
+{
+    const size_t   n = end - begin + space, each = sizeof(tni_bpe_token) + 3 * sizeof(uint64_t);
+    tn_ctx        *ctx = t->owned.ctx;
+    tni_bpe_heap   h;
+    tni_bpe_token *w;
+    size_t         bytes, i;
+    if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes)) {
+        tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n);
+        return false;
+    }
+    h.n = 0;
+    h.item = (uint64_t *)tni_alloc(ctx, bytes, "encode");
+    if (!h.item) return false;
+    w = (tni_bpe_token *)(void *)(h.item + 3 * n);           /* n - 1 pairs, and at most two more for each of n - 1 merges */
+    tni_bpe_bytes(t, text + begin, end - begin, space, w);
+    tni_bpe_merge_long(t, w, n, &h);
+    for (i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
+    tni_free(ctx, h.item, bytes);
+    return true;
+}
+
+static bool tni_bpe_encode_word(const tn_tokenizer *t, const char *text, size_t begin, size_t end, bool space,
+                                tni_encoding *e)
+{
+    tni_bpe_token w[TNI_BPE_SHORT];
+    const size_t  n = end - begin + space;
+    const int64_t id = tni_bpe_find(t, text + begin, end - begin, space);
+    size_t        i, count;
+    if (id >= 0 && (t->bpe.whole_first || *(const bool *)tni_list_at(&t->bpe.alone, (size_t)id))) {
+        tni_encode_put(e, id, begin, end);
+        return true;
+    }
+    if (n > TNI_BPE_SHORT) return tni_bpe_encode_long(t, text, begin, end, space, e);
+    tni_bpe_bytes(t, text + begin, end - begin, space, w);
+    count = tni_bpe_merge_short(t, w, n);
+    for (i = 0; i < count; i++) tni_bpe_put(e, w, i, i + 1 < count ? i + 1 : TNI_BPE_NO, begin, end);
+    return true;
+}
+
+/* Text without added tokens. */
+static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t at, size_t end, tni_encoding *e)
+{
+    const bool gpt2 = t->bpe.rule == TNI_BPE_GPT2;
+    bool       space = t->bpe.prefix_space && text[at] != ' ';
+    size_t     part = t->bpe.digits ? at : end, stop;
+    while (at < end) {
+        if (at == part) {                                    /* numbers are words, and so is what is between them */
+            part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
+            if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
+        }
+        stop = t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
+             : tni_bpe_word_llama(t, text, at, part);
+        if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
+        space = false;
+        at = stop;
+    }
+    return true;
+}
+
+/* First the added tokens of the text as it is, then, in what is left, those of the normalised text, which is the same. */
+static bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
+{
+    while (at < end) {
+        int64_t id = -1;
+        size_t  bytes = 0, stop = tni_special_next(t, text, at, end, late, &id, &bytes);
+        bool    whole = stop == at || (late == 0 && t->bpe.late ? tni_bpe_encode(t, text, at, stop, TNI_ADDED_LATE, e)
+                                                                 : tni_bpe_encode_plain(t, text, at, stop, e));
+        if (!whole) return false;
+        if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
+        at = stop + bytes;
+    }
+    return true;
+}
+
+/* Appends the bytes that the letters of a name stand for to *out, which may be NULL. false: a letter stands for none. */
+static bool tni_bpe_name_bytes(const char *name, tni_text *out)
+{
+    size_t n, left = strlen(name);
+    for (; left > 0; name += n, left -= n) {
+        const int byte = tni_bpe_byte(tni_utf8_get(name, left, &n));
+        const char c = (char)byte;
+        if (byte < 0) return false;
+        if (out) tni_text_add(out, &c, 1);
+    }
+    return true;
+}
+
+/* The bytes of a token; a name that is not made of such letters, as an added token may be, is its own text. */
+static void tni_bpe_speak(tni_text *out, const char *name)
+{
+    if (tni_bpe_name_bytes(name, NULL)) tni_bpe_name_bytes(name, out);
+    else tni_text_add(out, name, strlen(name));
+}
+
+/* ---- WordPiece ---------------------------------------------------------- >>text-wordpiece */
 
 /* The longest piece that begins at *p, found below `node`; *p moves to its end. -1: there is none. */
 static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, uint32_t node, tni_place *p)
@@ -15629,26 +16055,12 @@ static void tni_encode_word(const tn_tokenizer *t, const char *text, const tni_w
     tni_encode_put(e, t->unk, w->begin, w->end);
 }
 
-/* Where the next added token from `at` on begins, the longest if several do there; `end`: none. */
-static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, int64_t *id, size_t *bytes)
-{
-    for (; at < end; at++) {
-        uint32_t node = TNI_ROOT, value;
-        size_t   i;
-        if (!t->begins_special[(unsigned char)text[at]]) continue;
-        for (*id = -1, i = at; i < end && (node = tni_trie_step(&t->specials, node, text[i])) != 0; i++)
-            if ((value = *tni_trie_value(&t->specials, node)) != 0) { *id = (int64_t)value - 1; *bytes = i + 1 - at; }
-        if (*id >= 0) break;
-    }
-    return at;
-}
-
 static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end, tni_encoding *e)
 {
     size_t at = 0;
     while (at < end) {
         int64_t  id = -1;
-        size_t   bytes = 0, stop = tni_special_next(t, text, at, end, &id, &bytes);
+        size_t   bytes = 0, stop = tni_special_next(t, text, at, end, 0, &id, &bytes);
         tni_word w;
         for (w.end = at; tni_word_next(&t->letters, text, stop, &w);) tni_encode_word(t, text, &w, e);
         if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
@@ -15674,7 +16086,8 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     }
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
-    if (!t->bytes) tni_encode_text(t, text, bytes, &e);
+    if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
+    else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
     else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
     return e.n;
 }
@@ -15771,6 +16184,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
         }
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
+        else if (t->bpe.is) tni_bpe_speak(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }
     return (int64_t)v.out.length;
@@ -15825,20 +16239,30 @@ static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *
     return !s || tni_tokens_fail(j, s, "%s has more than three steps, expected three", what);
 }
 
-/* Reads everything except the vocabulary, the added tokens and the template. */
+static bool tni_tokens_unused(tni_json *j, const tni_value *root)
+{
+    static const char *const unused[2] = {"truncation", "padding"};
+    int k;
+    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "unexpected value, expected an object");
+    for (k = 0; k < 2; k++) {
+        const tni_value *v = tni_json_get(j, root, unused[k]);
+        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is given, expected null", unused[k]);
+    }
+    return true;
+}
+
+/* Reads everything of WordPiece except the vocabulary, the added tokens and the template. */
 static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
     static const char *const splitters[3] = {"Punctuation", "Whitespace", "Digits"};
-    static const char *const unused[2] = {"truncation", "padding"};
     const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
     const char      *s;
-    int k;
-    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "unexpected value, expected an object");
-    for (k = 0; k < 2; k++) {
-        v = tni_json_get(j, root, unused[k]);
-        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is given, expected null", unused[k]);
-    }
+    if (!tni_tokens_unused(j, root)) return false;
+    s = tni_json_string(j, model, "type");
+    if (!s) return tni_tokens_fail(j, model, "model has no type, expected WordPiece or BPE");
+    if (strcmp(s, "WordPiece") != 0)
+        return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
@@ -15851,7 +16275,6 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
         t->decoder = tni_json_is(tni_json_get(j, v, "cleanup"), TNI_JSON_TRUE) ? 2 : 1;
     }
-    if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
     s = tni_json_string(j, model, "continuing_subword_prefix");
     if (!s || strcmp(s, "##") != 0)
         return tni_tokens_fail(j, model, "continuing_subword_prefix is %s, expected \"##\"", s ? tni_quote(s).s : "missing");
@@ -15900,7 +16323,7 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     int k;
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     for (k = 0; k < 4; k++)
-        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE))
+        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
     if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
         return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
@@ -15911,7 +16334,8 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
         return tni_tokens_fail(j, v, "added token %s: its id differs from the vocabulary's, %lld", tni_quote(name).s,
                                (long long)known);
-    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
+    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE),
+                         tni_json_is(tni_json_get(j, v, "normalized"), TNI_JSON_TRUE));
 }
 
 /* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
@@ -15936,12 +16360,11 @@ static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
     return true;
 }
 
-/* Reads "single" of the template: the text, or one special token and the text. */
-static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer *t)
+/* Reads "single" of the template v, if there is one: the text, or one special token and the text. */
+static bool tni_tokens_template(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
-    const tni_value *v = tni_json_get(j, root, "post_processor"), *single, *first, *ids, *id;
+    const tni_value *single, *first, *ids, *id;
     const char      *name;
-    t->bos = tn_tokenizer_id(t, "[BOS]");
     if (!v || v->kind == TNI_JSON_NULL) return true;
     if (!tni_tokens_type(j, v, "post_processor", "TemplateProcessing")) return false;
     single = tni_json_get(j, v, "single");
@@ -15960,11 +16383,276 @@ static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer
     return tni_tokens_fail(j, v, "post_processor: single is not one special token and the text after it");
 }
 
+/* ---- reading a file of byte-level BPE ----------------------------------- >>text-bpe-read */
+
+/* Whether a step of the file is of this type. */
+static bool tni_tokens_is(tni_json *j, const tni_value *v, const char *type)
+{
+    const char *is = tni_json_string(j, v, "type");
+    return is && strcmp(is, type) == 0;
+}
+
+static bool tni_tokens_flag(tni_json *j, const tni_value *v, const char *key, bool otherwise)
+{
+    const tni_value *flag = tni_json_get(j, v, key);
+    return otherwise ? !tni_json_is(flag, TNI_JSON_FALSE) : tni_json_is(flag, TNI_JSON_TRUE);
+}
+
+/* The regular expression of a Split. */
+static bool tni_tokens_split(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    const char *regex = tni_json_string(j, tni_json_get(j, v, "pattern"), "Regex"), *how = tni_json_string(j, v, "behavior");
+    int         k;
+    for (k = TNI_BPE_GPT2; k < TNI_BPE_RULES; k++) if (regex && strcmp(regex, tni_bpe_rules[k].regex) == 0) t->bpe.rule = k;
+    if (t->bpe.rule == TNI_BPE_NONE)
+        return tni_tokens_fail(j, v, "pre_tokenizer: the pattern of Split is %s, expected the Regex of GPT-2, Llama 3 or "
+                               "Qwen2", regex ? tni_quote(regex).s : "not a Regex");
+    if (!how || strcmp(how, "Isolated") != 0)
+        return tni_tokens_fail(j, v, "Split: behavior is %s, expected Isolated", how ? tni_quote(how).s : "missing");
+    if (!tni_tokens_flag(j, v, "invert", false)) return true;
+    return tni_tokens_fail(j, v, "Split: invert is true, expected false");
+}
+
+/* ByteLevel, alone or after one Split or Digits. */
+static bool tni_tokens_bpe_words(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *v = tni_json_get(j, root, "pre_tokenizer"), *last = v, *first = NULL;
+    const char      *type;
+    if (tni_tokens_is(j, v, "Sequence")) {
+        last = tni_json_child(j, tni_json_get(j, v, "pretokenizers"));
+        if (last && last->next != 0) { first = last; last = tni_json_next(j, first); }
+        if (last && last->next != 0)
+            return tni_tokens_fail(j, v, "pre_tokenizer has more than two steps, expected Split or Digits, and ByteLevel");
+    }
+    type = tni_json_string(j, last, "type");
+    if (!type || strcmp(type, "ByteLevel") != 0)
+        return tni_tokens_fail(j, last, "pre_tokenizer: type is %s, expected ByteLevel",
+                               type ? tni_quote(type).s : "missing");
+    t->bpe.prefix_space = tni_tokens_flag(j, last, "add_prefix_space", true);
+    if (first && t->bpe.prefix_space)
+        return tni_tokens_fail(j, last, "ByteLevel: add_prefix_space is true, expected false after another step");
+    if (tni_tokens_is(j, first, "Split") && !tni_tokens_split(j, first, t)) return false;
+    if (tni_tokens_is(j, first, "Digits")) t->bpe.digits = tni_tokens_flag(j, first, "individual_digits", false) ? 1 : 2;
+    if (first && t->bpe.rule == TNI_BPE_NONE && t->bpe.digits == 0) {
+        type = tni_json_string(j, first, "type");
+        return tni_tokens_fail(j, first, "pre_tokenizer: type is %s, expected Split or Digits before ByteLevel",
+                               type ? tni_quote(type).s : "missing");
+    }
+    if (!tni_tokens_flag(j, last, "use_regex", true)) return true;
+    if (t->bpe.rule != TNI_BPE_NONE)
+        return tni_tokens_fail(j, last, "ByteLevel: use_regex is true, expected false after Split");
+    t->bpe.rule = TNI_BPE_GPT2;
+    return true;
+}
+
+/* Everything except the words, the vocabulary, the added tokens, the template and the merges. */
+static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    static const char *const affix[2] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, root, "normalizer");
+    const char      *s;
+    int              k;
+    if (!tni_tokens_unused(j, root)) return false;
+    if (v && v->kind != TNI_JSON_NULL) {
+        s = tni_json_string(j, v, "type");
+        return tni_tokens_fail(j, v, "normalizer: type is %s, expected null for BPE", s ? tni_quote(s).s : "missing");
+    }
+    if (!tni_tokens_bpe_words(j, root, t)) return false;
+    if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;
+    for (k = 0; k < 2; k++)
+        if ((s = tni_json_string(j, model, affix[k])) != NULL && *s)
+            return tni_tokens_fail(j, model, "%s is %s, expected null", affix[k], tni_quote(s).s);
+    if (tni_tokens_flag(j, model, "byte_fallback", false))
+        return tni_tokens_fail(j, model, "byte_fallback is true, expected false: the bytes are letters");
+    v = tni_json_get(j, model, "dropout");
+    if (v && v->kind != TNI_JSON_NULL && !(v->kind == TNI_JSON_NUMBER && v->number == 0))
+        return tni_tokens_fail(j, v, "dropout is given, expected null");
+    t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
+    return true;
+}
+
+/* Post-processors that say what is put before a text; ByteLevel only says what its spaces belong to. */
+static bool tni_tokens_bpe_post(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *v = tni_json_get(j, root, "post_processor");
+    if (!tni_tokens_is(j, v, "Sequence")) return tni_tokens_is(j, v, "ByteLevel") || tni_tokens_template(j, v, t);
+    for (v = tni_json_child(j, tni_json_get(j, v, "processors")); v; v = tni_json_next(j, v))
+        if (!tni_tokens_is(j, v, "ByteLevel") && !tni_tokens_template(j, v, t)) return false;
+    return true;
+}
+
+/* The token that is named by n bytes; -1 and an error: there is none. */
+static int64_t tni_tokens_merge_part(tni_json *j, const tni_value *v, const tn_tokenizer *t, const char *s, size_t n)
+{
+    char         name[100];
+    const size_t some = n < sizeof name ? n : sizeof name - 1;
+    int64_t      id = (int64_t)*tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, s, n)) - 1;
+    if (id >= 0) return id;
+    memcpy(name, s, some);
+    name[some] = 0;
+    tni_tokens_fail(j, v, "merge %zu: there is no token %s", t->bpe.merges.count, tni_quote(name).s);
+    return -1;
+}
+
+/* One merge: "a b" or ["a","b"]. The two names are neighbours in neither form, so the joined one is looked up by steps. */
+static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    const tni_value *one = tni_json_child(j, v), *two = one ? tni_json_next(j, one) : NULL;
+    const char      *text[2], *space;
+    size_t           n[2], i;
+    uint32_t         node;
+    uint64_t         key;
+    int64_t          id[2];
+    tni_bpe_merge   *m;
+    int              k;
+    if (v->kind == TNI_JSON_STRING) {
+        text[0] = j->scan.text + v->string;
+        space = strchr(text[0], ' ');
+        text[1] = space ? space + 1 : "";
+        n[0] = space ? (size_t)(space - text[0]) : 0;
+        t->bpe.merges_as_text = true;
+    } else if (tni_json_is(one, TNI_JSON_STRING) && tni_json_is(two, TNI_JSON_STRING) && two->next == 0) {
+        text[0] = j->scan.text + one->string;
+        text[1] = j->scan.text + two->string;
+        n[0] = strlen(text[0]);
+    } else return tni_tokens_fail(j, v, "merge %zu is not a string or a list of two strings", t->bpe.merges.count);
+    n[1] = strlen(text[1]);
+    if (n[0] == 0 || n[1] == 0 || (v->kind == TNI_JSON_STRING && strchr(text[1], ' ')))
+        return tni_tokens_fail(j, v, "merge %zu does not have two parts", t->bpe.merges.count);
+    for (k = 0; k < 2; k++) if ((id[k] = tni_tokens_merge_part(j, v, t, text[k], n[k])) < 0) return false;
+    node = tni_trie_find(&t->pieces, text[0], n[0]);
+    for (i = 0; i < n[1] && node != 0; i++) node = tni_trie_step(&t->pieces, node, text[1][i]);
+    if (*tni_trie_value(&t->pieces, node) == 0)
+        return tni_tokens_fail(j, v, "merge %zu: there is no token for %s and %s together", t->bpe.merges.count,
+                               tni_quote(tn_tokenizer_token(t, id[0])).s, tni_quote(text[1]).s);
+    key = (uint64_t)id[0] << 32 | (uint64_t)id[1];
+    if (tni_map_get(&t->bpe.ranks, key) != 0)
+        return tni_tokens_fail(j, v, "merges %d and %zu are the same", (int)(tni_map_get(&t->bpe.ranks, key) - 1),
+                               t->bpe.merges.count);
+    if (!(m = (tni_bpe_merge *)tni_list_add(t->owned.ctx, &t->bpe.merges, "tokenizer"))) return false;
+    m->left = (int32_t)id[0];
+    m->right = (int32_t)id[1];
+    m->id = (int32_t)*tni_trie_value(&t->pieces, node) - 1;
+    return tni_map_put(t->owned.ctx, &t->bpe.ranks, key, (uint32_t)t->bpe.merges.count);
+}
+
+/* The ids of the 256 bytes, then the merges. */
+static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, model, "merges");
+    char             utf8[4];
+    unsigned         k;
+    for (k = 0; k < 256; k++) {
+        const size_t   n = tni_bpe_letter(k, utf8);
+        const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, utf8, n));
+        if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
+        t->bpe.byte[k] = (int32_t)value - 1;
+    }
+    if (!tni_json_is(v, TNI_JSON_ARRAY)) return tni_tokens_fail(j, v ? v : model, "merges is not an array");
+    for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) if (!tni_tokens_merge(j, v, t)) return false;
+    return true;
+}
+
+/* Finds out which tokens the merges make of their own bytes: words that are such a token need no merging. */
+static bool tni_tokens_alone(tn_tokenizer *t)
+{
+    char    bytes[TNI_BPE_SHORT];
+    int64_t i;
+    for (i = 0; i < tn_tokenizer_count(t); i++) {
+        const char   *name = tn_tokenizer_token(t, i);
+        tni_bpe_token w[TNI_BPE_SHORT];
+        tni_text      out;
+        bool         *alone = (bool *)tni_list_add(t->owned.ctx, &t->bpe.alone, "tokenizer");
+        if (!alone) return false;
+        out.dst = bytes; out.room = sizeof bytes; out.length = 0;
+        if (!tni_bpe_name_bytes(name, &out) || out.length == 0 || out.length >= sizeof bytes) continue;
+        if (tni_bpe_find(t, bytes, out.length, false) != i) continue;      /* only an added token */
+        tni_bpe_bytes(t, bytes, out.length, false, w);
+        *alone = tni_bpe_merge_short(t, w, out.length) == 1 && w[0].id == i;
+    }
+    return true;
+}
+
+/* JSON of all values below `root`, without spaces; the values `vocab` and `merges` as bytes 1 and 2. */
+static void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
+                              tni_text *out)
+{
+    const tni_value *v = root, *up;
+    const char      *number;
+    for (;;) {
+        if (v != root && tni_json_at(j, v->up)->kind == TNI_JSON_OBJECT) {
+            tni_text_json(out, tni_json_key(j, v));
+            tni_text_add(out, ":", 1);
+        }
+        number = j->scan.text + v->at;
+        if (v == vocab || v == merges) tni_text_add(out, v == vocab ? "\1" : "\2", 1);
+        else if (v->kind == TNI_JSON_STRING) tni_text_json(out, j->scan.text + v->string);
+        else if (v->kind == TNI_JSON_NUMBER) tni_text_add(out, number, strspn(number, "-+.0123456789eE"));
+        else if (v->kind < TNI_JSON_NUMBER)
+            tni_text_string(out, v->kind == TNI_JSON_NULL ? "null" : v->kind == TNI_JSON_TRUE ? "true" : "false");
+        else {
+            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "[" : "{", 1);
+            if (v->child != 0) { v = tni_json_child(j, v); continue; }
+            tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
+        }
+        while (v != root && v->next == 0) {
+            up = tni_json_at(j, v->up);
+            tni_text_add(out, up->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
+            v = up;
+        }
+        if (v == root) return;
+        tni_text_add(out, ",", 1);
+        v = tni_json_next(j, v);
+    }
+}
+
+static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *model = tni_json_get(j, root, "model");
+    const tni_value *vocab = tni_json_get(j, model, "vocab"), *merges = tni_json_get(j, model, "merges");
+    tni_list        *l = &t->bpe.layout;
+    tni_text         out;
+    out.dst = NULL; out.room = 0; out.length = 0;
+    tni_tokens_layout(j, root, vocab, merges, &out);
+    l->room = out.length + 1;
+    if (!(l->items = tni_alloc(t->owned.ctx, l->room, "tokenizer"))) { l->room = 0; return false; }
+    out.dst = (char *)l->items; out.room = l->room; out.length = 0;
+    tni_tokens_layout(j, root, vocab, merges, &out);
+    l->count = out.length;
+    return true;
+}
+
+/* The first of the names that a token has, or -1. */
+static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[4])
+{
+    int64_t id = -1;
+    int     k;
+    for (k = 0; k < 4 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
+    return id;
+}
+
+static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    static const char *const bos[4] = {"[BOS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"};
+    static const char *const eos[4] = {"[EOS]", "</s>", "<|end_of_text|>", "<|endoftext|>"};
+    t->bpe.is = true;
+    if (!tni_tokens_bpe_kind(j, root, t) || !tni_tokens_all(j, root, t)) return false;
+    t->bos = tni_tokens_first(t, bos);
+    t->eos = tni_tokens_first(t, eos);
+    return tni_tokens_bpe_post(j, root, t) && tni_tokens_merges(j, root, t) && tni_tokens_alone(t)
+        && tni_tokens_keep(j, root, t) && !j->twice;
+}
+
+/* ---- reading any of them ------------------------------------------------ >>text-json-any */
+
 static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
 {
     const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
-    const char      *unk;
-    if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t) || !tni_tokens_template(j, root, t)) return false;
+    const char      *unk, *type = tni_json_string(j, model, "type");
+    if (type && strcmp(type, "BPE") == 0) return tni_tokens_bpe(j, root, t);
+    if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t)) return false;
+    t->bos = tn_tokenizer_id(t, "[BOS]");
+    if (!tni_tokens_template(j, tni_json_get(j, root, "post_processor"), t)) return false;
     unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
     if (t->unk < 0)
@@ -16093,6 +16781,57 @@ static void tni_pretty_tokenizer(tni_pretty *p, const tn_tokenizer *z)
     tni_pretty_put(p, "}}}");
 }
 
+static void tni_pretty_merges(tni_pretty *p, const tn_tokenizer *z)
+{
+    size_t i;
+    tni_pretty_put(p, "[");
+    for (i = 0; i < z->bpe.merges.count; i++) {
+        const tni_bpe_merge *m = (const tni_bpe_merge *)tni_list_at(&z->bpe.merges, i);
+        const bool           text = z->bpe.merges_as_text;
+        tni_pretty_put(p, i > 0 ? text ? "," : ",[" : text ? "" : "[");
+        if (p->fresh) tni_pretty_line(p);
+        tni_text_add(&p->t, "\"", 1);
+        tni_text_escaped(&p->t, tn_tokenizer_token(z, m->left));
+        if (text) tni_text_add(&p->t, " ", 1);
+        else {
+            tni_text_add(&p->t, "\"", 1);
+            tni_pretty_put(p, ",");
+            tni_text_add(&p->t, "\"", 1);
+        }
+        tni_text_escaped(&p->t, tn_tokenizer_token(z, m->right));
+        tni_text_add(&p->t, "\"", 1);
+        if (!text) tni_pretty_put(p, "]");
+    }
+    tni_pretty_put(p, "]");
+}
+
+/* A file of byte-level BPE as it was read: its strings have no marks of tni_pretty_put. */
+static void tni_pretty_layout(tni_pretty *p, const tn_tokenizer *z)
+{
+    const char *s = (const char *)z->bpe.layout.items, *end = s + z->bpe.layout.count;
+    for (; s < end; s++) {
+        char one[2] = {0, 0};
+        one[0] = *s;
+        if (*s == '"') {
+            const char *first = s++;
+            while (*s != '"') s += 1 + (*s == '\\');
+            if (p->fresh) tni_pretty_line(p);
+            tni_text_add(&p->t, first, (size_t)(s + 1 - first));
+        } else if (*s == 1) {
+            tni_pretty_put(p, "{");
+            tni_pretty_vocabulary(p, z);
+            tni_pretty_put(p, "}");
+        } else if (*s == 2) tni_pretty_merges(p, z);
+        else tni_pretty_put(p, one);
+    }
+}
+
+static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
+{
+    if (z->bpe.is) tni_pretty_layout(p, z);
+    else tni_pretty_tokenizer(p, z);
+}
+
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tn_ctx    *ctx;
@@ -16104,13 +16843,13 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
     ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     memset(&p, 0, sizeof p);
-    tni_pretty_tokenizer(&p, t);                             /* once to measure it */
+    tni_pretty_any(&p, t);                                   /* once to measure it */
     bytes = p.t.length + 1;
     memset(&p, 0, sizeof p);
     p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
     p.t.room = bytes;
     if (p.t.dst) {
-        tni_pretty_tokenizer(&p, t);
+        tni_pretty_any(&p, t);
         tni_writer_open(&w, ctx, &sink);
         tni_put(&w, p.t.dst, p.t.length);
         s = tni_writer_close(&w);
@@ -16492,7 +17231,8 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
     int32_t   id;
     int k;
     for (k = 0; k < 3; k++)
-        if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
+        if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true, false))
+            return TN_ERR_MEMORY;
     if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
     if (r->words.count == 0)
         return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: %zu bytes of text have no words, expected some", bytes);
@@ -16663,6 +17403,7 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
 }
 
 #undef TNI_LETTER_RUNS
+#undef TNI_CATEGORY_RUNS
 #endif /* TN_NO_TEXT */
 
 #ifndef TN_NO_MODELS
@@ -25430,6 +26171,37 @@ static const char *const *tni_letter_rows(size_t *count)
 {
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
+}
+
+/* ---- categories, see >>text-categories: from the same program ----------- >>category-table */
+static const char *const tni_category_runs[] = {
+    "gBTkCD4BmBYlDUlDkBDkDDgBBYGABICBAKA5CA5DAl5BMtB0BRYBABgQRAFENABUBAJABAtCApKApRc1UA1EEBUhF4IpDMNwFpFwCmBMFApMAB4BFYFmBJ",
+    "EB8BBA1DwDhLoBB0BmBhEgBFMBQ1CMBgBBIB4ChDYpBQ9CAVgClFkH1GIBkCBYlBMmBA9BMdEFE1CAZABINIB8BBwBFAJMmBFEWEBcVMFE1CAZAFAFAF4D",
+    "NABYmBEJ8BhBAJA1CAZAFARIBkCB4BFMmBgBBoBdEFE1CAZAFARIB0DFAJMmBABWoBBAVIJANIFABAFIFIJItB0CBwCyBkCdAJA5CA9BIBkDJEBEFMmBca",
+    "ABMdAJA5CAlBARIB4DFAFMmBAFgChBAJAhFEB8BBQJAaJMqCAVQlCI9CAhBABEZ4DmBgC9FAFsBZgBmB4EFABARA9CABAlBAFgBBERABgBmBEN8DB4DuC",
+    "sBdAtEoDRoOpFsCBmBUVMNIBIFYJMxBsBBAmBU1EABQBEpFAxpBANEZABANEhFANEhEANEZABANE5BAhHANEpI0BuCI9B8B1KEVIttCEhCDlDQpJIKdYlC",
+    "wBpC0BlC0BxBAJ4BtGoEBMBImBUmB0CmBUhLYRElEABQ1IkB5D4EmB1DERoBtFMlDUqBwE5CgBxGoFmBUmBwBBwL5FgCdImBgF1DwBFmBtFkDtEsDmBIJ",
+    "mBtEEpBQpFEJgFNAVAFIBQ9X8H1iBEVE1EEVEdABABABA5DExGAZABIJAZINEVMxBQJAZIrBwDHQD4FD8BCBEWQBmBUxBwMBMBElBABIRUBABABANApBEN",
+    "QRMBAqGFS06CuH0J2C0uC2DstExcUNIFgBCE1EABQBE9GYB8B5CgBZAZAZAZAZAZAZAZ8JB85BDMFCgDiBYREKFM1KUJAlLANQpFA1LIOkB9D8F9B8DmB",
+    "0DeA6B8DmB4E6B8nB93Z8Hxx2CoI1FExhBI9BmBFsC5F8B5DE1ImB4EhBE5MEpIEFABAdwC9BAJANA5CwBWkBtG0BlGsDmB8CVIBAFAmBtDkB5CgDxDY5F",
+    "sDBmBURAlBmBRAhF4CJAdMmBU5CIBIlGABIFEREBAB8CJEpBYJsBVEVEVgBZAZApFA1BUpOwBmBUt0rBsB5CMhGsghB1tBElN0EZsBRQBAlBAxBARABAFA",
+    "FAtNgEptBkC9HE1G8EtBsORA5QoCmBYlDUlDoBhLIVEVEVEJoEtBAlDApCAFA5BE1BkEpPsByFsBiHgCGsexDIhG8BqDM9DOgBtCCdCQ1EkB1DEtEMdAS",
+    "kF1TEmBUtEMtEM9EctGsBpBA5BAZAFApBA5BAZAFItGsB5mBgB1CkBd8CVAlFAhBwIVEBAtFAFIBE5CEe5CEa5DciB8FpCAFQS1CWMlD0I9GMGF+BE2FB",
+    "4BNAJAxDkBiB4CxDGAxDK8DdAtDUS8B1GkB1CEepCQelC4Ca8JhJ4GpGwBpGYWtEsBmBUmBtDgB5Ckb6DAlFUF8BJoHxDmBBc1CoBOoDlC0FxCasC5CsB",
+    "xGkD2DAFEBwBxF8DhDYmBgBtE4BmBMBEBcpEIBsB9F0BNoBmBBABMuCoBlCAhDoCF4HZABANA5BAlBY5FgCmBoBdEFE1CAZAFARIBkCBsBR0DlBABEBA1E",
+    "ABgDBABsFxGkCNQmBQJ0D9FsCFABcmB0U5FgFNsE9FsCBoBmB0EpFwBBYmBUuCsDpDwCuBMZgXtFsO9HqCsBdEBEdAFA9C4BBAB0BmB0IdE5E8BBABsDB",
+    "kB9EYBwCBoB1FoCBkChJ4YhE4BmBUhBAxEgCB4ByDQ1D8NZAFA1EwCBgBmBUVAFA9D0BBYmB0mBpC4BBAxBAlEsDmB0KB4ByCoFlzD0M6NgCtYspKhM4B",
+    "9lEgCVgDpzPQ5oCg3a1DkCmB04GhnCY5DAmBU5JAmBU1DkC9F8BNsBmBAaAxCQpC81BxFImB0Y9H6CgNpJQBkIxB8HFABsD9+Xc16EgFlB48iBNAZAFA",
+    "pkB4BBwDJEB0BNctxBsgJpNQxBIhBYlB0qQmB04FuCsBuCsNiD4QxKA5IAFEBEFENAtBABAZAhIANEdAZAtDANARABIZAtqBEhDAhDA5DAhDA5DAhDA5DA",
+    "hDA5DAhDAdEmG8-G5DUVwgB1HkSxFkBZEmBMBgoB1DkCtFMmB06BtDMmB0a1DEBmBw8BZANAFA5BAxYEiB8FtIYBMmB4iDqHAKAOsJyFA6BkYNApDAFABE",
+    "BAlBANABABUBMBABABAJAFABEBABABABABAFABENAZANANABAlBAhCQJARAhCsoCyBo8KmB0gE97mF8DlnQU1bElwW0Bhmd4B1tCk0J1jCk8FppTQ9rQ",
+    "8p8uD"
+};
+
+static const char *const *tni_category_rows(size_t *count)
+{
+    *count = sizeof tni_category_runs / sizeof *tni_category_runs;
+    return tni_category_runs;
 }
 #endif /* TN_NO_TEXT */
 
