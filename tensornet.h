@@ -302,7 +302,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
-    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
+    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
+                                                      /* high, context; i0 first, i1 no rotation */ \
     T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
     X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
     T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
@@ -546,8 +547,18 @@ TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
    With h = d/2 rounded down, the pair (x_k, x_(k+h)) of row t is rotated by the angle (first + t) base^(-2k/d); with odd d
    the last number is not changed. So q.k depends only on the difference of two positions. A NULL desc means all defaults;
    without rotation and norm the result is x itself.   Su et al. 2021 */
+/* Slower rotations for longer texts: pair k of rate r = base^(-2k/d) turns r context / (2 pi) times in `context` tokens.
+   A pair that turns at least `high` times keeps its rate, that of one that turns at most `low` times is divided by factor;
+   between, it is a mean of both, linear in the turns. This is "llama3" in Hugging Face's config.json (Llama 3.1). context 0:
+   all rates are divided ("linear"). */
+typedef struct tn_rope_scaling {
+    double  factor;             /* 0: no scaling                                                      */
+    double  low, high;          /* turns, low < high unless context is 0                              */
+    double  context;            /* tokens of the training before                                      */
+} tn_rope_scaling;
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
+    tn_rope_scaling scaling;
     int64_t first;              /* position of row 0                                                  */
     bool    no_rotation;        /* the norm only                                                      */
     bool    norm;               /* first divide x[b,t,n,:] by its root mean square: QK-norm without a gain,
@@ -992,6 +1003,7 @@ typedef struct tn_attention_desc {
     double  scale;
     bool    no_rope;            /* no rotary positions                                                  */
     double  rope_base;          /* 0: 10000                                                             */
+    tn_rope_scaling rope_scaling;
     bool    qk_norm;            /* RMS-norm of each q and k, before the rotation                        */
     bool    head_norm;          /* RMS-norm of each head's output (differential: always)                */
     double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
@@ -1371,8 +1383,9 @@ TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);         
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
-   Opening a file reads and checks its header; a tensor's bytes are read by tn_safetensors_read.
-   https://github.com/huggingface/safetensors */
+   Opening a file reads and checks its header; a tensor's bytes are read by tn_safetensors_read. Large models are in several
+   files: the path of their model.safetensors.index.json (any path that ends with ".json") opens all of them as one, which
+   has no metadata. https://github.com/huggingface/safetensors */
 typedef struct tn_safetensors tn_safetensors;
 typedef struct tn_safetensors_entry {
     const char *name;                   /* UTF-8                                                 */
@@ -1380,9 +1393,10 @@ typedef struct tn_safetensors_entry {
     int         rank;
     int64_t     shape[TN_MAX_RANK];
     uint64_t    offset, bytes;          /* of its data in the file                               */
+    int64_t     part;                   /* number of its file, if an index was opened; else 0    */
 } tn_safetensors_entry;
 
-/* Opens a safetensors file. It is closed by _close or with the context; NULL on error. */
+/* Opens a safetensors file, or those of an index. It is closed by _close or with the context; NULL on error. */
 TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
@@ -1595,6 +1609,7 @@ typedef struct tn_transformer_desc {
     bool    attn_bias, attn_out_bias;
     tn_positions positions;
     double  rope_base;          /* 0: 10000                                                                     */
+    tn_rope_scaling rope_scaling;
     /* norms */
     tn_norm_kind norm;
     tn_place     place;
@@ -1690,9 +1705,9 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* ---- config.json -------------------------------------------------------- >>model-config */
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
-/* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2"
-   or "llama", Hugging Face's keys are read: those that change what is computed are used, or are an error; others are
-   ignored. On error *desc does not change. */
+/* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
+   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error;
+   others are ignored. On error *desc does not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of other programs ------------------------------------------ >>model-weights
@@ -1713,7 +1728,7 @@ typedef struct tn_name_map {
     tn_head_rows rows;
 } tn_name_map;
 TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hugging Face's GPT-2, of *count lines */
-TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the map of Hugging Face's Llama                  */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
    file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
@@ -6195,7 +6210,8 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
-   R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) base^(-2k/d)
+   R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) r_k,  r_k = base^(-2k/d) (s + (1-s)/factor),
+   s = (r context/(2 pi) - low)/(high - low), not below 0 or above 1; s = 1 without scaling
    dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy
    Su et al. 2021 */
 
@@ -6203,11 +6219,21 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
+/* r_k, the angle per position of pair k. */
+static double tni_rope_rate(const tn_call *c, int64_t k, int64_t d)
+{
+    const double rate = pow(c->f[0], -2 * (double)k / (double)d), turns = rate * c->f[5] / 6.283185307179586477;
+    double       s = c->f[5] > 0 ? (turns - c->f[3]) / (c->f[4] - c->f[3]) : 0;
+    if (c->f[2] == 0) return rate;
+    s = s < 0 ? 0 : s > 1 ? 1 : s;
+    return rate * (s + (1 - s) / c->f[2]);
+}
+
 /* Cosine and sine of the angle of pair k in row t; 1 and 0 for pairs that are not rotated. */
 static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
 {
     const int64_t d = c->in[0].shape[3];
-    double angle = c->i[1] || k >= d / 2 ? 0 : (double)(c->i[0] + t) * pow(c->f[0], -2 * (double)k / (double)d);
+    double angle = c->i[1] || k >= d / 2 ? 0 : (double)(c->i[0] + t) * tni_rope_rate(c, k, d);
     *cosine = cos(angle);
     *sine = sin(angle);
 }
@@ -6305,6 +6331,20 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
+static bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
+{
+    if (s->factor == 0 && s->low == 0 && s->high == 0 && s->context == 0) return true;
+    if (!(s->factor > 0 && s->factor < HUGE_VAL))
+        tni_fail(ctx, TN_ERR_ARG, "%s: factor of the scaling is %g, expected a positive number", op, s->factor);
+    else if (!(s->context >= 0 && s->context < HUGE_VAL))
+        tni_fail(ctx, TN_ERR_ARG, "%s: context of the scaling is %g, expected 0 or more", op, s->context);
+    else if (s->context > 0 && !(s->low >= 0 && s->high > s->low && s->high < HUGE_VAL))
+        tni_fail(ctx, TN_ERR_ARG, "%s: low and high of the scaling are %g and %g, expected 0 <= low < high", op, s->low,
+                 s->high);
+    else return true;
+    return false;
+}
+
 tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 {
     tn_rope_desc d;
@@ -6325,11 +6365,16 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
                  (long long)d.first, (long long)x->shape[1]);
         return NULL;
     }
+    if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
     c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
+    c.f[2] = d.scaling.factor;
+    c.f[3] = d.scaling.low;
+    c.f[4] = d.scaling.high;
+    c.f[5] = d.scaling.context;
     c.i[0] = d.first;
     c.i[1] = d.no_rotation;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
@@ -10063,6 +10108,7 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base is %g, expected a finite number >= 0", name, d->rope_base);
+    if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention %s: depth is %lld, expected 0 or more", name, (long long)d->depth);
     if (!(fabs(d->lambda_init) < HUGE_VAL))
@@ -10147,6 +10193,7 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
+    rope.scaling = d->rope_scaling;
     rope.first = first;
     rope.no_rotation = d->no_rope;
     rope.norm = d->qk_norm;
@@ -13738,6 +13785,9 @@ static bool tni_safetensors_number(const char *dtype, tni_number *out)
     return false;
 }
 
+/* One of the files of an index. */
+typedef struct tni_part_file { tn_safetensors *file; const char *name; } tni_part_file;
+
 struct tn_safetensors {
     tni_owned    owned;                  /* first: the context destroys it by this */
     tni_reader   file;
@@ -13745,13 +13795,17 @@ struct tn_safetensors {
     size_t       header_bytes;
     tni_list     entries, notes;
     const void **by_offset, **by_name, **notes_by_name;
+    tni_list     parts;                  /* tni_part_file, of an index, which owns them */
 };
 
-static void tni_safetensors_destroy(tni_owned *owned)
+static tni_part_file *tni_part_at(const tn_safetensors *f, size_t k) { return (tni_part_file *)tni_list_at(&f->parts, k); }
+
+static void tni_safetensors_free(tn_safetensors *f)
 {
-    tn_safetensors *f = (tn_safetensors *)owned;
-    tn_ctx         *ctx = f->file.ctx;
-    tni_disown(owned);
+    tn_ctx *ctx = f->file.ctx;
+    size_t  k;
+    for (k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
+    tni_free(ctx, f->parts.items, f->parts.room * f->parts.each);
     tni_reader_close(&f->file);
     tni_free(ctx, f->header, f->header_bytes);
     tni_free_sorted(ctx, f->by_offset, f->entries.count);
@@ -13760,6 +13814,18 @@ static void tni_safetensors_destroy(tni_owned *owned)
     tni_free(ctx, f->entries.items, f->entries.room * f->entries.each);
     tni_free(ctx, f->notes.items, f->notes.room * f->notes.each);
     tni_free(ctx, f, sizeof *f);
+}
+
+static void tni_safetensors_destroy(tni_owned *owned)
+{
+    tni_disown(owned);
+    tni_safetensors_free((tn_safetensors *)(void *)owned);
+}
+
+/* The file that has the data of a tensor. */
+static const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
+{
+    return f->parts.count > 0 ? &tni_part_at(f, (size_t)e->part)->file->file : &f->file;
 }
 
 static tn_status tni_entry_fail(const tn_safetensors *f, const char *name, const char *reason)
@@ -13874,18 +13940,25 @@ static tn_status tni_parse_header(tn_safetensors *f)
 static bool tni_by_offset(const void *a, const void *b)
 {
     const tn_safetensors_entry *x = (const tn_safetensors_entry *)a, *y = (const tn_safetensors_entry *)b;
+    if (x->part != y->part) return x->part < y->part;
     if (x->offset != y->offset) return x->offset < y->offset;
     return x->bytes != y->bytes ? x->bytes < y->bytes : strcmp(x->name, y->name) < 0;
 }
 
-static tn_status tni_safetensors_sort(tn_safetensors *f)
+static tn_status tni_safetensors_order(tn_safetensors *f)
 {
-    tn_ctx     *ctx = f->file.ctx;
-    const char *twice;
+    tn_ctx *ctx = f->file.ctx;
     f->by_offset = tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_offset);
     f->by_name = f->by_offset ? tni_sorted(ctx, f->entries.items, f->entries.count, f->entries.each, tni_by_name) : NULL;
     f->notes_by_name = f->by_name ? tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name) : NULL;
-    if (!f->notes_by_name) return TN_ERR_MEMORY;
+    return f->notes_by_name ? TN_OK : TN_ERR_MEMORY;
+}
+
+static tn_status tni_safetensors_sort(tn_safetensors *f)
+{
+    const char *twice;
+    tn_status   s = tni_safetensors_order(f);
+    if (s != TN_OK) return s;
     twice = tni_twice(f->by_name, f->entries.count);
     if (!twice) twice = tni_twice(f->notes_by_name, f->notes.count);
     if (!twice) return TN_OK;
@@ -13928,20 +14001,171 @@ static tn_status tni_safetensors_start(tn_safetensors *f)
     return tni_safetensors_cover(f);
 }
 
-static tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+/* A file without the context's care. *out is NULL after an error. */
+static tn_status tni_safetensors_one(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
 {
-    tn_safetensors *f = (tn_safetensors *)tni_alloc(ctx, sizeof *f, "safetensors");
-    tn_status       s;
-    *out = NULL;
+    tn_safetensors *f = *out = (tn_safetensors *)tni_alloc(ctx, sizeof *f, "safetensors");
     if (!f) return TN_ERR_MEMORY;
     memset(f, 0, sizeof *f);
     f->entries.each = sizeof(tn_safetensors_entry);
     f->notes.each = sizeof(tn_note);
-    s = tni_reader_open(&f->file, ctx, source);
-    tni_own(ctx, &f->owned, tni_safetensors_destroy);
-    if (s == TN_OK) s = tni_safetensors_start(f);
-    if (s == TN_OK) *out = f;
-    else tni_safetensors_destroy(&f->owned);
+    f->parts.each = sizeof(tni_part_file);
+    return tni_reader_open(&f->file, ctx, source);
+}
+
+/* ---- several files of one model ----------------------------------------- >>io-safetensors-index
+   {"metadata":{...},"weight_map":{"name":"model-00001-of-00002.safetensors",...}}   The files lie beside the index. */
+
+/* Passes over a value of any kind, without recursion. */
+static bool tni_scan_skip(tni_scan *s)
+{
+    size_t      depth = 0;
+    const char *string;
+    do {
+        char c;
+        tni_scan_space(s);
+        c = s->at < s->bytes ? s->text[s->at] : (char)0;
+        if (c == '"') {
+            if (!tni_scan_string(s, &string)) return false;
+        } else if (c == '{' || c == '[') {
+            depth++;
+            s->at++;
+        } else if (depth > 0 && (c == '}' || c == ']')) {
+            depth--;
+            s->at++;
+        } else if (depth > 0 && (c == ',' || c == ':')) s->at++;
+        else if (c == 0 || !strchr("-0123456789tfn", c)) return tni_scan_unexpected(s, "a value");
+        else while (s->at < s->bytes && s->text[s->at] != 0 && strchr("+-.0123456789eEtrufalsn", s->text[s->at])) s->at++;
+    } while (depth > 0);
+    return true;
+}
+
+/* Reads the lines of weight_map as notes: the name of a tensor, that of its file. */
+static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
+{
+    const char *key;
+    bool        seen = false;
+    if (!tni_scan_expect(s, '{')) return false;
+    do {
+        if (!tni_scan_string(s, &key) || !tni_scan_expect(s, ':')) return false;
+        if (strcmp(key, "weight_map") != 0) { if (!tni_scan_skip(s)) return false; continue; }
+        if (seen) return tni_scan_fail(s, "duplicate key weight_map");
+        seen = true;
+        if (!tni_parse_notes(s, f)) return false;
+    } while (tni_scan_take(s, ','));
+    if (!tni_scan_expect(s, '}')) return false;
+    tni_scan_space(s);
+    if (s->at < s->bytes) return tni_scan_unexpected(s, "the end of the file");
+    return seen || tni_scan_fail(s, "missing key weight_map");
+}
+
+/* The number of the file of this name, which is opened and checked if it is not yet; -1: it could not be. */
+static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_note *line)
+{
+    tn_ctx        *ctx = f->file.ctx;
+    const char    *slash = strrchr(index, '/');
+    const size_t   folder = slash ? (size_t)(slash + 1 - index) : 0, bytes = folder + strlen(line->value) + 1;
+    tni_part_file *part;
+    tn_source      source;
+    char          *path;
+    tn_status      s;
+    size_t         k;
+    for (k = 0; k < f->parts.count; k++) if (strcmp(tni_part_at(f, k)->name, line->value) == 0) return (int64_t)k;
+    if (!*line->value || strpbrk(line->value, "/\\") || strcmp(line->value, "..") == 0) {
+        tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
+                        "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
+                        tni_quote(line->value).s);
+        return -1;
+    }
+    part = (tni_part_file *)tni_list_add(ctx, &f->parts, "safetensors index");
+    path = part ? (char *)tni_alloc(ctx, bytes, "safetensors index") : NULL;
+    if (!path) return -1;
+    memcpy(path, index, folder);
+    memcpy(path + folder, line->value, bytes - folder);
+    memset(&source, 0, sizeof source);
+    source.path = path;
+    part->name = line->value;
+    s = tni_safetensors_one(ctx, &source, &part->file);
+    if (s == TN_OK) s = tni_safetensors_start(part->file);
+    tni_free(ctx, path, bytes);
+    return s == TN_OK ? (int64_t)f->parts.count - 1 : -1;
+}
+
+/* The tensors of all parts, each once, and each line's in the file that it names. */
+static tn_status tni_index_join(tn_safetensors *f, const char *index)
+{
+    const tn_note              *lines = (const tn_note *)f->notes.items;
+    const tn_safetensors_entry *a, *b;
+    tn_safetensors_entry       *to;
+    size_t                      i, k;
+    tn_status                   s;
+    for (i = 0; i < f->notes.count; i++) {
+        const int64_t part = tni_index_part(f, index, &lines[i]);
+        if (part < 0) return f->file.ctx->status;
+        if (!tn_safetensors_find(tni_part_at(f, (size_t)part)->file, lines[i].key))
+            return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(lines[i].key - f->header),
+                                   "tensor %s is not in %s, where the index has it", tni_quote(lines[i].key).s,
+                                   tni_quote(lines[i].value).s);
+    }
+    for (k = 0; k < f->parts.count; k++) {
+        const tn_safetensors *part = tni_part_at(f, k)->file;
+        for (i = 0; i < part->entries.count; i++) {
+            to = (tn_safetensors_entry *)tni_list_add(f->file.ctx, &f->entries, "safetensors index");
+            if (!to) return TN_ERR_MEMORY;
+            *to = *(const tn_safetensors_entry *)tni_list_at(&part->entries, i);
+            to->part = (int64_t)k;
+        }
+    }
+    f->notes.count = 0;                                      /* an index has no metadata */
+    if ((s = tni_safetensors_order(f)) != TN_OK) return s;
+    for (i = 1; i < f->entries.count; i++) {
+        a = (const tn_safetensors_entry *)f->by_name[i - 1];
+        b = (const tn_safetensors_entry *)f->by_name[i];
+        if (strcmp(a->name, b->name) == 0)
+            return tni_reader_fail(&f->file, TN_ERR_FORMAT, 0, "tensor %s is in %s and in %s", tni_quote(a->name).s,
+                                   tni_entry_file(f, a)->name.s, tni_entry_file(f, b)->name.s);
+    }
+    return TN_OK;
+}
+
+static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
+{
+    tn_ctx     *ctx = f->file.ctx;
+    const void **sorted;
+    const char *twice = NULL;
+    tni_scan    scan;
+    tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
+    if (s != TN_OK) return s;
+    if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
+    f->header_bytes = (size_t)f->file.bytes;
+    if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
+    memset(&scan, 0, sizeof scan);
+    scan.file = &f->file;
+    scan.text = f->header;
+    scan.bytes = f->header_bytes;
+    if (!tni_parse_index(&scan, f)) return scan.status;
+    if (!(sorted = tni_sorted(ctx, f->notes.items, f->notes.count, f->notes.each, tni_by_name))) return TN_ERR_MEMORY;
+    twice = tni_twice(sorted, f->notes.count);
+    tni_free_sorted(ctx, sorted, f->notes.count);
+    if (twice)
+        return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(twice - f->header), "duplicate key %s",
+                               tni_quote(twice).s);
+    return tni_index_join(f, path);
+}
+
+static tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+{
+    const size_t n = source->path && !source->fetch ? strlen(source->path) : 0;
+    tn_status    s = tni_safetensors_one(ctx, source, out);
+    if (!*out) return s;
+    if (s == TN_OK)
+        s = n > 5 && strcmp(source->path + n - 5, ".json") == 0 ? tni_safetensors_index(*out, source->path)
+                                                                : tni_safetensors_start(*out);
+    if (s == TN_OK) tni_own(ctx, &(*out)->owned, tni_safetensors_destroy);
+    else {
+        tni_safetensors_free(*out);
+        *out = NULL;
+    }
     return s;
 }
 
@@ -13985,9 +14209,9 @@ static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
     tni_number n;
     *out = NULL;
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
-        return tni_read_tensor(&f->file, e->offset, n, 0, e->rank, e->shape, out);
-    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype is %s, for tn_safetensors_read_bytes only",
-                           tni_quote(e->name).s, e->dtype);
+        return tni_read_tensor(tni_entry_file(f, e), e->offset, n, 0, e->rank, e->shape, out);
+    return tni_reader_fail(tni_entry_file(f, e), TN_ERR_DTYPE, e->offset,
+                           "tensor %s: dtype is %s, for tn_safetensors_read_bytes only", tni_quote(e->name).s, e->dtype);
 }
 
 tn_tensor *tn_safetensors_read(tn_safetensors *f, const char *name)
@@ -14002,7 +14226,7 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
 {
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
     if (!e) return TN_ERR_ARG;
-    if (bytes == e->bytes && (dst || bytes == 0)) return tni_reader_get(&f->file, e->offset, dst, bytes);
+    if (bytes == e->bytes && (dst || bytes == 0)) return tni_reader_get(tni_entry_file(f, e), e->offset, dst, bytes);
     if (bytes == e->bytes)
         return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s: dst is NULL, expected %zu bytes", f->file.name.s,
                         tni_quote(e->name).s, bytes);
@@ -17526,6 +17750,7 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     a.window = d->window;
     a.no_rope = d->positions != TN_POSITIONS_ROPE;
     a.rope_base = d->rope_base;
+    a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
     a.row = d->row;
     a.length = d->row_length;
@@ -18225,7 +18450,9 @@ static const tni_key tni_config_keys[] = {
     TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
-    TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
+    TNI_NUMBER("rope_base", rope_base, 0), TNI_NUMBER("rope_factor", rope_scaling.factor, 0),
+    TNI_NUMBER("rope_low", rope_scaling.low, 0), TNI_NUMBER("rope_high", rope_scaling.high, 0),
+    TNI_NUMBER("rope_context", rope_scaling.context, 0), TNI_CHOICE("norm", norm, tni_norm_words),
     TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
     TNI_NOT("no_norm_bias", norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
     TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
@@ -18251,10 +18478,10 @@ static const tni_key tni_gpt2_keys[] = {
     TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
     TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
 };
-static const tni_choice tni_rope_words[] = { {"default", TN_POSITIONS_ROPE}, {NULL, 0} };
-static const tni_key tni_rope_keys[] = {                /* in transformers 5 an object, "rope_parameters" */
-    TNI_CHOICE("rope_type", positions, tni_rope_words), TNI_NUMBER("rope_theta", rope_base, 0),
-    TNI_ONE("partial_rotary_factor")
+static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", and of "rope_parameters" in transformers 5 */
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_NUMBER("factor", rope_scaling.factor, 1),
+    TNI_NUMBER("low_freq_factor", rope_scaling.low, 0), TNI_NUMBER("high_freq_factor", rope_scaling.high, 0),
+    TNI_NUMBER("original_max_position_embeddings", rope_scaling.context, 1)
 };
 static const tni_key tni_llama_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
@@ -18383,21 +18610,77 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
     return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
-static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+/* The object under "rope_scaling" or "rope_parameters". */
+static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char *key, tn_transformer_desc *d)
 {
-    const tni_value *scaling = tni_json_get(j, root, "rope_scaling"), *rope = tni_json_get(j, root, "rope_parameters");
+    const tni_value *rope = tni_json_get(j, root, key), *type;
+    tn_rope_scaling *r = &d->rope_scaling;
+    const char      *kind;
     tn_status        s;
+    if (!rope || rope->kind == TNI_JSON_NULL) return TN_OK;
+    if (rope->kind != TNI_JSON_OBJECT)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s is not an object or null", key);
+    if ((s = tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)) != TN_OK) return s;
+    type = tni_json_get(j, rope, "rope_type");
+    if (!type) type = tni_json_get(j, rope, "type");
+    kind = !type ? "default" : tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
+    if (strcmp(kind, "default") == 0) memset(r, 0, sizeof *r);
+    else if (strcmp(kind, "linear") == 0) r->low = r->high = r->context = 0;
+    else if (strcmp(kind, "llama3") != 0)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "%s: rope_type is %s, expected default, linear or llama3",
+                               key, tni_quote(kind).s);
+    else if (r->context == 0 || !(r->high > r->low))
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s: llama3 needs original_max_position_embeddings, and "
+                               "low_freq_factor below high_freq_factor", key);
+    if (strcmp(kind, "default") != 0 && r->factor == 0)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s: missing key factor", key);
+    return TN_OK;
+}
+
+/* The window of Mistral, and of Qwen2 where it uses one; "layer_types" has a word for each layer. */
+static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mistral, tn_transformer_desc *d)
+{
+    const tni_value *v = tni_json_get(j, root, "sliding_window"), *types = tni_json_get(j, root, "layer_types"), *type;
+    const tni_value *first = tni_json_get(j, root, "max_window_layers");
+    const bool       used = mistral || tni_json_is(tni_json_get(j, root, "use_sliding_window"), TNI_JSON_TRUE);
+    const uint64_t   full = tni_json_is(first, TNI_JSON_NUMBER) ? first->number : 28;
+    int64_t          sliding = 0, count = 0;
+    if (v && v->kind != TNI_JSON_NULL && !(v->kind == TNI_JSON_NUMBER && v->number > 0 && v->number <= INT32_MAX))
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "sliding_window is not null or a positive integer");
+    if (!used || tni_json_is(v, TNI_JSON_NULL)) return TN_OK;
+    if (types && types->kind == TNI_JSON_ARRAY) {
+        for (type = tni_json_child(j, types); type; type = tni_json_next(j, type), count++)
+            sliding += tni_json_is(type, TNI_JSON_STRING) && strcmp(j->scan.text + type->string, "sliding_attention") == 0;
+    } else {
+        count = d->layers;
+        sliding = mistral || full == 0 ? count : full >= (uint64_t)count ? 0 : count - (int64_t)full;
+    }
+    if (sliding > 0 && sliding < count)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, types ? types->at : first ? first->at : 0,
+                               "%lld of %lld layers have a window, expected all or none", (long long)sliding,
+                               (long long)count);
+    if (sliding > 0) d->window = v ? (int64_t)v->number : 4096;
+    return TN_OK;
+}
+
+typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2 } tni_relative;
+
+static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
+{
+    tn_status s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
-    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
-        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling is given, expected null");
-    if (s == TN_OK && rope && rope->kind != TNI_JSON_NULL)
-        s = rope->kind == TNI_JSON_OBJECT ? tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)
-            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters is not an object or null");
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
+    if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
+    if (s == TN_OK && which != TNI_LLAMA) {
+        d->attn_bias = d->mlp_bias = false;             /* not read by these models */
+        s = tni_config_window(j, root, which == TNI_MISTRAL, d);
+    }
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
+    if (which == TNI_QWEN2) d->attn_bias = true;            /* of q, k and v only */
     return s;
 }
 
@@ -18419,9 +18702,12 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
     if (root->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
-    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
+    if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
+    if (strcmp(name, "qwen2") == 0) return tni_config_llama(j, root, TNI_QWEN2, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
-    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2 or llama",
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, expected tensornet, gpt2, llama, "
+                           "mistral or qwen2",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "not a string");
 }
 
@@ -25477,7 +25763,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.room = tni_cpu_room(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
     p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
-    for (k = 0; !c->i[1] && k < h; k++) rates[k] = pow(c->f[0], -2 * (double)k / (double)d);
+    for (k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
     tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
     return TN_OK;
 }

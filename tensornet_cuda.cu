@@ -3950,6 +3950,7 @@ typedef struct tnc_rope_args {
     int64_t batch, length, heads, d, first;
     int64_t pieces, rows;                /* blocks per position, rows of each     */
     double  octaves;                     /* pair k is rotated by t 2^(-k octaves) */
+    double  factor, low, high, context;  /* the scaling of the rates, see >>op-rope; factor 0: none */
     double  eps;                         /* negative: no norm                     */
     int     team;
     bool    still, add;
@@ -3958,9 +3959,15 @@ typedef struct tnc_rope_args {
 static __device__ __forceinline__ void tnc_rope_angle(const tnc_rope_args &g, int64_t t, int64_t k, double *cosine,
                                                       double *sine)
 {
+    double rate = exp2(-(double)k * g.octaves);
     *cosine = 1;
     *sine = 0;
-    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
+    if (g.factor != 0) {
+        double s = g.context > 0 ? (rate * g.context * 0.15915494309189535 - g.low) / (g.high - g.low) : 0;
+        s = s < 0 ? 0 : s > 1 ? 1 : s;
+        rate *= s + (1 - s) / g.factor;
+    }
+    if (!g.still) tnc_sincospi((double)(g.first + t) * rate * 0.3183098861837907, sine, cosine);
 }
 
 /* The last step of the backward pass; pull contains the sums over the row of x * x and of x * g. It is 0 without a norm. */
@@ -4128,6 +4135,10 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     g.first = c->i[0];
     g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
     g.eps = c->f[1];
+    g.factor = c->f[2];
+    g.low = c->f[3];
+    g.high = c->f[4];
+    g.context = c->f[5];
     g.still = c->i[1] != 0;
     g.add = c->accumulate;
     if (rows * g.length * d == 0) return;
