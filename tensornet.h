@@ -1734,6 +1734,15 @@ TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of L
    file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
+/* Counts the heads of keys and values that differ: fewer than desc.heads if in all blocks groups of neighbours are equal, as
+   after reading a model with grouped queries; else desc.heads. -1 on error. */
+TN_API int64_t    tn_transformer_kv_heads(const tn_transformer *model);
+/* Writes all parameters of a model to a safetensors file, the other way through a map: under the first of the names in its
+   lines, in the context's dtype. Of lines with `kv`, kv_heads heads are written (0: all), which must be one of each group of
+   equal heads. A parameter that no line names is an error. Tied parameters are written once. */
+TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
+                                              const tn_name_map *map, int64_t lines, int64_t kv_heads,
+                                              const tn_note *notes, int64_t note_count);
 #endif /* TN_NO_MODELS */
 
 #ifndef TN_NO_IMAGE
@@ -19146,6 +19155,224 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
         tni_free(ctx, room, counts + values + tensors);
     } else s = TN_ERR_MEMORY;
     tn_safetensors_close(m.file);
+    return s;
+}
+
+/* ---- the other way ------------------------------------------------------ >>model-weights-write */
+
+/* Marks the heads whose rows of t, or of its second half, differ from those of the head before. */
+static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool *differs)
+{
+    const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
+    double       *host;
+    tn_status     s;
+    int64_t       h, i;
+    if (!(host = tni_room_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
+    s = tn_read(t, TN_F64, host, tn_tensor_count(t));
+    for (h = 1; s == TN_OK && h < heads; h++) {
+        const double *row = host + (second ? n : 0) + h * each;
+        for (i = 0; i < each && !differs[h]; i++) differs[h] = !(row[i] == row[i - each]);
+    }
+    tni_free_f64(t->ctx, host, tn_tensor_count(t), 1);
+    return s;
+}
+
+int64_t tn_transformer_kv_heads(const tn_transformer *model)
+{
+    const int64_t heads = model && model->blocks ? model->desc.heads : 0;
+    tn_status     s = TN_OK;
+    tn_ctx       *ctx;
+    bool         *differs;
+    int64_t       l, h, group;
+    if (heads < 1) return -1;
+    ctx = model->embed.w->ctx;
+    if (tni_attention_kinds[model->desc.attention].sets != 1) return heads;
+    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return -1;
+    memset(differs, 0, (size_t)heads);
+    for (l = 0; l < model->desc.layers && s == TN_OK; l++) {
+        const tn_attention *a = &model->blocks[l].attn;
+        s = tni_heads_differ(a->qk, true, heads, differs);
+        if (s == TN_OK) s = tni_heads_differ(a->v, false, heads, differs);
+        if (s == TN_OK && a->qkb) s = tni_heads_differ(a->qkb, true, heads, differs);
+        if (s == TN_OK && a->vb) s = tni_heads_differ(a->vb, false, heads, differs);
+    }
+    for (group = heads; group > 1; group--) {
+        for (h = 1; h < heads && (h % group == 0 || !differs[h]); h++) {}
+        if (heads % group == 0 && h == heads) break;
+    }
+    tni_free(ctx, differs, (size_t)heads);
+    return s == TN_OK ? heads / group : -1;
+}
+
+/* A tensor of the file that is made. */
+typedef struct tni_outgoing { tni_part name; tn_tensor *tensor; } tni_outgoing;
+
+typedef struct tni_mapping {
+    tn_params            *params;
+    const tn_transformer *model;
+    const tn_name_map    *map;
+    int64_t               lines, kv_heads;
+    char                  prefix[256];
+    bool                 *used;         /* of each parameter */
+    tni_list              out;          /* tni_outgoing      */
+} tni_mapping;
+
+/* Whether a parameter is a vector in files: biases of several encoders have two axes here. */
+static bool tni_mapping_vector(const tn_transformer *m, const tn_tensor *t)
+{
+    int64_t l;
+    if (t->rank == 1) return true;
+    for (l = 0; l < m->desc.layers; l++) if (t == m->blocks[l].attn.qkb || t == m->blocks[l].mlp.b) return true;
+    return false;
+}
+
+/* The parameter of a line; NULL: the model has none, or it is another name of one that is tied. */
+static const tn_param *tni_mapping_param(const tni_mapping *w, const tn_name_map *line, int64_t l)
+{
+    const tn_param *p;
+    tni_part        name;
+    if (!tni_pattern_fill(&name, w->prefix, line->param, strlen(line->param), l)) return NULL;
+    p = tn_params_find(w->params, name.s);
+    return p && strcmp(p->name, name.s) == 0 ? p : NULL;
+}
+
+/* The rows of the file's tensor that a line gives, in all of its `all` rows. */
+static bool tni_mapping_rows(const tni_mapping *w, const tn_name_map *line, const tn_param *p, int64_t columns,
+                             tni_slab *from, tni_slab *to)
+{
+    const int64_t heads = w->model->desc.heads;
+    if (!tni_mapped_rows(from, tn_tensor_count(p->value) / columns, columns, line->part, line->parts)) return false;
+    to->rows = line->kv ? from->rows / heads * w->kv_heads : from->rows;
+    to->first = line->file_part * to->rows;
+    to->columns = columns;
+    return (!line->kv && line->rows == TN_HEAD_ROWS_PLAIN) || from->rows % heads == 0;
+}
+
+/* Copies the rows of one line into `host`, of `all` rows. */
+static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const tn_param *p, bool vector, double *host,
+                                  int64_t all)
+{
+    tn_ctx       *ctx = tn_params_ctx(w->params);
+    const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
+    double       *rows = tni_room_f64(ctx, count, 1, "weights");
+    tni_slab      from, to;
+    int64_t       i, k;
+    tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
+    tni_mapping_rows(w, line, p, columns, &from, &to);
+    for (i = 0; s == TN_OK && i < from.rows; i++) {
+        const int64_t row = to.first + tni_mapped_row(line, i, from.rows, to.rows, w->model->desc.heads);
+        const double *source = rows + (from.first + i) * columns;
+        for (k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
+    }
+    tni_free_f64(ctx, rows, count, 1);
+    return s;
+}
+
+/* Makes the tensor of the file that line `first` names, from all lines of the same name. */
+static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
+{
+    const tn_name_map *line = &w->map[first];
+    const tn_param    *p = tni_mapping_param(w, line, l);
+    tn_ctx            *ctx = tn_params_ctx(w->params);
+    const bool         vector = p && tni_mapping_vector(w->model, p->value);
+    tni_outgoing      *o;
+    tni_slab           from, to;
+    double            *host;
+    int64_t            shape[2], columns, all, k, i;
+    tn_status          s;
+    if (!p) return TN_OK;
+    columns = vector ? 1 : p->value->shape[p->value->rank - 1];
+    if (!tni_mapping_rows(w, line, p, columns, &from, &to))
+        return tni_fail(ctx, TN_ERR_SHAPE, "name map: parameter %s is %s, which line %lld cannot divide", p->name,
+                        TNI_SHAPE(p->value), (long long)first);
+    all = to.rows * (line->file_parts > 0 ? line->file_parts : 1);
+    shape[0] = line->transpose && !vector ? columns : all;
+    shape[1] = line->transpose ? all : columns;
+    if (!(o = (tni_outgoing *)tni_list_add(ctx, &w->out, "weights"))) return TN_ERR_MEMORY;
+    if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
+        return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
+    o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
+    host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
+    if (!host) return TN_ERR_MEMORY;
+    memset(host, 0, (size_t)(all * columns) * sizeof *host);
+    for (s = TN_OK, k = first; k < w->lines && s == TN_OK; k++) {
+        if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
+        if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
+            || !tni_mapping_rows(w, &w->map[k], p, columns, &from, &to) || to.first + to.rows > all)
+            s = tni_fail(ctx, TN_ERR_SHAPE, "name map: parameter %s is %s, which does not fit into %s", p->name,
+                         TNI_SHAPE(p->value), o->name.s);
+        else s = tni_mapping_fill(w, &w->map[k], p, vector, host, all);
+        for (i = 0; i < tn_params_count(w->params); i++) if (tn_params_at(w->params, i) == p) w->used[i] = true;
+    }
+    if (s == TN_OK) s = tn_write(o->tensor, TN_F64, host, all * columns);
+    tni_free_f64(ctx, host, all, columns);
+    return s;
+}
+
+static tn_status tni_mapping_all(tni_mapping *w)
+{
+    const tn_transformer *m = w->model;
+    tn_ctx               *ctx = tn_params_ctx(w->params);
+    int64_t               k, l, i;
+    tn_status             s = TN_OK;
+    for (k = 0; k < w->lines; k++) {
+        for (i = 0; i < k && strcmp(w->map[i].file, w->map[k].file) != 0; i++) {}
+        for (l = 0; i == k && l < (strstr(w->map[k].param, "{l}") ? m->desc.layers : 1); l++)
+            if ((s = tni_mapping_tensor(w, k, l)) != TN_OK) return s;
+    }
+    for (i = 0; i < tn_params_count(w->params); i++) {
+        const tn_param *p = tn_params_at(w->params, i);
+        if (!w->used[i] && (tni_layers_hold(m, sizeof *m, p->value)
+                            || tni_layers_hold(m->blocks, (size_t)m->desc.layers * sizeof *m->blocks, p->value)))
+            return tni_fail(ctx, TN_ERR_ARG, "name map: no line names parameter %s %s", p->name, TNI_SHAPE(p->value));
+    }
+    return TN_OK;
+}
+
+tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
+                                      const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_note *notes,
+                                      int64_t note_count)
+{
+    tn_ctx     *ctx = tn_params_ctx(params);
+    tni_mapping w;
+    tni_mapped  m;
+    tn_named   *named;
+    size_t      i, used = (size_t)tn_params_count(params);
+    tn_status   s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks || !map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
+                        : !model ? "the model is NULL" : "the model is not initialised");
+    if (kv_heads == 0) kv_heads = model->desc.heads;
+    if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",
+                        (long long)kv_heads, (long long)model->desc.heads);
+    if (kv_heads < model->desc.heads && (i = (size_t)tn_transformer_kv_heads(model)) != 0 && kv_heads % (int64_t)i != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, but %lld heads of keys and values differ",
+                        (long long)kv_heads, (long long)i);
+    memset(&m, 0, sizeof m);
+    m.params = params;
+    m.model = model;
+    if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
+    memset(&w, 0, sizeof w);
+    w.params = params; w.model = model; w.map = map; w.lines = lines; w.kv_heads = kv_heads;
+    memcpy(w.prefix, m.prefix, sizeof w.prefix);
+    w.out.each = sizeof(tni_outgoing);
+    if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
+    memset(w.used, 0, used);
+    s = tni_mapping_all(&w);
+    named = s == TN_OK ? (tn_named *)tni_alloc(ctx, w.out.count * sizeof *named, "name map") : NULL;
+    if (s == TN_OK && !named) s = TN_ERR_MEMORY;
+    for (i = 0; named && i < w.out.count; i++) {
+        const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
+        named[i].name = o->name.s;
+        named[i].tensor = o->tensor;
+    }
+    if (named) s = tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count);
+    tni_free(ctx, named, w.out.count * sizeof *named);
+    for (i = 0; i < w.out.count; i++) tn_tensor_destroy(((tni_outgoing *)tni_list_at(&w.out, i))->tensor);
+    tni_list_free(ctx, &w.out);
+    tni_free(ctx, w.used, used);
     return s;
 }
 

@@ -105,6 +105,60 @@ static void check_model(const char *model, const char *weights, tn_dtype dtype)
 TEST(greedy_tokens_in_double) { for (int k = 0; k < MODELS; k++) check_model(models[k].model, models[k].weights, TN_F64); }
 TEST(greedy_tokens_in_float)  { for (int k = 0; k < MODELS; k++) check_model(models[k].model, models[k].weights, TN_F32); }
 
+/* What was read is written again: the same tensors under the same names, one of each group of equal heads. */
+TEST(written_as_it_was_read)
+{
+    enum { ROOM = 1 << 18 };
+    char *file = (char *)malloc(ROOM);
+    REQUIRE(file);
+    for (int k = 0; k < MODELS; k++) {
+        tn_ctx            *ctx = make_context(TN_F32);
+        tn_safetensors    *from, *to;
+        const tn_name_map *map;
+        const tn_note      note = {"format", "pt"};
+        size_t             used = 0;
+        int64_t            lines, kv, tied = 0;
+        loaded             m;
+        REQUIRE(load(ctx, models[k].model, models[k].weights, &m));
+        map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
+        kv = tn_transformer_kv_heads(&m.net);
+        CHECK_INT(kv, k == 0 ? 4 : 2);
+        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv, &note, 1),
+                     TN_OK);
+        from = tn_safetensors_open(ctx, tn_source_path(path_of(models[k].model, models[k].weights)));
+        to = tn_safetensors_open(ctx, tn_source_memory(file, used));
+        REQUIRE(from && to);
+        CHECK_STR(tn_safetensors_metadata(to, "format"), "pt");
+        CHECK_INT(tn_safetensors_count(to), tn_safetensors_count(from));
+        for (int64_t i = 0; i < tn_safetensors_count(to); i++) {
+            const char *name = tn_safetensors_at(to, i)->name;
+            tn_tensor  *a = tn_safetensors_read(to, name), *b = tn_safetensors_read(from, name);
+            if (!CHECK(a && b && a->rank == b->rank && tn_tensor_count(a) == tn_tensor_count(b))) {
+                printf("     %s: %s\n", models[k].model, name);
+                break;
+            }
+            for (int d = 0; d < a->rank; d++) CHECK_INT(a->shape[d], b->shape[d]);
+            CHECK(memcmp(a->data, b->data, a->bytes) == 0);
+            tied++;
+        }
+        CHECK_INT(tied, tn_safetensors_count(to));
+        if (k == 1) {
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 1, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 1, but 2 heads of keys and values differ");
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 3, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 3, expected a divisor of the 4 heads");
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, 3, 0, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: no line names parameter blocks.0.attn.v [16,16]");
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    free(file);
+}
+
 /* ---- several files ------------------------------------------------------------- */
 
 static char *in_tmp(const char *name)
@@ -297,5 +351,5 @@ TEST(configs_of_relatives)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, an_index_is_one_file, an_index_that_is_wrong, scaled_rotations,
+TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, an_index_is_one_file, an_index_that_is_wrong, scaled_rotations,
           configs_of_relatives)
