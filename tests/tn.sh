@@ -14,6 +14,7 @@ holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
 expect 0 "usage: tn COMMAND" --help
 expect 0 "usage: tn COMMAND" help
+expect 0 "help COMMAND       explain a command" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
@@ -25,12 +26,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -41,7 +42,7 @@ expect 2 "did you mean --no-tensors?" info --no-tensor
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
 expect 0 "number of blocks (default 1)" train --layers 7 --help
 expect 0 "number of tokens (default 10M)" synthetic --help
-expect 0 "kind of attention (default softmax)" train --attention squared --help
+expect 0 "used by the blocks in turn (default softmax)" train --attention squared --help
 expect 2 "no data is given" train --prompt --help
 expect 2 "no data is given" train -- 
 for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
@@ -51,6 +52,12 @@ expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
 expect 2 "--steps has no value, expected --steps N" train text --out r --steps
 expect 2 "--steps is \"many\", expected a number" train text --out r --steps many
 expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+for option in heads hidden order d-qk steps threads vocab; do
+    expect 2 "--$option is 0, expected auto, or 1 <= $option <= " train text --out r --$option 0
+done
+expect 2 "--threads is 0, expected auto, or 1 <= threads <= 1024" generate r --threads 0
+expect 2 "--lr is \"none\", expected a number or auto" train text --out r --lr none
+expect 0 "(default auto)" train --help
 expect 2 "--held-out is 2, expected 0.0001 <= held-out <= 0.9" train text --out r --held-out 2
 expect 2 "--mlp is \"cubic\", expected one of bilinear|relu" train text --out r --mlp cubic
 expect 2 "--tied is \"maybe\", expected true or false" train text --out r --tied=maybe
@@ -83,7 +90,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 11
+is "commands" "$(wc -l < names)" 12
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -119,7 +126,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -153,7 +160,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;info;tokenizer;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -227,6 +234,16 @@ echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
 expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
+# A line of 80 MB needs 16 bytes for each of its own at once, which is more than this limit: how much it was is said.
+if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with the address sanitizer
+    head -c 80000000 /dev/zero | tr '\0' 'a' > line
+    ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
+    is "exit status out of memory" "$?" 1
+    holds "how much memory was needed" grep -q "out of memory: 1216000016 bytes (1.22 GB) were needed at once" said
+    rm line
+fi
+printf '{"model_type":"tensornet","x":1}' > config.json
+expect 1 "tn info: model: config.json: byte 30: unknown key" info config.json
 : > empty
 expect 1 "empty is empty" tokenizer train empty --out x.json
 holds "no tokenizer of nothing" test ! -e x.json
@@ -322,7 +339,8 @@ done
 mv inside/run a
 is "steps in the log" "$(grep -c '"loss"' a/log.jsonl)" 12
 is "samples in the log" "$(grep -c '"sample"' a/log.jsonl)" 2
-is "looks at the held-out part" "$(grep -c '"held":' a/log.jsonl)" 3
+is "looks at the held-out part" "$(grep -c '"held":.*"all":false' a/log.jsonl)" 3
+is "looks at all of it" "$(grep -c '"held":.*"all":true' a/log.jsonl)" 1
 holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"fivegram":[0-9.]*}' a/log.jsonl
 holds "a loss per byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
@@ -331,6 +349,19 @@ log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same 
 # tools/golden_ngram.py counts the same n-grams in another way.
 expect 0 "Done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
 is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
+
+# Looks on the way read windows from all of the held-out part, the last one too; here its first half is like what is trained
+# on, its second half is not. As many tokens as there are: the same number as that of all of it.
+awk 'BEGIN { for (i = 0; i < 900; i++) printf "ab"; for (i = 0; i < 100; i++) printf "cd" }' > halves
+looks="--held-out 0.2 --width 16 --context 16 --batch 4 --steps 60 --val-every 30 --no-baseline --sample-every 0"
+held() { sed -n "s/.*\"held\":\([0-9.]*\),.*\"all\":$2.*/\1/p" "$1/log.jsonl" | tail -n 1; }
+expect 0 "Done" train halves --out looks $looks --val-tokens 64
+awk "BEGIN { exit !($(held looks false) / $(held looks true) > 0.9 && $(held looks false) / $(held looks true) < 1.1) }"
+is "looks are spread over the held-out part: $(held looks false), $(held looks true)" "$?" 0
+expect 0 "Done" train halves --out whole-looks $looks --val-tokens 1000
+is "a look at as much as there is" "$(held whole-looks false)" "$(held whole-looks true)"
+expect 0 "(all of it)" train halves --out no-looks $looks --val-every 0
+is "without looks on the way" "$(grep -c '"held":' no-looks/log.jsonl)" 1
 
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
@@ -353,7 +384,43 @@ expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
+expect 2 "--norm-place is given with --norm none, expected pre" train text --out x --norm none --norm-place post
+expect 2 "--attention is \"square\", expected one of softmax|squared|" train text --out x --attention softmax,square
+expect 2 "--attention is \"\", expected one of" train text --out x --attention softmax,
+expect 2 "--window is \"x\", expected a number" train text --out x --window 3,x
 expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+
+# A number that is computed is `auto`; 0 is 0, and a rate of 0 changes nothing. Earlier versions wrote 0 for auto.
+expect 0 "Done" train text --out auto $small --lr auto --hidden auto --embed-lr auto --threads auto
+same "auto is the default" a/model.safetensors auto/model.safetensors
+moved() { sed -n 's/.*"held":\([0-9.]*\),.*"all":false.*/\1/p' still/log.jsonl | sort -u | wc -l; }
+while read -r looks rates; do
+    rm -rf still
+    expect 0 "Done" train text --out still $small --no-zero-init $rates
+    is "losses with $rates" "$(moved)" "$looks"
+done <<'END'
+3 --lr 0
+1 --lr 0 --adam-lr 0
+3 --lr 0 --embed-lr 0
+3 --adam-lr 0 --embed-lr 0
+1 --optimizer adamw --lr 0
+3 --lr 0 --adam-lr 0 --embed-lr 0.1
+END
+is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
+expect 0 "Done" train --config still/config.txt --out still2
+same "0 in a config file" still/model.safetensors still2/model.safetensors
+holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
+sed '1d; /^split/d; s/ = auto/ = 0/' a/config.txt > old.txt
+expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
+same "a config file of an earlier version" a/model.safetensors old/model.safetensors
+rm -rf auto still still2 old
+
+# As many tokens as the text gives.
+expect 1 "--vocab is 60000, but the text gives only" train text --out x $small --vocab 60000
+gives=$(sed -n 's/.*gives only \([0-9]*\) tokens: use --vocab \1,.*/\1/p' said)
+expect 0 "Stopped after step 1" train text --out m $small --vocab "${gives:-none}" --stop-at 1
+rm -rf m
+expect 0 "--vocab is 60000, but the text gives only" tokenizer train text --vocab 60000 --out u.json
 
 # A text in the settings comes back whole.
 rm -rf m
@@ -440,9 +507,12 @@ for signal in INT TERM; do
     rm -rf stopped
     start train text --out stopped $small --steps 1000000 --save-every 0
     wait_for "step 3" grep -qs '"step":3,' stopped/log.jsonl
-    if [ "$signal" = INT ]; then
+    if [ "$signal" = INT ]; then                     # the lock is the first thing: what is being written is not read
         mv said said.child
         expect 1 "is locked: another process trains this run" train --resume stopped
+        : > stopped/step-99999999.safetensors
+        expect 1 "is locked: another process trains this run" train --resume stopped
+        rm stopped/step-99999999.safetensors
         mv said.child said
     fi
     kill -$signal "$child"
@@ -452,6 +522,15 @@ for signal in INT TERM; do
     step=$(sed -n 's/Stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
+# A resumed process holds the lock, too.
+start train --resume stopped
+wait_for "a later step" grep -qs "\"step\":$((step + 2))," stopped/log.jsonl
+mv said said.child
+expect 1 "is locked: another process trains this run" train --resume stopped
+mv said.child said
+kill -TERM "$child"
+status_of
+is "exit status of the resumed one" "$status" 143
 
 # A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
 # tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
@@ -477,11 +556,33 @@ damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
     rm -rf hurt
 }
 cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
-cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
-cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
-cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > \
-    hurt/step-00000005.safetensors && damaged "another format" "has format 9, expected format 1"
-cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && \
+# unseal FILE: a checkpoint as a version wrote it that knew no checksum
+unseal() {
+    sed -e ':a' -e 's/\(,"optim\.checksum":{ *\)[^} ]/\1 /;ta' -e 's/,"optim\.checksum":{\( *\)}/                    \1/' \
+        "$1" > "$1.old" && mv "$1.old" "$1" && cut "$1" $(($(wc -c < "$1") - 8))
+}
+newest=hurt/step-00000005.safetensors
+cp -r half hurt && unseal $newest
+expect 0 "resumed from $newest" train --resume hurt
+same "from a checkpoint without a checksum" a/model.safetensors hurt/model.safetensors
+# A damaged one is named, and the one before it is taken.
+for how in "cut $newest 3000" "cut $newest 0" "cut $newest $(($(wc -c < half/step-00000005.safetensors) - 1))"; do
+    rm -rf hurt
+    cp -r half hurt && $how
+    expect 0 "resumed from hurt/step-00000004.safetensors" train --resume hurt
+    holds "what is damaged is said: $how" grep -q "$newest: byte .*; resuming from the checkpoint before it" said
+    same "after a damaged checkpoint: $how" a/step-00000012.safetensors hurt/step-00000012.safetensors
+    log_same "the log after it: $how" a hurt
+done
+rm -rf hurt
+cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /dev/null
+expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
+same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
+rm -rf hurt
+cp -r half hurt && rm -f hurt/step-00000000* && cut hurt/step-00000004.safetensors 3000 && cut $newest 3000 && damaged "both" "; no older checkpoint is left"
+cp -r half hurt && unseal $newest && sed 's/"tn.format":"1"/"tn.format":"9"/' $newest > changed && mv changed $newest && \
+    damaged "another format" "has format 9, expected format 1"
+cp -r half hurt && unseal $newest && sed 's/"tn.step":/"tn.stop":/' $newest > changed && mv changed $newest && \
     damaged "no step" 'no "tn.step"'
 cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "is not a checkpoint of tn train"
 cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \
@@ -636,6 +737,12 @@ done <<'END'
 --no-zero-init --no-qk-norm|zero_out:false zero_head:false qk_norm:false
 --head-norm --score-scale 0.5|head_norm:true score_scale:0.5
 --context 1|n_ctx:1
+--layers 3 --attention bilinear,softmax --mlp relu,bilinear --window 0,4,0|mlp=relu,bilinear attention=bilinear,softmax window=0,4,0
+--layers 4 --attention softmax,softmax|attention:softmax
+--norm none --attention squared|no_norm:true embed_norm:false
+--no-embed-norm --norm-eps 1e-6 --rope-base 500|embed_norm:false norm_eps:1e-06 rope_base:500
+--d-v 3 --init-std 0.1 --embed-std 0.5 --attn-scale 0.5 --mlp-scale 0.25|d_v:3 init_std:0.1 embed_std:0.5 attn_scale:0.5 mlp_scale:0.25
+--beta1 0.8 --beta2 0.99 --momentum 0.9 --embed-noise 0.1 --dropout 0.2|beta1=0.8 beta2=0.99 momentum=0.9 embed-noise=0.1 dropout=0.2
 END
 rm -rf m
 expect 0 "Done" train text --out m --width 16 --context 16 --batch 2 --tokens 100
@@ -656,6 +763,77 @@ if grep -q "^1 \|^2 " said; then fail "[BOS] before what no one marked"; else pa
 holds "not always with the same" test "$(sed '/^tn generate:/d; s/ .*//' said | sort -u | wc -l)" -gt 1
 expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
 if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
+
+# ---- eval, --val, --split, --keep-best -----------------------------------------------------------------------------------
+
+# field ROW COLUMN of the table in `said`, its columns counted from the right
+field() { awk -v row="$1" -v back="$2" 'index($0, row "  ") == 1 { print $(NF - back) }' said; }
+last=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' a/log.jsonl | tail -1)
+expect 0 "nats/token" eval a --no-baseline
+is "the last look of the training" "$(field "held-out part" 2)" "$(printf %.4f "$last")"
+is "tokens" "$(field "held-out part" 4)" \
+    "$(sed -n 's/.*"held_tokens":\([0-9]*\).*/\1/p' a/log.jsonl | awk '{ print $1 - 1 }')"
+head -c 700 text > part1
+tail -c 900 text > part2
+expect 0 "all" eval a part1 part2 --by-position --by-frequency
+holds "n-grams beside it" grep -q "trigram" said
+cp said both
+awk '/^part/ { tokens += $2; nats += $2 * $4; bytes += $3 }
+     /^all/ { exit !($2 == tokens && $3 == bytes && $4 - nats / tokens < 1e-4 && nats / tokens - $4 < 1e-4) }' both \
+    && pass || fail "the sum of two files: $(cat both)"
+awk '/^context/ { part = 1; next } /^rank/ { part = 2; next } /^all/ { tokens = $2; nats = $2 * $4 }
+     part == 2 && NF { n += $(NF - 2); sum += $(NF - 2) * $(NF - 1) }
+     END { exit !(n == tokens && sum - nats < 1e-3 * nats && nats - sum < 1e-3 * nats) }' both \
+    && pass || fail "the classes of frequency have other tokens: $(cat both)"
+holds "a class of position" grep -q "^9-16 " both
+
+# Logits: an independent sum of -log softmax over them.
+expect 0 "" eval a part1 --no-baseline
+nats=$(field part1 2)
+tokens=$(field part1 4)
+expect 0 "writing $tokens x 60 logits" eval a part1 --no-baseline --logits logits.npy
+is "their bytes" "$(wc -c < logits.npy)" $((128 + tokens * 60 * 4))
+holds "their header" grep -aq "'fortran_order': False, 'shape': ($tokens, 60)" logits.npy
+"$tn" tokenizer encode part1 --tokenizer a/tokenizer.json --shard part1.bin > said
+tail -c +1025 part1.bin | od -An -v -tu2 -w2 > ids
+tail -c +129 logits.npy | od -An -v -tf4 -w240 | awk '
+    NR == FNR { id[NR - 1] = $1; next }
+    { sum = 0; for (i = 1; i <= 60; i++) sum += exp($i); nats += log(sum) - $(id[FNR] + 1); n = FNR }
+    END { printf "%.4f\n", nats / n }' ids - > ours
+is "the loss of the logits" "$(cat ours)" "$nats"
+
+expect 1 "nothing: no such run or file" eval nothing
+expect 1 "nofile: No such file" eval a nofile
+expect 2 "no model is given" eval
+expect 2 "--logits is given with 2 files, expected one" eval a part1 part2 --logits x.npy
+mkdir alone && cp a/model.safetensors a/tokenizer.json alone
+expect 1 "is no part of a run" eval alone
+expect 1 "whose text --by-frequency needs" eval alone part1 --by-frequency
+expect 0 "part1" eval alone part1
+is "the same without its run" "$(field part1 2)" "$nats"
+
+rm -rf m v
+expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
+held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
+expect 0 "" eval v part2
+is "a text of its own that is held out" "$(field part2 4)" "$(printf %.4f "$held")"
+best=$(sed -n 's/.*"step":\([0-9]*\),"held":\([0-9.]*\).*"all":false.*/\2 \1/p' v/log.jsonl | sort -n | head -1)
+holds "the best weights" test -f v/best.safetensors
+if [ "${best#* }" = 12 ]; then same "the last were the best" v/best.safetensors v/model.safetensors
+elif cmp -s v/best.safetensors v/model.safetensors; then fail "the last weights as the best"; else pass; fi
+cp v/best.safetensors best1
+rm -rf m
+expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 7
+expect 0 "Done" train --resume m
+same "the best weights of a run that was resumed" m/best.safetensors best1
+expect 1 "missing: No such file" train text --val missing --out x $small
+rm -rf m
+expect 0 "Done" train text --out m $small --split lines --sample-every 0
+expect 0 "" eval m
+tokens=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' m/log.jsonl)
+none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' a/log.jsonl)
+if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
+rm -rf m
 
 # ---- generate, info --------------------------------------------------------------------------------------------------
 
@@ -685,6 +863,22 @@ expect 0 "token shard" info s.bin
 expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
 holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
+# Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
+expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin
+for size in small medium; do
+    expect 0 "Done" train configs.bin --config "$configs/gpt2-$size-bilinear.txt" --vocab 2048 --layers 1 --context 32 --batch 1 \
+        --accumulate 1 --steps 2 --out size
+    losses=$(sed -n 's/.*"step":[12],"loss":\([0-9.]*\),.*/\1/p' size/log.jsonl | tr '\n' ' ')
+    is "two steps of $size begin near ln 2048: $losses" \
+        "$(echo "$losses" | awk '{ print NF, ($1 > log(2048) - 0.3 && $1 < log(2048) + 0.3), ($2 < $1 + 0.1) }')" "2 1 1"
+    rm -rf size
+done
+for width in 16 64 200; do
+    expect 0 "Done" train text --out m $small --tied --steps 1 --heads 2 --width $width
+    sed -n 's/.*"step":1,"loss":\([0-9.]*\),.*/\1/p' m/log.jsonl > first
+    holds "--tied begins near ln 60 at width $width: $(cat first)" awk '{ exit !($1 > log(60) - 0.4 && $1 < log(60) + 0.4) }' first
+    rm -rf m
+done
 printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt

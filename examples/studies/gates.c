@@ -359,7 +359,7 @@ int main(int argc, char **argv)
     claims      c = {0};
     const char *folder = argc > 1 ? argv[1] : "out/gates";
     bool        pictures = false;
-    char        why[256];
+    char        why[TN_WHY];
     tn_ctx     *ctx;
     tn_params  *params;
 #ifdef HAVE_STB_IMAGE_WRITE

@@ -4,80 +4,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The sum of -log p over the last `scored` of each window; windows begin every `stride` tokens from `first`. */
-static double window_nats(run *r, int64_t first, int64_t stride, int64_t count, int64_t length, int64_t scored)
+static scoring held_out_part(const run *r)
 {
-    tn_ctx    *ctx = r->m.ctx;
-    int32_t   *ids = (int32_t *)allocate((size_t)(count * length), sizeof *ids);
-    int32_t   *targets = (int32_t *)allocate((size_t)(count * scored), sizeof *targets);
-    tn_tensor *x, *y, *logits;
-    double     nats;
-    int64_t    b;
-    for (b = 0; b < count; b++) {
-        const int32_t *from = r->data.held + first + b * stride;
-        memcpy(ids + b * length, from, sizeof *ids * (size_t)length);
-        memcpy(targets + b * scored, from + 1 + length - scored, sizeof *ids * (size_t)scored);
-    }
-    tn_ctx_reset(ctx);
-    x = tn_tensor_2d(ctx, TN_I32, count, length);
-    y = tn_tensor_2d(ctx, TN_I32, count, scored);
-    tn_write(x, TN_I32, ids, count * length);
-    tn_write(y, TN_I32, targets, count * scored);
-    logits = tn_transformer_forward(ctx, &r->m.net, x);
-    if (logits && scored < length) logits = tn_copy(ctx, tn_slice(logits, 1, length - scored, length));
-    nats = tn_item(tn_cross_entropy(ctx, logits, y)) * (double)(count * scored);
-    check_ctx(ctx, "the held-out part");
-    free(ids);
-    free(targets);
-    return nats;
+    scoring s = {0};
+    s.m = &r->m;
+    s.name = "the held-out part";
+    s.ids = r->data.held;
+    s.count = r->data.held_count;
+    s.batch = r->s->batch;
+    return s;
 }
 
-/* nats per token over the first `most` predicted tokens of the held-out part. Windows overlap by half. Only the second half
-   of each is scored (of the first window everything), so that every token has at least half a context before it, except at
-   the beginning of the text. */
-static double held_out_loss(run *r, int64_t most)
+/* Of the evaluations on the same windows; NaN before the first. */
+static double lowest_held_out(const journal *j)
 {
-    const int64_t n = r->data.held_count - 1 < most ? r->data.held_count - 1 : most;
-    const int64_t T = r->m.desc.context < n ? r->m.desc.context : n;
-    const int64_t half = T > 1 ? T / 2 : 1;
-    int64_t       at = T, group = ((int64_t)1 << 24) / (T * r->m.desc.vocab);
-    double        nats = window_nats(r, 0, 1, 1, T, T);
-    if (group > r->s->batch) group = r->s->batch;
-    if (group < 1) group = 1;
-    while (n - at >= half) {
-        int64_t count = (n - at) / half < group ? (n - at) / half : group;
-        nats += window_nats(r, at + half - T, half, count, T, half);
-        at += count * half;
-    }
-    if (at < n) nats += window_nats(r, n - T, 1, 1, T, n - at);
-    return nats / (double)n;
+    double  low = NAN;
+    int64_t i;
+    for (i = 0; i < j->held.count; i++) if (!(j->held.y[i] >= low)) low = j->held.y[i];
+    return low;
 }
 
-/* nats per token to nats per byte. Every byte that an [UNK] replaces costs ln 256. */
-static double per_byte(const corpus *c, double nats)
+static void report_held_out(run *r, double nats, bool all)
 {
-    if (!(c->held_bytes > 0)) return NAN;
-    return (nats * (double)(c->held_count - 1) + c->held_unknown * log(256.0)) / c->held_bytes;
-}
-
-const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes)
-{
-    double v = per_byte(c, nats);
-    if (isnan(v)) *text = 0;
-    else snprintf(text, bytes, ", %.4f nats per byte", v);
-    return text;
-}
-
-void evaluate_held_out(run *r, bool all)
-{
-    double nats = held_out_loss(r, all ? INT64_MAX : r->s->val_tokens), bytes = per_byte(&r->data, nats);
+    double bytes = nats_per_byte(&r->data, nats);
     char   text[64];
     if (!isfinite(nats)) {
         clear_progress(&r->journal);
         warn("after step %lld the held-out loss is %.4g, expected a finite number", (long long)r->step, nats);
         stop_and_advise(r);
     }
-    journal_held(&r->journal, r->step, nats);
+    journal_held(&r->journal, r->step, nats, all);
     if (isnan(bytes)) *text = 0;
     else snprintf(text, sizeof text, ",\"held_byte\":%.9g", bytes);
     journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g%s,\"all\":%s", (long long)r->step, nats, text,
@@ -87,6 +43,17 @@ void evaluate_held_out(run *r, bool all)
     if (isfinite(r->journal.trigram))
         journal_print(&r->journal, "; trigram %.4f, 5-gram %.4f", r->journal.trigram, r->journal.fivegram);
     journal_print(&r->journal, "\n");
+}
+
+void evaluate_held_out(run *r, bool last)
+{
+    const scoring s = held_out_part(r);
+    if (r->s->val_every) {
+        const double nats = sampled_loss(&s, r->s->val_tokens), before = lowest_held_out(&r->journal);
+        report_held_out(r, nats, false);
+        if (r->s->keep_best && !(nats >= before)) save_weights(r, "best.safetensors");
+    }
+    if (last) report_held_out(r, whole_loss(&s), true);
 }
 
 void write_sample(run *r)
@@ -104,7 +71,7 @@ void write_sample(run *r)
     if (n > 0) {
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;
         if (s.length > r->m.desc.context) s.length = r->m.desc.context;
-        ids = (int32_t *)need_memory(realloc(ids, sizeof *ids * (size_t)(s.length > n ? s.length : n)));
+        ids = (int32_t *)resize(ids, (size_t)(s.length > n ? s.length : n), sizeof *ids);
         if (n < s.length) n = generate_tokens(&r->m, ids, n, &s);
         text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);

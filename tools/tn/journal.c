@@ -11,8 +11,8 @@ static void curve_add(curve *c, double x, double y)
 {
     if (c->count == c->capacity) {
         c->capacity = c->capacity * 2 + 256;
-        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->capacity));
-        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->capacity));
+        c->x = (double *)resize(c->x, (size_t)c->capacity, sizeof *c->x);
+        c->y = (double *)resize(c->y, (size_t)c->capacity, sizeof *c->y);
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;
@@ -24,14 +24,15 @@ static void journal_init(journal *j, const char *folder)
     j->path = join_path(folder, "log.jsonl");
     j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
-    j->trigram = j->fivegram = j->smooth = NAN;
-    j->started = now();
+    j->trigram = j->fivegram = j->smooth = j->all = j->all_step = NAN;
 }
 
-/* The lock keeps two processes from writing the same run. It ends with the process. */
-static void open_log(journal *j)
+/* The lock keeps two processes from writing the same run. It ends with the process, or when the process closes any
+   descriptor of the file: nothing else may open it. */
+void journal_lock(journal *j, const char *folder)
 {
-    j->file = fopen(j->path, "ab");
+    journal_init(j, folder);
+    j->file = fopen(j->path, "a+b");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
         fail("%s is locked: another process trains this run", j->path);
@@ -43,11 +44,10 @@ static void truncate_log(journal *j, size_t bytes)
         fail("cannot write %s: %s", j->path, strerror(errno));
 }
 
-void journal_open(journal *j, const char *folder)
+void journal_start(journal *j)
 {
-    journal_init(j, folder);
-    open_log(j);
     truncate_log(j, 0);
+    j->started = now();
 }
 
 static void log_failed(journal *j)
@@ -68,6 +68,7 @@ static double smoothed(double mean, double loss) { return isnan(mean) ? loss : m
 
 static void read_log_line(journal *j, const char *line, const char *end)
 {
+    const char *bad;
     double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
         held = json_number(line, end, "held");
     double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"),
@@ -76,19 +77,32 @@ static void read_log_line(journal *j, const char *line, const char *end)
         j->smooth = smoothed(j->smooth, loss);
         curve_add(&j->loss, step, j->smooth);
     }
-    if (!isnan(held)) curve_add(&j->held, step, held);
+    if (!isnan(held)) {
+        const char *to, *all = json_find(line, end, "all", &to, &bad);
+        journal_held(j, (int64_t)step, held, all && *all == 't');
+    }
     if (!isnan(seconds)) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
 }
 
-void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
+static char *read_log(journal *j, size_t *bytes)
 {
-    char  *text;
+    buffer b = {0};
+    char   piece[1 << 16];
+    size_t n;
+    buffer_add(&b, "", 0);
+    rewind(j->file);
+    while ((n = fread(piece, 1, sizeof piece, j->file)) > 0) buffer_add(&b, piece, n);
+    if (ferror(j->file)) fail("%s: %s", j->path, strerror(errno));
+    *bytes = b.bytes;
+    return b.data;
+}
+
+void journal_resume(journal *j, int64_t step, int64_t lines)
+{
     size_t all, at = 0;
-    journal_init(j, folder);
-    open_log(j);
-    text = read_file(j->path, &all);
+    char  *text = read_log(j, &all);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
@@ -101,6 +115,7 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
         warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
              (long long)j->lines, (long long)step, (long long)lines);
     truncate_log(j, at);
+    j->started = now();
 }
 
 void journal_line(journal *j, const char *format, ...)
@@ -128,7 +143,11 @@ void journal_step(journal *j, int64_t step, double loss, double lr, double norm,
                  (long long)tokens, rate, journal_seconds(j));
 }
 
-void journal_held(journal *j, int64_t step, double nats) { curve_add(&j->held, (double)step, nats); }
+void journal_held(journal *j, int64_t step, double nats, bool all)
+{
+    if (!all) curve_add(&j->held, (double)step, nats);
+    else j->all_step = (double)step, j->all = nats;
+}
 
 /* ---- the terminal ---------------------------------------------------------------- */
 
@@ -185,7 +204,7 @@ static tn_status put_picture(void *image, tn_sink sink)
 
 void draw_curve(journal *j, tn_ctx *ctx, const char *title)
 {
-    tn_series    series[4];
+    tn_series    series[5];
     tn_plot_desc desc;
     tn_image    *image;
     char        *why = NULL;
@@ -212,6 +231,14 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
         series[n].x = j->held.x;
         series[n].y = j->held.y;
         series[n++].count = j->held.count;
+    }
+    if (isfinite(j->all)) {
+        if (j->all < low) low = j->all;
+        series[n].name = "all of the held-out part";
+        series[n].x = &j->all_step;
+        series[n].y = &j->all;
+        series[n].kind = TN_SERIES_POINTS;
+        series[n++].count = 1;
     }
     ends[0] = j->loss.x[0];
     ends[1] = j->loss.x[j->loss.count - 1];

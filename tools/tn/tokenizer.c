@@ -86,6 +86,9 @@ int tokenizer_train_main(int argc, char **argv)
     text = read_texts(&training.files, &bytes);
     ctx = new_context();
     t = train_tokenizer(ctx, text, bytes, training.vocab);
+    if (tn_tokenizer_count(t) < training.vocab)
+        warn("--vocab is %lld, but the text gives only %lld tokens", (long long)training.vocab,
+             (long long)tn_tokenizer_count(t));
     save_tokenizer(training.out, t, ctx);
     print_tokens_per_story(t, text, bytes, (split_kind)training.split);
     printf("written: %s\n", training.out);
@@ -185,7 +188,7 @@ int tokenizer_encode_main(int argc, char **argv)
                  tn_tokenizer_is_bytes(t) ? "kept" : "read as U+FFFD");
         if (encoding.shard) {
             double text_bytes, hidden;
-            n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
+            n = encode_text(t, text, bytes, SPLIT_AUTO, &ids, &text_bytes, &hidden);
             write_shard(encoding.shard, ctx, ids, n, tn_tokenizer_count(t));
             printf("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
         } else {
