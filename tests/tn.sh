@@ -26,12 +26,13 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info import export clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info import export clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+    "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -883,6 +884,58 @@ printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt
 expect 0 "parameters: " info a/config.json
+
+# ---- models of Hugging Face's transformers, and back ------------------------------------------------------------------------
+
+hf=$tests/data/hf
+for model in gpt2 llama qwen2 mistral; do
+    cp -r "$hf/$model" "in-$model"
+    case $model in llama) bpe=llama3 ;; *) bpe=$model ;; esac
+    [ ! -f "$tests/data/bpe/$bpe.json" ] || cp "$tests/data/bpe/$bpe.json" "in-$model/tokenizer.json"
+    expect 0 "model: $model, 2 layers, width 16" import "in-$model" --out "run-$model"
+    expect 0 "parameters: " info "run-$model"
+    expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
+    expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
+    same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
+    [ -f "in-$model/tokenizer.json" ] || continue
+    same "the tokenizer of $model" "in-$model/tokenizer.json" "out-$model/tokenizer.json"
+    # Greedy decoding gives the tokens and the text that transformers gives.
+    expect 0 " " generate "run-$model" --prompt "Once upon a time" --temperature 0 --no-stop --ids
+    ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
+    n=$(echo "$ids" | wc -w)
+    is "$model: ids" "$(cut -d ' ' -f 1-"$n" said)" "$ids"
+done
+expect 1 "already holds a run" import in-gpt2 --out run-gpt2
+expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
+expect 2 "no --out is given" import in-gpt2
+expect 2 "no --hf is given" export run-gpt2
+expect 1 "is not a folder" import in-gpt2/config.json --out x
+cp -r in-llama torn
+rm torn/model-00002-of-00002.safetensors
+expect 1 "torn/model-00002-of-00002.safetensors: could not be opened" import torn --out x
+mkdir old && cp in-llama/config.json old && : > old/pytorch_model.bin
+expect 1 "old has pytorch_model.bin, expected model.safetensors" import old --out x
+sed 's/"model_type": "llama"/"model_type": "phi3"/' in-llama/config.json > torn/config.json
+expect 1 "model_type is \"phi3\", expected tensornet, gpt2, llama" import torn --out x
+sed 's/"model_type": "mistral"/"model_type": "qwen2"/' in-mistral/config.json > torn/config.json
+cp in-mistral/model.safetensors torn && rm torn/model.safetensors.index.json torn/tokenizer.json
+expect 1 "self_attn.q_proj.bias" import torn --out x
+sed 's/"model_type": "qwen2"/"model_type": "mistral"/' in-qwen2/config.json > torn/config.json
+cp in-qwen2/model.safetensors torn
+expect 1 "belongs to parameter blocks.0.attn.qk_b, which the model does not have" import torn --out x
+sed 's/q_proj.weight/q_norm.weight/' in-qwen2/model.safetensors > torn/model.safetensors
+cp in-qwen2/config.json torn
+expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
+cp in-qwen2/model.safetensors torn
+sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
+expect 1 "type is \"Metaspace\", expected ByteLevel; --no-tokenizer imports the weights alone" import torn --out x
+expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
+expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
+expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
+expect 0 "model: llama" import out-shaped --out again-shaped
+expect 0 "Done" train text --out unlike $small --steps 1
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which no model of transformers has" export unlike --hf x
+rm -rf in-* out-* run-* again-* torn old bare shaped unlike
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 

@@ -31,13 +31,13 @@ static void list_reserve(token_list *l, int64_t more)
     l->ids = (int32_t *)resize(l->ids, (size_t)l->capacity, sizeof *l->ids);
 }
 
-/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A word never continues after a
-   line end, so cutting there does not change the tokens. */
+/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A space after a visible letter
+   begins a new word in every kind of tokenizer, so cutting before it does not change the tokens. */
 static size_t piece_length(const char *text, size_t bytes)
 {
     size_t n = 1 << 20;
     if (bytes <= n) return bytes;
-    while (n < bytes && text[n - 1] != '\n') n++;
+    while (n < bytes && !(text[n] == ' ' && text[n - 1] > ' ' && text[n - 1] < 127)) n++;
     return n;
 }
 
@@ -46,19 +46,19 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
-    bool          first = true;
+    bool          first = tn_tokenizer_bos(t) >= 0;
     do {
         size_t  n = piece_length(text, bytes);
         int64_t count, i;
-        if (n + 1 > *span_capacity) {
-            *span_capacity = n + 1;
-            *spans = (tn_span *)resize(*spans, n + 1, sizeof **spans);
+        if (n + 2 > *span_capacity) {                 /* [BOS], and a space that BPE may put before a text */
+            *span_capacity = n + 2;
+            *spans = (tn_span *)resize(*spans, n + 2, sizeof **spans);
         }
-        list_reserve(l, (int64_t)n + 1);
-        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 1,
+        list_reserve(l, (int64_t)n + 2);
+        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 2,
                                     *spans);
-        if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
-        for (i = 0; i < count; i++)
+        if (count < 0 || count > (int64_t)n + 2) fail("the tokenizer failed on a text of %zu bytes", n);
+        for (i = 0; i < count && unknown >= 0; i++)
             if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].begin);
         l->count += count;
         text += n;

@@ -21,6 +21,8 @@ static const command commands[] = {
     {&generate_usage, generate_main},
     {&eval_usage, eval_main},
     {&info_usage, info_main},
+    {&import_usage, import_main},
+    {&export_usage, export_main},
     {&tokenizer_train_usage, tokenizer_train_main},
     {&tokenizer_encode_usage, tokenizer_encode_main},
     {&tokenizer_decode_usage, tokenizer_decode_main},

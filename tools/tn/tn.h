@@ -20,6 +20,7 @@
        train.c                              the training loop
 
        tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
+       exchange.c                 tn import, tn export
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
@@ -187,7 +188,7 @@ typedef struct usage {
 } usage;
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
-                   synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
+                   import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -289,6 +290,8 @@ typedef struct model {
     int32_t             start[START_TOKENS];  /* tokens to begin with, if the text had no marks: then there was one [BOS], at
                                                  its start, and the model did not learn what follows it            */
     int                 start_count;
+    bool                imported;             /* from Hugging Face: the model may have more ids than the tokenizer */
+    bool                plain_prompt;         /* nothing is put before a prompt                                    */
 } model;
 
 char *join_path(const char *folder, const char *file);
@@ -370,6 +373,8 @@ int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
+int import_main(int argc, char **argv);
+int export_main(int argc, char **argv);
 
 /* ---- the manual page and completions ---------------------------------------------- manual.c, completions.c */
 

@@ -118,7 +118,7 @@ int tokenizer_compare_main(int argc, char **argv)
 
 static int32_t *encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int64_t *count)
 {
-    int64_t  capacity = (int64_t)bytes + 1;
+    int64_t  capacity = (int64_t)bytes + 2;
     int32_t *ids = (int32_t *)allocate((size_t)capacity, sizeof *ids);
     *count = tn_tokenizer_encode(t, text, bytes, bos ? TN_BOS_FIRST : TN_BOS_NONE, ids, capacity, NULL);
     if (*count < 0 || *count > capacity) fail("the tokenizer failed on a text of %zu bytes", bytes);
