@@ -2782,7 +2782,7 @@ struct tni_node {
     tn_tensor     **list;               /* n_list inputs of an op that takes any number of them */
     int64_t         n_list;
     int64_t         i[4];
-    double          f[4];
+    double          f[6];
     const void     *with;               /* the tni_again of a tn_recompute */
 };
 

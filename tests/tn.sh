@@ -957,6 +957,18 @@ expect 0 "Stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --wid
 expect 0 "Done" train --resume y2
 same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
 holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
+# Several shards, which are mapped, are one list of tokens: 3000 and 500 are what 3500 in one shard are.
+expect 0 "tokens: 500" synthetic --vocab 70 --tokens 500 --seed 2 --out z.bin
+{ head -c 8 y.bin; printf '\254\015\000\000'; tail -c +13 y.bin; tail -c +1025 z.bin; } > yz.bin
+for files in yz.bin "y.bin z.bin"; do
+    expect 0 "3325 tokens to train on, 175 held out" train $files --out mapped --vocab 70 --layers 1 --width 16 --context 16 --batch 2 \
+        --steps 4
+    [ -f one.safetensors ] || cp mapped/model.safetensors one.safetensors
+    same "in one shard or in two, the same bits" one.safetensors mapped/model.safetensors
+    rm -rf mapped
+done
+expect 1 "has id 69, expected less than 69" train y.bin z.bin --out mapped --vocab 69 --layers 1 --width 16 --context 16 --steps 4
+rm -rf mapped one.safetensors
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
 expect 1 "no run" info nothing-in-it

@@ -146,7 +146,7 @@ static int32_t *frequency_ranks(const corpus *c, int64_t vocab)
     int32_t *rank = (int32_t *)allocate((size_t)vocab, sizeof *rank);
     int64_t  i;
     for (i = 0; i < vocab; i++) list[i].id = (int32_t)i;
-    for (i = 0; i < c->train_count; i++) list[c->train[i]].count++;
+    for (i = 0; i < c->train_count; i++) list[token_at(&c->train, i)].count++;
     qsort(list, (size_t)vocab, sizeof *list, more_frequent);
     for (i = 0; i < vocab; i++) rank[list[i].id] = list[i].count ? (int32_t)i : -1;
     free(list);

@@ -7,6 +7,7 @@
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
+       tokens.c                   tokens in memory and in mapped files
        data.c                     tokens of texts and of shards
        run.c                      a run's folder, models from it, generating text
        score.c                    the loss of a model on tokens
@@ -226,11 +227,24 @@ const char *split_name(split_kind split, bool several);
 /* Where the last `share` of a text begins: not inside a character or a mark. */
 size_t held_out_start(const char *text, size_t bytes, double share);
 
+/* ---- tokens in memory ----------------------------------------------------------------------- tokens.c */
+
+/* Tokens of 32 bits, or the parts of token shards, as their files have them: a file is mapped, so that the system reads what
+   is used and forgets it when memory is short. */
+typedef struct token_part { void *memory; size_t bytes; int64_t first; int width; bool mapped; } token_part;
+typedef struct token_store { int32_t *ids; token_part *parts; int64_t part_count, count; } token_store;
+/* Appends the `count` tokens of a shard, whose header was checked. */
+void    add_shard(token_store *t, const char *path, int64_t count);
+void    copy_tokens(const token_store *t, int64_t first, int64_t n, int32_t *out);
+int32_t token_at(const token_store *t, int64_t i);
+void    free_tokens(token_store *t);
+
 /* ---- tokens --------------------------------------------------------------------------------- data.c */
 
 /* Tokens to train on, and held-out tokens. */
 typedef struct corpus {
-    int32_t *train, *held;
+    token_store train;                  /* the first train_count of them                         */
+    int32_t *held;
     int64_t  train_count, held_count;
     double   train_bytes, held_bytes;   /* of text; 0: unknown, as for a shard                  */
     double   held_unknown;              /* bytes that the [UNK] of the held-out part replace     */
