@@ -1921,6 +1921,8 @@ int fsync(int);
 
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
+#define TNI_NOINLINE __attribute__((noinline))
+#define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
 #ifdef __MINGW32__                      /* where plain "printf" means Microsoft's, which has no %zu */
 #define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
 #else
@@ -1928,6 +1930,8 @@ int fsync(int);
 #endif
 #else
 #define TNI_UNUSED
+#define TNI_NOINLINE
+#define TNI_RARE
 #define TNI_PRINTF(text, first)
 #endif
 
@@ -2186,7 +2190,7 @@ static int tni_format_double(char dst[32], double v, int digits)
    The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
-static void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n; i++, t->length++)
@@ -2492,7 +2496,7 @@ static void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
     return tni_counted(ctx, ctx->desc.allocator.alloc(bytes ? bytes : 1, ctx->desc.allocator.user), bytes, what);
 }
 
-static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     ctx->desc.allocator.release(p, bytes ? bytes : 1, ctx->desc.allocator.user);
@@ -3406,6 +3410,10 @@ static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, 
     return c;
 }
 
+/* Appends an operand; a NULL tensor is an absent one. */
+TNI_NOINLINE static void tni_in(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_view(t); }
+TNI_NOINLINE static void tni_out(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_view(t); }
+
 static tn_status tni_fill(tn_tensor *t, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
@@ -3962,6 +3970,8 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 
 #ifdef TN_NO_TRAINING
 /* Nothing is recorded; the compiler drops the unused backward functions. */
+static bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
+
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3974,6 +3984,8 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #else
+static bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
+
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3992,7 +4004,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
 /* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
 static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
-    if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
+    if (!tni_recording(ctx) || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #endif
@@ -4273,7 +4285,7 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     int        i;
     if (!tni_recompute_given(ctx, fn, with, bytes, n, in)) return NULL;
     for (i = 0; i < n; i++) all[i] = in[i];
-    if (!ctx->recording || ctx->aside) return fn(ctx, with, all);
+    if (!tni_recording(ctx) || ctx->aside) return fn(ctx, with, all);
     again = (tni_again *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *again);
     if (again && bytes > 0) copy = tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
     if (!again || (bytes > 0 && !copy)) return NULL;
@@ -4318,6 +4330,12 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
     v.strides[0] = 1;
     return v;
 }
+
+/* Append an operand to a call as rows x columns, or as one axis. */
+TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
+TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
@@ -4384,7 +4402,7 @@ static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
 }
 
 /* A real operand; a strided view is replaced by a recorded contiguous copy. */
-static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_NOINLINE static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
@@ -4701,7 +4719,7 @@ static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, cons
     }
     product = tni_like(ctx, dy);
     if (!product) return;
-    c.out[c.n_out++] = tni_view(product);
+    tni_out(&c, product);
     if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, product, 1);
 }
 
@@ -4814,7 +4832,7 @@ static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
     }
     part = tni_like(ctx, dy);
     if (!part) return;
-    c.out[c.n_out++] = tni_view(part);
+    tni_out(&c, part);
     if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, part, 1);
 }
 
@@ -5043,9 +5061,9 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_ACT_BACKWARD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->in[0]);
-    c.in[c.n_in++] = tni_flat_view(n->out->grad);
-    c.out[c.n_out++] = tni_flat_view(g);
+    tni_in_flat(&c, n->in[0]);
+    tni_in_flat(&c, n->out->grad);
+    tni_out_flat(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -5067,8 +5085,8 @@ static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, 
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_flat_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_in_flat(&c, x);
+    tni_out_flat(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
@@ -5120,9 +5138,9 @@ static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(kernel, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->in[0]);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_in_rows(&c, n->in[0]);
+    tni_in_rows(&c, n->out->grad);
+    tni_out_rows(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -5146,8 +5164,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
@@ -5211,8 +5229,8 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = k;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
@@ -5265,7 +5283,7 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
     tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
     c.in[c.n_in++] = a;
     c.in[c.n_in++] = b;
-    if (bias) c.in[c.n_in++] = tni_view(bias);
+    if (bias) tni_in(&c, bias);
     c.out[c.n_out++] = out;
     c.f[0] = alpha;
     c.f[1] = beta;
@@ -5385,7 +5403,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     g = bias ? tni_grad(bias, &add) : NULL;
     if (g) {
         tn_call c = tni_call(TN_KERNEL_SUM, 0, NULL, 0, NULL);
-        c.in[c.n_in++] = tni_rows_view(n->out->grad);
+        tni_in_rows(&c, n->out->grad);
         c.out[c.n_out++] = tni_pad_view(tni_view(g), 2);
         c.f[0] = 1;
         c.accumulate = add;
@@ -5441,7 +5459,7 @@ static void tni_append_one_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_out_rows(&c, g);
     c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, c.out[0].shape[1]);
     c.f[0] = 1;
     c.accumulate = add;
@@ -5459,7 +5477,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
+    tni_in_rows(&c, x);
     c.out[c.n_out++] = tni_columns_view(y, 0, columns);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
@@ -5551,7 +5569,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
     tni_node   *node;
     int64_t     k;
     for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
-    if (!ctx->recording || k == n) return true;
+    if (!tni_recording(ctx) || k == n) return true;
     list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)n * sizeof *list);
     node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
     if (!node) return false;
@@ -5650,8 +5668,8 @@ static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad_to_add(n->in[0]);
     tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->saved[0]);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
+    tni_in_flat(&c, n->saved[0]);
+    tni_in_rows(&c, n->out->grad);
     tni_run(ctx, &c);
 }
 
@@ -5673,9 +5691,9 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
-    c.in[c.n_in++] = tni_flat_view(ids);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_in_flat(&c, ids);
+    tni_out_rows(&c, y);
+    tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
     if (n) n->saved[0] = ids;
@@ -5734,7 +5752,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
@@ -5772,9 +5790,9 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!table || !rows) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    c.in[c.n_in++] = tni_flat_view(ids);
+    tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     if (rows != y) {
         c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
@@ -5887,10 +5905,10 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.in[c.n_in++] = tni_view(gain);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(r);
+    tni_in_rows(&c, x);
+    tni_in(&c, gain);
+    tni_out_rows(&c, y);
+    tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
@@ -6028,11 +6046,11 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.in[c.n_in++] = tni_view(gain);
-    c.in[c.n_in++] = tni_view(bias);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(r);
+    tni_in_rows(&c, x);
+    tni_in(&c, gain);
+    tni_in(&c, bias);
+    tni_out_rows(&c, y);
+    tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
@@ -6151,10 +6169,10 @@ static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
     tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
     tn_tensor *work = tni_chain_work(n->in[0], 4);
     if (!work) return;
-    c.in[c.n_in++] = tni_view(n->in[0]);
-    c.in[c.n_in++] = tni_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->saved[1]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_in(&c, n->in[0]);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, n->saved[1]);
+    tni_in(&c, n->out->grad);
     c.n_out = 2;
     c.out[1] = tni_view(work);
     tni_run_grad(ctx, &c, n->in[0]);
@@ -6174,7 +6192,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     }
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
-    if (ctx->recording && tni_wants_grad(m)
+    if (tni_recording(ctx) && tni_wants_grad(m)
         && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
@@ -6301,8 +6319,8 @@ static void tni_node_give(const tni_node *n, tn_call *c)
 static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_view(n->in[0]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_in(&c, n->in[0]);
+    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     tni_run_grad(ctx, &c, n->in[0]);
 }
@@ -6765,7 +6783,7 @@ static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
     const int64_t elements = tni_attention_work(ctx, c);
     tn_tensor    *work = elements ? tn_tensor_1d(ctx, TN_REAL, elements) : NULL;
     if (elements && !work) return ctx->status;
-    c->out[c->n_out++] = tni_view(work);
+    tni_out(c, work);
     return tni_run(ctx, c);
 }
 
@@ -6791,10 +6809,10 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
     tn_tensor *grad[3], *to[3];
     int        i, j;
-    for (i = 0; i < 3; i++) c.in[c.n_in++] = tni_view(n->in[i]);
-    c.in[c.n_in++] = tni_view(n->saved[0] ? n->out : NULL);
-    c.in[c.n_in++] = tni_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    for (i = 0; i < 3; i++) tni_in(&c, n->in[i]);
+    tni_in(&c, n->saved[0] ? n->out : NULL);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (i = 0; i < 3; i++) {
@@ -6805,7 +6823,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
             if (!to[i] || tni_fill(to[i], 0) != TN_OK) return;
             break;
         }
-        c.out[c.n_out++] = tni_view(to[i]);
+        tni_out(&c, to[i]);
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
     for (i = 0; i < 3; i++) {
@@ -6931,7 +6949,7 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     else if (q->shape[1] > k->shape[1])
         tni_fail(ctx, TN_ERR_SHAPE, "attend: there are %lld queries, expected at most the %lld keys with a state",
                  (long long)q->shape[1], (long long)k->shape[1]);
-    else if (ctx->recording)
+    else if (tni_recording(ctx))
         tni_fail(ctx, TN_ERR_ARG, "attend: a state is given while recording, expected none: it has no gradient");
     else return true;
     return false;
@@ -6957,11 +6975,11 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
-    c.in[c.n_in++] = tni_view(q);
-    c.in[c.n_in++] = tni_view(k);
-    c.in[c.n_in++] = tni_view(v);
-    c.out[c.n_out++] = tni_view(stat);
-    if (linear) c.out[c.n_out++] = tni_view(a.state);
+    tni_in(&c, q);
+    tni_in(&c, k);
+    tni_in(&c, v);
+    tni_out(&c, stat);
+    if (linear) tni_out(&c, a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
@@ -7022,9 +7040,9 @@ static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->out);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_in_rows(&c, n->out);
+    tni_in_rows(&c, n->out->grad);
+    tni_out_rows(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -7039,8 +7057,8 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = log_of;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
@@ -7077,9 +7095,9 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->out->grad);
-    c.in[c.n_in++] = tni_view(ctx->clock);
-    c.out[c.n_out++] = tni_flat_view(g);
+    tni_in_flat(&c, n->out->grad);
+    tni_in(&c, ctx->clock);
+    tni_out_flat(&c, g);
     c.i[0] = n->i[0];
     c.i[1] = n->i[1];
     c.f[0] = n->f[0];
@@ -7097,12 +7115,12 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
         tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
         return NULL;
     }
-    if (!ctx->recording || p == 0) return x;
+    if (!tni_recording(ctx) || p == 0) return x;
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     c.in[0] = tni_flat_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_out_flat(&c, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
@@ -7119,7 +7137,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
         tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
         return NULL;
     }
-    if (!ctx->recording || std == 0) return x;
+    if (!tni_recording(ctx) || std == 0) return x;
     z = tn_normal(ctx, x->rank, x->shape, 0, std);
     return z ? tn_add(ctx, x, z) : NULL;
 }
@@ -7190,17 +7208,17 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
         return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
-    wanted = ctx->recording && tni_wants_grad(z);
+    wanted = tni_recording(ctx) && tni_wants_grad(z);
     loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
     c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
-    c.in[c.n_in++] = tni_rows_view(z);
-    c.in[c.n_in++] = tni_flat_view(labels);
-    c.out[c.n_out++] = tni_view(lse);
-    c.out[c.n_out++] = tni_view(ctx->fault);
-    if (dz) c.out[c.n_out++] = tni_rows_view(dz);
+    tni_in_rows(&c, z);
+    tni_in_flat(&c, labels);
+    tni_out(&c, lse);
+    tni_out(&c, ctx->fault);
+    if (dz) tni_out_rows(&c, dz);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
     if (n) n->saved[0] = dz;
@@ -7246,8 +7264,8 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_in_rows(&c, x);
+    tni_out_flat(&c, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 
@@ -7261,8 +7279,8 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
-    c.in[c.n_in++] = tni_rows_view(z);
-    c.in[c.n_in++] = tni_flat_view(labels);
+    tni_in_rows(&c, z);
+    tni_in_flat(&c, labels);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 #endif
@@ -7451,6 +7469,7 @@ static tn_status tni_compose_glu(tn_ctx *ctx, const tn_call *call)
     return tni_run_views(ctx, TN_KERNEL_MUL, &v, &right, &call->out[0], 0, false);
 }
 
+#ifndef TN_NO_TRAINING
 static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 {
     const tn_view *dy = &call->in[1];
@@ -7474,12 +7493,15 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
     return s;
 }
+#endif
 
 static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
+#ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+#endif
     default: return false;
     }
 }
@@ -10337,7 +10359,8 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
                  "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
                  (long long)made->d_v, (long long)made->window);
-    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
+    else if (tni_recording(ctx))
+        tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
     else if (!tni_uncaptured(ctx, "an attention cache is updated")) return false;
     else if (c->broken)
         tni_fail(ctx, TN_ERR_ARG, "attention: an earlier call failed while it updated the cache, which must be reset first");
@@ -12303,14 +12326,14 @@ static tn_status tni_optim_begin(tn_optim *o)
         tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
-        c.in[c.n_in++] = tni_flat_view(p->value->grad);
-        c.out[c.n_out++] = tni_view(ctx->fault);
+        tni_in_flat(&c, p->value->grad);
+        tni_out(&c, ctx->fault);
         c.i[0] = i;
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_out(&c, ctx->fault);
     c.f[0] = o->desc.clip_norm;
     return tni_run(ctx, &c);
 }
@@ -12424,9 +12447,9 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    c.in[c.n_in++] = tni_flat_view(p->value);
+    tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    c.out[c.n_out++] = tni_flat_view(p->value);
+    tni_out_flat(&c, p->value);
     c.f[3] = o->desc.weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
     return s == TN_OK ? tni_run(ctx, &c) : s;
@@ -12441,10 +12464,10 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
-    c.out[c.n_out++] = tni_flat_view(p->value);
-    c.out[c.n_out++] = tni_flat_view(p->value->grad);
+    tni_out_flat(&c, p->value);
+    tni_out_flat(&c, p->value->grad);
     for (k = 0; k < 2; k++)
-        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
+        if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
@@ -17591,7 +17614,7 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
         tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
         return false;
     }
-    if (ctx->recording) {
+    if (tni_recording(ctx)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
         return false;
     }
@@ -21610,18 +21633,38 @@ TNI_INLINE TNI_V TNI_T(set)(TNI_REAL x)
     return v;
 }
 
+/* Vectors that are not whole, of at most three numbers, are apart from the loops, which so contain the code of whole ones
+   only. */
+TNI_RARE TNI_FAST TNI_V TNI_T(load_some)(const TNI_REAL *p, int k)
+{
+    TNI_REAL lane[TNI_W] = {0};
+    TNI_V    v;
+    if (TNI_W > 2 && (k & 2)) memcpy(lane, p, 2 * sizeof *p);
+    if (k & 1) lane[k - 1] = p[k - 1];
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+
+TNI_RARE TNI_FAST void TNI_T(store_some)(TNI_REAL *p, TNI_V v, int k)
+{
+    TNI_REAL lane[TNI_W];
+    memcpy(lane, &v, sizeof v);
+    if (TNI_W > 2 && (k & 2)) memcpy(p, lane, 2 * sizeof *p);
+    if (k & 1) p[k - 1] = lane[k - 1];
+}
+
 TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
 {
-    TNI_V v = TNI_T(set)(0);
-    if (k == TNI_W) memcpy(&v, p, sizeof v);
-    else if (k > 0 && k < TNI_W) memcpy(&v, p, sizeof *p * (size_t)k);
+    TNI_V v;
+    if (k != TNI_W) return TNI_T(load_some)(p, k);
+    memcpy(&v, p, sizeof v);
     return v;
 }
 
 TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 {
     if (k == TNI_W) memcpy(p, &v, sizeof v);
-    else if (k > 0 && k < TNI_W) memcpy(p, &v, sizeof *p * (size_t)k);
+    else TNI_T(store_some)(p, v, k);
 }
 #endif
 
@@ -22846,6 +22889,8 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
 {
     const TNI_V zero = TNI_SET(0.0f), one = TNI_SET(1.0f);
     TNI_V s, t;
+    *slope = one;
+    if (kind == TN_ACT_NONE) return x;      /* most frequent: without the switch's jump */
     switch (kind) {
     case TN_ACT_RELU:
         s = TNI_MAX(zero, x);
@@ -22872,7 +22917,6 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
         return TNI_ABS(x);
     case TN_ACT_ROUND:
-        *slope = one;
         s = TNI_ABS(x);
         t = s + TNI_SET(8388608.0f);        /* 2^23: floats above are integers; stored, since the x87 keeps more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
@@ -22891,7 +22935,6 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         *slope = one / x;
         return TNI_T(log_of)(x);
     default:
-        *slope = one;
         return x;
     }
 }
@@ -23458,16 +23501,15 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
     for (i = 0; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
     if (most == -(float)HUGE_VAL) most = 0;
     top = TNI_SET(most);
-    for (i = 0; i + TNI_W <= C; i += TNI_W) {
-        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, TNI_W) - top);
-        if (!log_of) TNI_STORE(y + i, e, TNI_W);
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, k) - top);
+        if (!log_of) TNI_STORE(y + i, e, k);
+        if (k < TNI_W) {                                    /* lanes after the row count zero */
+            TNI_STORE(lane, e, TNI_W);
+            e = TNI_LOAD(lane, k);
+        }
         TNI_T(wide_add)(&sum, e);
-    }
-    if (i < C) {                                             /* lanes after the row count zero */
-        int k = (int)(C - i);
-        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(x + i, k) - top), TNI_W);
-        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
-        if (!log_of) memcpy(y + i, lane, sizeof *y * (size_t)k);
     }
     total = TNI_T(wide_sum)(&sum);
     scale = TNI_SET((float)(log_of ? log(total) : total == 0 ? 0 : 1 / total));
@@ -23814,13 +23856,14 @@ TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Passes with independent items: the size of an item, and the task. */
-TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
+/* A pass whose items, rows or single elements of the first output, do not depend on each other. */
+TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 {
-    tni_pass p;
+    const tn_view *y = &c->out[0];
+    tni_pass       p;
     p.cpu = cpu;
     p.call = c;
-    tni_pass_run(&p, items, width, INT64_MAX, fn);
+    tni_pass_run(&p, y->shape[0], y->rank > 1 ? y->shape[1] : 1, INT64_MAX, fn);
     return TN_OK;
 }
 #endif /* float */
@@ -24098,7 +24141,7 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
 }
 
 /* y[n] = factor x[n], then zeros up to `width` */
-TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -24108,7 +24151,7 @@ TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, in
 }
 
 /* y[n] += factor x[n] */
-TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -24669,10 +24712,14 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, j;
+    int64_t a, j, e;
     for (a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0;
-        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        for (j = 0; j < n; j++) {
+            const TNI_V by = TNI_SET(x1[j * row + a]);
+            for (e = 0; e < padded; e += TNI_W)
+                TNI_STORE(scaled + j * padded + e, TNI_LOAD(y + j * y_row + e, TNI_W) * by, TNI_W);
+        }
         TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
         S += (d - first) * padded;
     }
@@ -25145,7 +25192,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
 #if TNI_BITS == 32
-    const int64_t n = c->out[0].shape[0], width = c->out[0].shape[1];
+    tn_task_fn task;
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
@@ -25166,33 +25213,36 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_DIV:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_task));
-    case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
-    case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
-    case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
-    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
-    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
-    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
-    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+    case TN_KERNEL_SOFTMAX:          task = TNI_T(softmax_task); break;
+    case TN_KERNEL_ACT:              task = TNI_T(act_task); break;
+    case TN_KERNEL_UNIFORM:          task = TNI_T(uniform_task); break;
+    case TN_KERNEL_NORMAL:           task = TNI_T(normal_task); break;
+    case TN_KERNEL_RMSNORM:          task = TNI_T(rmsnorm_task); break;
+    case TN_KERNEL_LAYERNORM:        task = TNI_T(layernorm_task); break;
+    case TN_KERNEL_GLU:              task = TNI_T(glu_task); break;
+    case TN_KERNEL_PROD:             task = TNI_T(prod_task); break;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
     case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_backward_task));
-    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
-    case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
-    case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
-    case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
+    case TN_KERNEL_SOFTMAX_BACKWARD: task = TNI_T(softmax_backward_task); break;
+    case TN_KERNEL_ACT_BACKWARD:     task = TNI_T(act_backward_task); break;
+    case TN_KERNEL_DROPOUT:          task = TNI_T(dropout_task); break;
+    case TN_KERNEL_ADAMW:            task = TNI_T(adamw_task); break;
+    case TN_KERNEL_SGD:              task = TNI_T(sgd_task); break;
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
-    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
-    case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
+    case TN_KERNEL_MUON_END:         task = TNI_T(muon_end_task); break;
+    case TN_KERNEL_GLU_BACKWARD:     task = TNI_T(glu_backward_task); break;
     case TN_KERNEL_PROD_BACKWARD:
         if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
-        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
+        task = TNI_T(prod_backward_task); break;
 #endif
 #endif
     default:                         return tni_reference_run(cpu, c);
     }
+#if TNI_BITS == 32
+    return TNI_T(pass_run)(cpu, c, task);
+#endif
 }
 #endif /* TNI_ALL */
 
