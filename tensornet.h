@@ -523,8 +523,8 @@ TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
 /* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
    An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. With eps = 0 a row of zeros gives NaN; eps >= 0.
-   Zhang & Sennrich 2019 */
+/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL; eps >= 0. With eps = 0 a row of zeros gives NaN,
+   and a row of subnormal numbers may give infinities.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
@@ -4672,11 +4672,12 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* The gradient of t += factor dy * other; where t was broadcast, a second pass sums the product. */
-static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
+/* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
+static void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
+                         double factor)
 {
     tn_tensor *product = NULL;
-    tn_call    c = tni_call(TN_KERNEL_MUL, 1, &dy, 0, NULL);
+    tn_call    c = tni_call(kernel, 1, &dy, 0, NULL);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
     c.f[0] = factor;
@@ -4692,22 +4693,24 @@ static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, cons
 
 static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tni_mul_grad(ctx, n->in[0], n->in[1], n->out->grad, 1);
-    tni_mul_grad(ctx, n->in[1], n->in[0], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[0], n->in[1], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[1], n->in[0], n->out->grad, 1);
 }
 
+/* da += dy / b, db += -(dy * y) / b: y is finite where dy / b may overflow, and neither needs b^2. */
 static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = n->out->grad;
-    tn_tensor       *q = tn_tensor_nd(ctx, TN_REAL, dy->rank, dy->shape);
+    tn_tensor       *product;
     tn_call          c;
-    if (!q) return;
-    c = tni_call(TN_KERNEL_DIV, 1, &dy, 1, &q);
-    c.in[c.n_in++] = tni_expand_view(tni_view(n->in[1]), dy->rank, dy->shape);
+    tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[0], n->in[1], dy, 1);
+    if (!tni_wants_grad(n->in[1])) return;
+    product = tni_like(ctx, dy);
+    if (!product) return;
+    c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
+    c.in[c.n_in++] = tni_view(n->out);
     c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return;
-    tni_grad_sum(ctx, n->in[0], q, 1);
-    tni_mul_grad(ctx, n->in[1], n->out, q, -1);
+    if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
 }
 
 static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_tensor *a, tn_tensor *b, double f0, double f1)
