@@ -2,8 +2,8 @@
 
    >>readme
 
-   Layers that are tensors: build and train them, fold a network into one tensor, and read from its weights which
-   inputs interact, along which eigenvectors.
+   Layers that are tensors: train them, fold a bilinear layer and the linear layers around it into one tensor, and
+   read from its weights which inputs interact, along which eigenvectors.
 
    USE
        In ONE .c or .cpp file                        everywhere else
@@ -391,8 +391,8 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 /* ======================================================================
    >>tensor   make, view, read, write, format
    Tensors are row-major unless a view says otherwise; strides count elements. Programs may read the fields, not
-   write them. `data` is the backend's handle: only kernels may dereference it. A freed tensor has no context to keep
-   a message: calls that get nothing else return NULL, TN_ERR_ARG, -1 or NaN.
+   write them. `data` is the backend's handle: only kernels may dereference it. A tensor that was freed has no context
+   that could keep a message: a function that is given nothing else returns NULL, TN_ERR_ARG, -1 or NaN without one.
    ====================================================================== */
 
 struct tn_tensor {
@@ -1323,10 +1323,10 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    syncing the data fails, the save fails and the old file stays. If only syncing the folder fails, the save also reports an
    error, but the new file is already in place. no_sync in a tn_sink leaves both out: faster, and still safe when the process
    dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor Windows do not sync.
-   A process that is killed during a save leaves its temporary file; the next save to the same PATH removes it, or a
-   later one if its number is above 8. A save holds a lock on its temporary file (flock), which ends with the process, so
-   the file of a save that is still running is not touched, and the second of two saves at the same time uses PATH.tn2.tmp,
-   and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
+   A process that is killed during a save leaves its temporary file behind. The next save to the same PATH removes it if
+   its number is at most 8, otherwise a later one does. A save holds a lock on its temporary file (flock), which ends with
+   the process, so the file of a save that is still running is not touched. The second of two saves at the same time uses
+   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
    old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message that says so,
    and you have to remove the files that no program is writing. Files with these names belong to the library; it touches no
    others. Where each machine has its own locks (network file systems mounted without shared locks), do not save to the same
@@ -1558,6 +1558,7 @@ typedef enum tn_place {
 } tn_place;
 
 #define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): all branches together then add the variance of one branch */
+#define TN_MAX_CYCLE   64       /* most entries of a cycle of kinds */
 
 typedef struct tn_transformer_desc {
     int64_t vocab, layers, dim, heads; /* required                                                              */
@@ -1580,6 +1581,13 @@ typedef struct tn_transformer_desc {
     int64_t row_length;         /* 0: context                                                                   */
     double  score_scale, lambda_init;
     bool    attn_bias, attn_out_bias;
+    /* Blocks that differ: a count above 0 replaces `attention` of block l by attention_cycle[l % attention_count], and so
+       on. order, form and row then apply to the blocks that can use them. hidden and d_qk of 0 have a default of their own
+       in each block, and remain 0 where the blocks differ in it. */
+    int64_t           attention_count, window_count, mlp_count;
+    tn_attention_kind attention_cycle[TN_MAX_CYCLE];
+    int64_t           window_cycle[TN_MAX_CYCLE];
+    tn_mlp_kind       mlp_cycle[TN_MAX_CYCLE];
     tn_positions positions;
     double  rope_base;          /* 0: 10000                                                                     */
     /* norms */
@@ -1604,9 +1612,11 @@ typedef struct tn_transformer_desc {
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
     bool    zero_out;           /* matrices that write to the residual stream are 0                             */
     bool    zero_head;          /* U is 0                                                                       */
-    /* Training, not saved in files. true: a block keeps only its input and computes the rest a second time for the
-       gradient (tn_recompute). With value_residual the first block, whose values all others read, keeps everything. */
-    bool    recompute;
+    /* Training, not saved in files. Noise and dropout act only while recording. */
+    double  embed_noise;        /* std of normal noise that is added to the first block's input                 */
+    double  dropout;            /* probability, for the first block's input and each branch. Srivastava et al. 2014 */
+    bool    recompute;          /* a block keeps only its input and computes the rest a second time for the gradient
+                                   (tn_recompute); with value_residual the first block keeps everything         */
 } tn_transformer_desc;
 
 typedef struct tn_transformer_block {
@@ -16712,6 +16722,90 @@ static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
     return is;
 }
 
+/* ---- blocks that differ: the desc as one block sees it ------------------- >>model-cycles */
+
+static bool tni_cycle_given(tn_ctx *ctx, const char *what, int64_t n)
+{
+    if (n >= 0 && n <= TN_MAX_CYCLE) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %lld, expected 0 to %d", what, (long long)n, TN_MAX_CYCLE);
+    return false;
+}
+
+static int64_t tni_lcm(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) { const int64_t rest = x % y; x = y; y = rest; }
+    return a / x * b;
+}
+
+/* The shortest cycle that gives the same blocks. */
+static int64_t tni_cycle_shortest(const void *list, size_t bytes, int64_t count, int64_t layers)
+{
+    const char   *at = (const char *)list;
+    const int64_t n = tni_min(count, layers);
+    int64_t       p, i;
+    for (p = 1; p < n; p++) {
+        if (n < layers && n % p != 0) continue;
+        for (i = 0; i < n && memcmp(at + (size_t)i * bytes, at + (size_t)(i % p) * bytes, bytes) == 0; i++) {}
+        if (i == n) return p;
+    }
+    return n;
+}
+
+/* Gives descs of the same blocks the same bytes: the shortest cycles, a cycle of one as that kind, zeros after the end. */
+static void tni_cycles_tidy(tn_transformer_desc *d)
+{
+#define TNI_TIDY(cycle, count, one) \
+    count = tni_cycle_shortest(cycle, sizeof *cycle, count, d->layers); \
+    if (count == 1) { one = cycle[0]; count = 0; } \
+    memset(cycle + count, 0, sizeof cycle - (size_t)count * sizeof *cycle);
+    TNI_TIDY(d->attention_cycle, d->attention_count, d->attention)
+    TNI_TIDY(d->window_cycle, d->window_count, d->window)
+    TNI_TIDY(d->mlp_cycle, d->mlp_count, d->mlp)
+#undef TNI_TIDY
+}
+
+/* Block l + period is like block l. */
+static int64_t tni_block_period(const tn_transformer_desc *d)
+{
+    const int64_t kinds = tni_lcm(tni_max(d->attention_count, 1), tni_max(d->mlp_count, 1));
+    return tni_min(tni_lcm(kinds, tni_max(d->window_count, 1)), d->layers);
+}
+
+/* Whether that attention can use a form or row scale which is not the default. */
+static bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
+{
+    return k == TN_ATTENTION_SQUARED || (k == TN_ATTENTION_BILINEAR && row != TN_ROW_SCALE_SUM);
+}
+
+/* The desc of a model whose blocks are all like block l: without settings that only other blocks can use, and with the width
+   of its own MLP. */
+static tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
+{
+    tn_transformer_desc b = *d;
+    bool                form = false, row = false, order = false;       /* that another block can use */
+    int64_t             i, k;
+    for (i = 0; i < d->attention_count; i++) {
+        form = form || tni_takes_form(d->attention_cycle[i]);
+        row = row || tni_takes_row(d->attention_cycle[i], d->row);
+    }
+    for (i = 0; i < d->mlp_count; i++) order = order || d->mlp_cycle[i] == TN_MLP_BILINEAR;
+    if (d->attention_count) b.attention = d->attention_cycle[l % d->attention_count];
+    if (d->window_count) b.window = d->window_cycle[l % d->window_count];
+    if (d->mlp_count) b.mlp = d->mlp_cycle[l % d->mlp_count];
+    b.attention_count = b.window_count = b.mlp_count = 0;
+    if (form && !tni_takes_form(b.attention)) b.form = TN_ATTEND_FORM_AUTO;
+    if (row && !tni_takes_row(b.attention, b.row)) b.row = TN_ROW_SCALE_DEFAULT;
+    if (order && b.mlp != TN_MLP_BILINEAR) b.order = 0;
+    k = tni_transformer_encoders(&b);
+    if (b.hidden == 0)
+        b.hidden = b.no_projection ? b.dim : k == 1 ? 4 * b.dim : tni_max((8 * b.dim / (k + 1) + 4) / 8 * 8, 8);
+    return b;
+}
+
+/* ---- checking a desc ----------------------------------------------------- >>model-check */
+
 static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_enum_known(ctx, "mlp", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
@@ -16729,15 +16823,11 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
         && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
         && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
         && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
-        && tni_positive_or_0(ctx, "embed_std", d->embed_std);
+        && tni_positive_or_0(ctx, "embed_std", d->embed_std) && tni_positive_or_0(ctx, "embed_noise", d->embed_noise);
 }
 
-/* Fills in hidden and row_length where the desc does not give them. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
-    const int64_t k = tni_transformer_encoders(d);
-    if (d->hidden == 0)
-        d->hidden = d->no_projection ? d->dim : k == 1 ? 4 * d->dim : tni_max((8 * d->dim / (k + 1) + 4) / 8 * 8, 8);
     if (d->row_length == 0) d->row_length = d->context;
     if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (!d->no_projection || d->hidden == d->dim) return true;
@@ -16820,32 +16910,67 @@ static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
     return tni_fail(ctx, TN_ERR_SHAPE, "transformer: the model has about %g parameters, expected less than 1e18", all);
 }
 
+/* Checks the desc of a model whose blocks are all alike, and fills in its defaults. */
+static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
+{
+    const double depth = 1 / sqrt(2.0 * (double)d->layers);
+    tn_status    s;
+    if (!tni_transformer_known(ctx, d) || !tni_transformer_numbers(ctx, d) || !tni_transformer_sound(ctx, d))
+        return TN_ERR_ARG;
+    if (d->order < 0 || d->order > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d->order);
+    if (d->window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
+    if (!(d->dropout >= 0 && d->dropout < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
+    if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
+    if ((s = tni_transformer_fits(ctx, d)) != TN_OK) return s;
+    if (d->order == 2) d->order = 0;                        /* the bilinear MLP itself */
+    if (d->attn_scale <= 0) d->attn_scale = d->attn_scale == 0 ? 1 : depth;
+    if (d->mlp_scale <= 0) d->mlp_scale = d->mlp_scale == 0 ? 1 : depth;
+    if (d->rope_base == 0) d->rope_base = 10000;
+    if (d->norm_eps == 0) d->norm_eps = 1e-5;
+    return TN_OK;
+}
+
+/* Checks each kind of block. *d becomes the first block's desc with the cycles and what the blocks do not share. */
+static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
+{
+    const tn_transformer_desc given = *d;
+    const int64_t             period = tni_block_period(d);
+    tn_transformer_desc       b;
+    int64_t                   l;
+    tn_status                 s;
+    for (l = 0; l < period; l++) {
+        b = tni_block_desc(&given, l);
+        if ((s = tni_transformer_alike(ctx, &b)) != TN_OK) return s;
+        if (l == 0) *d = b;
+        if (b.hidden != d->hidden) d->hidden = given.hidden;
+        if (b.d_qk != d->d_qk) d->d_qk = given.d_qk;
+    }
+    d->row = given.row;
+    d->form = given.form;
+    d->order = given.order == 2 ? 0 : given.order;
+    d->attention_count = given.attention_count;
+    d->window_count = given.window_count;
+    d->mlp_count = given.mlp_count;
+    return TN_OK;
+}
+
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_transformer_desc d;
     tn_status           s;
-    double              depth;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
     d = *desc;
     if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
         || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
-    if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
-        return TN_ERR_ARG;
-    if (d.order < 0 || d.order > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d.order);
-    if (d.window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d.window);
-    if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
-    if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
-    if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
-    depth = 1 / sqrt(2.0 * (double)d.layers);
-    if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
-    if (d.mlp_scale <= 0) d.mlp_scale = d.mlp_scale == 0 ? 1 : depth;
-    if (d.rope_base == 0) d.rope_base = 10000;
-    if (d.norm_eps == 0) d.norm_eps = 1e-5;
-    if (out) *out = d;
-    return TN_OK;
+    if (!tni_cycle_given(ctx, "attention_count", d.attention_count) || !tni_cycle_given(ctx, "window_count", d.window_count)
+        || !tni_cycle_given(ctx, "mlp_count", d.mlp_count)) return TN_ERR_ARG;
+    tni_cycles_tidy(&d);
+    if ((s = tni_transformer_cycles(ctx, &d)) == TN_OK && out) *out = d;
+    return s;
 }
 
 /* ---- parameters and floating-point operations --------------------------- >>model-cost */
@@ -16892,17 +17017,24 @@ static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
 
 tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
 {
-    tn_transformer_desc d;
+    tn_transformer_desc d, b;
     tn_transformer_cost c;
-    int64_t             matrices, rest;
+    int64_t             matrices, rest, l, period, alike;
     memset(&c, 0, sizeof c);
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
-    tni_block_numbers(&d, &matrices, &rest);
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
-    c.params = c.table + d.layers * (matrices + rest) + (d.value_residual ? 2 * (d.layers - 1) : 0)
-             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
-    c.weights = 2.0 * ((double)d.layers * (double)matrices + (double)d.vocab * (double)d.dim);
-    c.scores = (double)d.layers * (double)d.heads * tni_score_flops(&d, tni_mean_keys(&d, T));
+    c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)
+             + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
+    c.weights = 2.0 * (double)d.vocab * (double)d.dim;
+    for (l = 0, period = tni_block_period(&d); l < period; l++) {
+        b = tni_block_desc(&d, l);
+        tni_transformer_alike(NULL, &b);
+        tni_block_numbers(&b, &matrices, &rest);
+        alike = (d.layers - l - 1) / period + 1;
+        c.params += alike * (matrices + rest);
+        c.weights += 2.0 * (double)alike * (double)matrices;
+        c.scores += (double)alike * (double)d.heads * tni_score_flops(&b, tni_mean_keys(&b, T));
+    }
     c.forward = c.weights + c.scores;
     c.training = 3 * c.forward;
     return c;
@@ -16972,7 +17104,8 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
 static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
                             int64_t l)
 {
-    const tn_attention_desc a = tni_model_attention(d, l);
+    const tn_transformer_desc own = tni_block_desc(d, l);
+    const tn_attention_desc   a = tni_model_attention(&own, l);
     tni_part part, block;
     bool     whole;
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
@@ -16980,7 +17113,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
          && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
-    whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, d);
+    whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, &own);
     if (whole && d->place == TN_PLACE_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
@@ -17081,6 +17214,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
                                  const tn_norm *norm, const tn_norm *out)
 {
     if (m->desc.place == TN_PLACE_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     x = tn_add(ctx, x, y);
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
@@ -17148,7 +17282,10 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
     }
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
-    x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
+    if (m->desc.embed_norm) x = tni_model_normed(ctx, m, &m->embed_norm, x);
+    if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
+    if (m->desc.dropout > 0) x = tn_dropout(ctx, x, m->desc.dropout);
+    x0 = x;
     for (l = 0; l < m->desc.layers && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first
@@ -17441,16 +17578,22 @@ typedef struct tni_key {
     size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is the one value */
     double          low, high;          /* the valid range */
     const tni_choice *words;
+    size_t          cycle, count;       /* where an array of such values is kept, and its length; 0: none is valid */
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
-#define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
-#define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
-#define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
-#define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL}
-#define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
-#define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
-#define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
+#define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL, 0, 0}
+#define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL, 0, 0}
+#define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL, 0, 0}
+#define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL, 0, 0}
+#define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words, 0, 0}
+#define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL, 0, 0}
+#define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL, 0, 0}
+#define TNI_CYCLE(field) \
+    offsetof(tn_transformer_desc, field##_cycle), offsetof(tn_transformer_desc, field##_count)
+#define TNI_CHOICES(name, field, words)      {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words, TNI_CYCLE(field)}
+#define TNI_INTS(name, field, low) \
+    {name, TNI_KEY_INT, false, TNI_FIELD(field), low, 2147483646.0, NULL, TNI_CYCLE(field)}
 
 #define TNI_MLP_WORD(kind, name, encoders, act)                       {name, TN_MLP_##kind},
 #define TNI_ATTENTION_WORD(kind, name, attend, sets, differential)    {name, TN_ATTENTION_##kind},
@@ -17480,10 +17623,10 @@ static const tni_choice tni_init_words[] = {
 static const tni_key tni_config_keys[] = {
     TNI_INT("n_vocab", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
     TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1), TNI_INT("d_hidden", false, hidden, 1),
-    TNI_CHOICE("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
+    TNI_CHOICES("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
     TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
-    TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
-    TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
+    TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
+    TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
     TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
@@ -17602,10 +17745,35 @@ static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_k
     return tni_key_fail(j, v, k, must);
 }
 
+static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d);
+
+/* An array of values of one key: a cycle. */
+static tn_status tni_key_array(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
+{
+    const tni_value *item;
+    tni_key          one = *k;
+    int64_t          n = 0;
+    tn_status        s = TN_OK;
+    one.count = 0;
+    for (item = tni_json_child(j, v); item && s == TN_OK; item = tni_json_next(j, item), n++) {
+        if (n == TN_MAX_CYCLE)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, item->at, "%s is an array of more than %d values", k->name,
+                                   TN_MAX_CYCLE);
+        one.offset = k->cycle + (size_t)n * k->bytes;
+        s = tni_key_take(j, item, &one, d);
+    }
+    if (s == TN_OK && n == 0)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is an empty array, expected 1 to %d values", k->name,
+                               TN_MAX_CYCLE);
+    memcpy((char *)d + k->count, &n, sizeof n);
+    return s;
+}
+
 static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
     const bool yes = v->kind == TNI_JSON_TRUE, no = !yes;
+    if (v->kind == TNI_JSON_ARRAY && k->count > 0) return tni_key_array(j, v, k, d);
     if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
     if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
@@ -17701,16 +17869,13 @@ tn_status tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transform
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
-static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
+static void tni_text_value(tni_text *t, const tni_key *k, const char *at)
 {
-    const char     *at = (const char *)d + k->offset;
     const tni_choice *w;
     int64_t         n;
     double          v;
     char            number[32];
     bool            yes;
-    tni_text_json(t, k->name);
-    tni_text_string(t, ": ");
     switch (k->kind) {
     case TNI_KEY_INT:  memcpy(&n, at, sizeof n); tni_text_signed(t, n); break;
     case TNI_KEY_REAL:
@@ -17728,12 +17893,37 @@ static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_des
     }
 }
 
+/* An extent on which the blocks of a cycle differ is not written. */
+static bool tni_key_is_open(const tni_key *k, const tn_transformer_desc *d)
+{
+    int64_t n;
+    if (k->kind != TNI_KEY_INT) return false;
+    memcpy(&n, (const char *)d + k->offset, sizeof n);
+    return (double)n < k->low;
+}
+
+/* "key": value, or "key": [value, ...] */
+static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
+{
+    const char *base = (const char *)d;
+    int64_t     i, count = 0;
+    if (k->count > 0) memcpy(&count, base + k->count, sizeof count);
+    tni_text_json(t, k->name);
+    tni_text_string(t, count > 0 ? ": [" : ": ");
+    if (count == 0) tni_text_value(t, k, base + k->offset);
+    for (i = 0; i < count; i++) {
+        if (i > 0) tni_text_string(t, ", ");
+        tni_text_value(t, k, base + k->cycle + (size_t)i * k->bytes);
+    }
+    if (count > 0) tni_text_string(t, "]");
+}
+
 tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
 {
     tn_transformer_desc d;
     tni_writer          w;
     tni_text            t;
-    char                line[128];
+    char                line[128 + 24 * TN_MAX_CYCLE];
     size_t              i, n = sizeof tni_config_keys / sizeof *tni_config_keys;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
@@ -17741,6 +17931,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     if (d.norm != TN_NORM_LAYER) d.norm_bias = true;        /* written as no_norm_bias: false */
     tni_writer_open(&w, ctx, &sink);
     for (i = 0; i <= n; i++) {
+        if (i > 0 && i < n && tni_key_is_open(&tni_config_keys[i - 1], &d)) continue;
         t.dst = line; t.room = sizeof line; t.length = 0;
         tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
         if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);

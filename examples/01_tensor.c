@@ -17,7 +17,7 @@ static void show(const char *name, const tn_tensor *t)
 int main(void)
 {
     const float six[] = {1, 2, 3, 4, 5, 6}, three[] = {10, 20, 30}, hundred = 100;
-    char        why[256];
+    char        why[TN_WHY];
     tn_ctx     *ctx;
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);

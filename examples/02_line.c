@@ -2,9 +2,10 @@
 
    cc -O2 -I. examples/02_line.c -o 02_line -lm && ./02_line
 
-   64 points lie near y = 2 x + 1. We look for the slope w and the intercept b with the smallest mean squared error. What a
-   training does is all here: compute the loss while recording, go backward for its gradients, take a small step downhill. At
-   the end the answer is compared with the exact one, least squares by a QR decomposition. */
+   64 points lie near y = 2 x + 1. We look for the slope w and the intercept b with the smallest mean squared error. Each
+   step shows all that training consists of: compute the loss while recording, run the backward pass for its gradients, and
+   move every parameter a little against its gradient. At the end the result is compared with the exact solution, least
+   squares by a QR decomposition. */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -12,7 +13,7 @@
 int main(void)
 {
     const int64_t one[] = {1}, column[] = {64, 1}, both[] = {64, 2};
-    char          why[256];
+    char          why[TN_WHY];
     tn_ctx       *ctx;
     if (tn_ctx_create(&(tn_desc){ .seed = 1, .dtype = TN_F64 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);

@@ -1,4 +1,4 @@
-/* 03_xor.c - XOR by hand: a bilinear layer whose weights are written down, and the matrix that one reads in it
+/* 03_xor.c - XOR by hand: a bilinear layer with weights that we choose, and its interaction matrix
 
    cc -O2 -I. examples/03_xor.c -o 03_xor -lm && ./03_xor
 
@@ -19,7 +19,7 @@ int main(void)
 {
     const float   bits[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, wv[2][2] = {{1, -1}, {1, -1}}, p = 1;
     const float   other[3][3] = {{0, -1, .5f}, {-1, 0, .5f}, {.5f, .5f, 0}}, units[2][2] = {{1, 0}, {0, 1}};
-    char          why[256];
+    char          why[TN_WHY];
     tn_ctx       *ctx;
     tn_mlp        layer;
     tn_quadratic  second;
@@ -42,15 +42,16 @@ int main(void)
     /* The same by single operations: both linear maps in one product, then the product of the two halves of each row. */
     tn_tensor *by_hand = tn_prod(ctx, tn_affine(ctx, x, tn_reshape_2d(layer.w, 2, 2), NULL), 2);
 
-    tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                /* the layer as one object, its operator */
+    tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                /* the layer as one tensor, its operator */
     show("Q on [a b]: a a + b b - 2 a b", tn_cp_interaction_of(cp, 0));
 
-    /* The two x in x^T Q x need not be equal. With [1 0] and [0 1] the layer gives the one number Q[a,b]; with the first one
-       held at [1 0] what is left is linear in the other: the row of a in Q. */
+    /* The two inputs of x^T Q x may differ: [1 0] on the left and [0 1] on the right give the entry Q[a,b]. If only the left
+       input is fixed, at [1 0], a linear function of the right one remains: row a of Q. */
     show("Q[a,b]:", tn_cp_apply_each(ctx, cp, unit));
-    show("the row of a:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0])));
+    show("row a of Q:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0])));
 
-    /* For bits a a = a, so another matrix is the same gate: a + b - 2 a b, on [a b 1]. This layer is the tensor itself. */
+    /* For bits a a = a, so another matrix gives the same gate: a + b - 2 a b, on [a b 1]. The parameter of this second layer
+       is the tensor itself. */
     tn_quadratic_init(params, "other", &(tn_quadratic_desc){ .in = 2, .out = 1, .bias = true }, &second);
     tn_write(second.t, TN_F32, other, 9);
     tn_tensor *same = tn_quadratic_forward(ctx, &second, x);

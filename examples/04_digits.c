@@ -14,7 +14,7 @@ enum { TRAIN = 1500, ALL = 1797, BATCH = 50, EPOCHS = 40 };
 
 int main(void)
 {
-    char    why[256];
+    char    why[TN_WHY];
     double  train_accuracy = 0;
     tn_ctx *ctx;
     tn_mlp  layer;

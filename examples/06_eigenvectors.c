@@ -25,7 +25,7 @@ static void draw(const float *v)
 
 int main(void)
 {
-    char     why[256];
+    char     why[TN_WHY];
     float    v[64], value[PAIRS];
     tn_ctx  *ctx;
     tn_mlp   layer;
@@ -62,15 +62,15 @@ int main(void)
         .title = "eigenvectors of the digits 0 to 9" });
     tn_image_save_svg(image, "eigenvectors.svg");
 
-    /* How much of the network are these four of 64 pairs? The same network, cut down to them: */
+    /* How well do these four of the 64 pairs of each digit classify alone? An operator that is truncated to them: */
     tn_tensor *x = tn_slice(images, 0, TRAIN, ALL), *y = tn_slice(labels, 0, TRAIN, ALL);
     double     whole = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, cp, x), y));
-    double     cut = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_from_eigen(ctx, &eigen, PAIRS), x), y));
+    double     few = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_from_eigen(ctx, &eigen, PAIRS), x), y));
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
     }
-    printf("\npicture: eigenvectors.svg\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, cut);
+    printf("\npicture: eigenvectors.svg\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, few);
     tn_ctx_destroy(ctx);
     return 0;
 }

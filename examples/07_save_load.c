@@ -2,15 +2,15 @@
 
    cc -O2 -I. examples/07_save_load.c -o 07_save_load -lm && ./07_save_load
 
-   A .safetensors file holds named tensors and short notes; Hugging Face's tools read and write the same format. A .npy file
-   holds one array: numpy.load("noise.npy") opens it. Files are written under another name first and then renamed, so a
-   program that is killed never leaves half a file. Readers check everything; a damaged file is an error with a reason. */
+   A .safetensors file contains named tensors and short notes; Hugging Face's tools read and write the same format. A .npy
+   file contains one array: numpy.load("noise.npy") opens it. A file is written under another name first and then renamed, so
+   a program that is killed never leaves half a file. Readers check everything; a damaged file is an error with a reason. */
 #include <stdio.h>
 #include <string.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 
-/* Do two tensors hold the same 12 numbers, bit for bit? */
+/* Whether two tensors have the same 12 numbers, bit for bit. */
 static bool same(const tn_tensor *a, const tn_tensor *b)
 {
     float x[12], y[12];
@@ -20,7 +20,7 @@ static bool same(const tn_tensor *a, const tn_tensor *b)
 int main(void)
 {
     const int64_t shape[] = {3, 4};
-    char          why[256], small[10];
+    char          why[TN_WHY], small[10];
     float         raw[12];
     size_t        bytes = 0;
     tn_ctx       *ctx;
@@ -39,7 +39,7 @@ int main(void)
     tn_params_load(other_params, "model.safetensors");
     bool params_equal = same(layer.w, tn_params_find(other_params, "head.w")->value);
 
-    /* Any tensors, with notes, and read one by one: opening reads only the list of what is there. */
+    /* Any tensors, with notes. They are read one by one: opening the file reads only the list of its tensors. */
     tn_tensor *noise = tn_tensor_keep(tn_normal(ctx, 2, shape, 0, 1));
     tn_safetensors_write(ctx, tn_sink_path("noise.safetensors"), &(tn_named){ "noise", noise }, 1,
                          &(tn_note){ "made_by", "07_save_load" }, 1);
@@ -55,13 +55,13 @@ int main(void)
     /* One array. Everything that takes a path takes memory as well, and calls of your own (tn_source_calls). */
     tn_npy_write(noise, tn_sink_path("noise.npy"));
     bool array_equal = same(noise, tn_npy_load(ctx, "noise.npy"));
-    tn_npy_write(noise, tn_sink_memory(NULL, 0, &bytes));               /* nothing is written: how long would it be? */
+    tn_npy_write(noise, tn_sink_memory(NULL, 0, &bytes));               /* writes nothing, and counts the bytes */
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
     }
 
-    /* What is no such file is refused, and nothing changes. */
+    /* Bytes that are not a .npy file are an error, and nothing else happens. */
     memset(small, 0, sizeof small);
     tn_tensor *damaged = tn_npy_read(ctx, tn_source_memory(small, sizeof small));
     printf("ten zeros as a .npy file: %s\n%s\n\n", damaged ? "a tensor" : "NULL", tn_ctx_error(ctx));

@@ -1,11 +1,11 @@
-/* 09_transformer.c - train a small transformer on a poem, then let it go on with a text
+/* 09_transformer.c - train a small transformer on a poem, then let it continue a text
 
    cc -O2 -I. examples/09_transformer.c -o 09_transformer -lm && ./09_transformer
 
-   A tokenizer cuts the poem into pieces, words and parts of words, and gives each a number. The model reads the pieces so
-   far and gives a number, a logit, to every piece that may come next. The loss is the cross-entropy of the piece that
-   comes. This model is large enough to learn the poem by heart. Decoding feeds its own answers back, one after the other;
-   a cache keeps what attention needs of the pieces before, so that none is computed twice. */
+   A tokenizer splits the poem into tokens, words and parts of words, and gives each a number, its id. The model reads the
+   tokens so far and returns a number, a logit, for every token that may come next. The loss is the cross-entropy of the
+   token that does come next. This model is large enough to learn the poem by heart. Decoding appends the most likely token
+   again and again; a cache keeps the keys and values of earlier tokens, so that none is computed twice. */
 #include <stdio.h>
 #include <string.h>
 #define TENSORNET_IMPLEMENTATION
@@ -20,8 +20,8 @@ static const char poem[] =                                  /* Jane Taylor, The 
 
 int main(void)
 {
-    char           why[256], words[1024];
-    int32_t        ids[MOST], x[BATCH * CONTEXT], y[BATCH * CONTEXT], told[CONTEXT];
+    char           why[TN_WHY], words[1024];
+    int32_t        ids[MOST], x[BATCH * CONTEXT], y[BATCH * CONTEXT], text[CONTEXT];
     uint32_t       random = 1;
     int64_t        count, start;
     double         loss_now = 0;
@@ -33,15 +33,15 @@ int main(void)
     }
     tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
     count = tn_tokenizer_encode(tokenizer, poem, strlen(poem), TN_BOS_NONE, ids, MOST, NULL);
-    start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, told, CONTEXT, NULL);
-    printf("the poem is %d pieces; \"twinkle\" is piece %d of the vocabulary\n\n", (int)count,
+    start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, text, CONTEXT, NULL);
+    printf("the poem is %d tokens; \"twinkle\" is token %d of the vocabulary\n\n", (int)count,
            (int)tn_tokenizer_id(tokenizer, "twinkle"));
     tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", &(tn_transformer_desc){ .vocab = tn_tokenizer_count(tokenizer), .layers = 2,
         .dim = 32, .heads = 2, .context = CONTEXT }, &model);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
     for (int step = 1; step <= STEPS; step++) {
-        for (int i = 0; i < BATCH; i++) {                   /* windows of the poem; the targets are one piece further */
+        for (int i = 0; i < BATCH; i++) {                   /* windows of the poem; the targets are one token further */
             random = random * 1664525u + 1013904223u;
             const int32_t *from = ids + (random >> 16) % (uint32_t)(count - CONTEXT);
             memcpy(x + i * CONTEXT, from, sizeof *x * CONTEXT);
@@ -58,32 +58,32 @@ int main(void)
         if (step % 50 == 0) printf("step %3d  loss %.3f\n", step, loss_now);
     }
 
-    /* The prompt goes into the cache at once, then piece by piece; each time the most likely next piece is taken. */
+    /* First the whole prompt is read into the cache, then one token at a time; each time the most likely one comes next. */
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, &model, 1, CONTEXT);
     for (int64_t seen = 0, n = start; n < start + MORE; n++) {
         tn_ctx_reset(ctx);
         tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, n - seen);
-        tn_write(in, TN_I32, told + seen, n - seen);
+        tn_write(in, TN_I32, text + seen, n - seen);
         tn_tensor *logits = tn_transformer_decode(ctx, &model, in, cache);
-        tn_read(tn_argmax(ctx, tn_slice(logits, 1, n - seen - 1, n - seen)), TN_I32, told + n, 1);
+        tn_read(tn_argmax(ctx, tn_slice(logits, 1, n - seen - 1, n - seen)), TN_I32, text + n, 1);
         seen = n;
     }
-    tn_tokenizer_decode(tokenizer, told, start + MORE, words, sizeof words);
+    tn_tokenizer_decode(tokenizer, text, start + MORE, words, sizeof words);
     printf("\n%s\n\n", words);
 
-    /* The same in one pass over the whole text, without a cache: the stream of each position, then its logits. */
+    /* The same without a cache, in one pass over the whole text. */
     int32_t    again[CONTEXT];
     int64_t    last = start + MORE - 1, same = 0;
     tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, last);
-    tn_write(in, TN_I32, told, last);
-    tn_tensor *hidden = tn_slice(tn_transformer_hidden(ctx, &model, in), 1, start - 1, last);
-    tn_read(tn_argmax(ctx, tn_transformer_head(ctx, &model, hidden)), TN_I32, again, MORE);
-    for (int i = 0; i < MORE; i++) same += again[i] == told[start + i];
+    tn_write(in, TN_I32, text, last);
+    tn_tensor *logits = tn_transformer_forward(ctx, &model, in);
+    tn_read(tn_argmax(ctx, tn_slice(logits, 1, start - 1, last)), TN_I32, again, MORE);
+    for (int i = 0; i < MORE; i++) same += again[i] == text[start + i];
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
     }
-    printf("pieces_of_the_vocabulary: %d\nparameters: %d\n", (int)model.desc.vocab, (int)tn_params_elements(params));
+    printf("tokens_of_the_vocabulary: %d\nparameters: %d\n", (int)model.desc.vocab, (int)tn_params_elements(params));
     printf("loss: %.3f\nby_heart: %s\n", loss_now, strstr(poem, words) ? "yes" : "no");
     printf("same_without_a_cache: %d of %d\n", (int)same, MORE);
     tn_ctx_destroy(ctx);

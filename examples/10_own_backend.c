@@ -2,10 +2,11 @@
 
    cc -O2 -I. examples/10_own_backend.c -o 10_own_backend -lm && ./10_own_backend
 
-   Only kernels touch the numbers of a tensor, and a backend is a table of kernels with one signature. A backend for a new
-   device starts like this: take what there is, and replace it row by row. A row that is NULL is composed of other rows, or
-   runs on the host: slow, never wrong. Here every row counts its calls and passes them on to the cpu backend, except for ACT
-   (activation functions), whose ReLU is our own loop, and GLU, which is left out. Both must give the same numbers. */
+   Only kernels read and write the numbers of a tensor, and a backend is a table of kernels with one signature. A backend for
+   a new device can start like this one: take an existing backend, and replace one kernel after the other. A kernel that is
+   NULL is composed of other kernels, or runs on the host, which is slow but correct. Here every kernel counts its calls and
+   passes them on to the cpu backend, with two exceptions: ACT (activation functions) has a loop of our own for ReLU, and GLU
+   is left out. At the end both backends must have computed the same numbers. */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -31,7 +32,7 @@ static tn_status relu(void *state, const tn_call *call)
     float       *y = (float *)call->out[0].data;
     int64_t      n = 1;
     if (call->i[0] != TN_ACT_RELU || call->accumulate || !plain(&call->in[0]) || !plain(&call->out[0]))
-        return counted(state, call);                        /* what we cannot do goes to the cpu's own row */
+        return counted(state, call);                        /* all other cases: the kernel of cpu */
     calls[call->kernel]++;
     own_relu++;
     for (int i = 0; i < call->out[0].rank; i++) n *= call->out[0].shape[i];
@@ -39,11 +40,13 @@ static tn_status relu(void *state, const tn_call *call)
     return TN_OK;
 }
 
-/* The output of a network with both kinds of layers, and the gradient of its first weights. */
-static bool run(const tn_backend *backend, float y[32], float gradient[48], bool print)
+enum { OUTPUTS = 8 * 4, WEIGHTS = 8 * 6, NUMBERS = OUTPUTS + WEIGHTS };
+
+/* The outputs of a network with both kinds of layers, and after them the gradient of its first weights. */
+static bool run(const tn_backend *backend, float numbers[NUMBERS], bool print)
 {
     const int64_t shape[] = {8, 6};
-    char          why[256];
+    char          why[TN_WHY];
     tn_ctx       *ctx;
     tn_mlp        first, second;
     if (tn_ctx_create(&(tn_desc){ .backend = backend, .backend_required = true, .seed = 1 }, &ctx, why) != TN_OK) {
@@ -56,8 +59,8 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
     tn_record(ctx);
     tn_tensor *out = tn_mlp_forward(ctx, &second, tn_mlp_forward(ctx, &first, tn_normal(ctx, 2, shape, 0, 1)));
     tn_backward(ctx, tn_mean(ctx, tn_mul(ctx, out, out)));
-    tn_read(out, TN_F32, y, 32);
-    if (first.w) tn_read(first.w->grad, TN_F32, gradient, 48);
+    tn_read(out, TN_F32, numbers, OUTPUTS);
+    if (first.w) tn_read(first.w->grad, TN_F32, numbers + OUTPUTS, WEIGHTS);
     for (int k = 0; print && k < TN_KERNEL_COUNT; k++)
         if (calls[k] || tn_ctx_kernel_calls(ctx, (tn_kernel)k))
             printf("   %-20s %s\n", tn_kernel_name((tn_kernel)k), calls[k] ? "by us" : "composed, or by the host");
@@ -69,19 +72,17 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
 
 int main(void)
 {
-    float      y[2][32], gradient[2][48];
+    float      ours[NUMBERS], theirs[NUMBERS];
     int        different = 0;
-    tn_backend own = *tn_cpu_backend();                     /* its memory, copies and open and close as well */
+    tn_backend own = *tn_cpu_backend();                     /* with its memory, copies, open and close */
     own.name = "counting";
     for (int k = 0; k < TN_KERNEL_COUNT; k++) if (own.fn[k]) own.fn[k] = counted;
     own.fn[TN_KERNEL_ACT] = relu;
     own.fn[TN_KERNEL_GLU] = NULL;
     printf("kernels of a forward and a backward pass:\n");
-    if (!run(&own, y[0], gradient[0], true) || !run(tn_cpu_backend(), y[1], gradient[1], false)) return 1;
-    for (int i = 0; i < 32; i++) different += !(y[0][i] - y[1][i] < 1e-5f && y[1][i] - y[0][i] < 1e-5f);
-    for (int i = 0; i < 48; i++)
-        different += !(gradient[0][i] - gradient[1][i] < 1e-5f && gradient[1][i] - gradient[0][i] < 1e-5f);
+    if (!run(&own, ours, true) || !run(tn_cpu_backend(), theirs, false)) return 1;
+    for (int i = 0; i < NUMBERS; i++) different += !(ours[i] - theirs[i] < 1e-5f && theirs[i] - ours[i] < 1e-5f);
     printf("\nown_relu: %d\nglu_by_us: %d\n", (int)own_relu, (int)calls[TN_KERNEL_GLU]);
-    printf("numbers_that_differ: %d of %d\n", different, 32 + 48);
+    printf("numbers_that_differ: %d of %d\n", different, NUMBERS);
     return different != 0;
 }

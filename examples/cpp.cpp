@@ -16,7 +16,7 @@
 using Context = std::unique_ptr<tn_ctx, decltype(&tn_ctx_destroy)>;
 
 static Context make_context(const tn_desc &desc) {
-    char    why[256];
+    char    why[TN_WHY];
     tn_ctx *ctx = nullptr;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) throw std::runtime_error(why);
     return Context(ctx, tn_ctx_destroy);

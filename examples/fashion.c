@@ -291,7 +291,7 @@ int main(int argc, char **argv)
     options   o = read_options(argc, argv);
     tn_desc   desc = { .seed = (uint64_t)o.seed, .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
-    char      why[256];
+    char      why[TN_WHY];
     double    start = now(), after_training, folded, eigen, *top[2];
     tn_ctx   *ctx;
     image_set set, test;

@@ -61,7 +61,7 @@ static bool learn(tn_ctx *ctx, const tn_mlp *net, tn_optim *optim)
 
 int main(void)
 {
-    char     why[256];
+    char     why[TN_WHY];
     int      x = 0, y = 0, prey_x = 5, prey_y = 9, frame, nearer = 0, nearer_at_first = 0, sum = 0;
     uint64_t allocations = 0;
     tn_ctx  *ctx;

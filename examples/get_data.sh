@@ -12,7 +12,7 @@ set -eu
 
 usage() {
     echo "usage: sh examples/get_data.sh fashion|mnist|kjv
-TinyStories are not here: tn train FILE --out RUN takes the text file wherever it is." >&2
+TinyStories is not one of them: pass the path of its text to tn train FILE --out RUN." >&2
     exit 2
 }
 [ $# -eq 1 ] || usage
@@ -103,7 +103,7 @@ take_package() {
     kjv)
         bible=$(command -v "$1/usr/bin/bible") && [ -f "$1/usr/lib/bible.data" ] || return 0
         mkdir -p "$part/text"
-        # "Ge1:2 And the earth ...": the reference goes, a chapter begins at its verse 1
+        # Of "Ge1:2 And the earth ..." the reference is removed. Verse 1 begins a chapter.
         "$bible" -f -l100000 -p "$1/usr/lib" gen1:1-rev22:21 < /dev/null | awk '{
             verse = $1; sub(/.*:/, "", verse); sub(/^[^ ]* /, "")
             if (verse == 1 && NR > 1) print "<|endoftext|>"
@@ -112,7 +112,7 @@ take_package() {
     esac
 }
 
-# Root keeps the packages installed, so that the next checkout needs no network; anybody else only unpacks them.
+# As root the packages are installed, so that another checkout needs no network; other users only unpack them.
 take_from_packages() {
     take_package ''
     [ -n "$(missing)" ] && has apt-get || return 0
@@ -190,7 +190,8 @@ if [ -n "$(missing)" ]; then
             echo "Download them on a machine with a network, with .gz after each name, from"
             for url in $urls; do echo "    $url/"; done
         else
-            echo "On Debian and Ubuntu they come from the packages $packages. Programs that read kjv.txt take any text, too."
+            echo "On Debian and Ubuntu the file is made from the packages $packages. Elsewhere use any other text:"
+            echo "    tn train FILE --out RUN, or --data FILE of the studies"
         fi
         echo "Put them, plain or .gz, into a folder FOLDER and run"
         echo "    TN_DATA_DIR=FOLDER sh examples/get_data.sh $set_name"

@@ -1,4 +1,4 @@
-/* hello.c - the thirty lines of the README: learn XOR, fold the layer, read its matrix
+/* hello.c - the first program of the README: learn XOR, fold the layer, print its matrix
    cc -O2 -I. examples/hello.c -o hello -lm && ./hello */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
@@ -7,11 +7,11 @@
 int main(void)
 {
     const float input[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, output[4] = {0, 1, 1, 0};
-    char        text[512];
+    char        why[TN_WHY], text[256];
     tn_ctx     *ctx;
     tn_mlp      layer;
     int         step;
-    if (tn_ctx_create(NULL, &ctx, text) != TN_OK) return puts(text), 1;
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) return puts(why), 1;
 
     tn_params *params = tn_params_create(ctx);          /* y = P ((W x + b) * (V x + c)) + p */
     tn_mlp_init(params, "xor",

@@ -1,4 +1,9 @@
 #!/bin/sh
-# sh tests/contents.sh tensornet.h: the table of contents in the first comment, the banners and the tags agree: tests/map.awk
-# says what is checked.
-exec awk -v check=1 -f tests/map.awk "$1"
+# sh tests/contents.sh [tensornet.h]: the table of contents in the first comment, the banners and the tags agree, also in
+# tensornet_cuda.cu; and files of the command `tn` call only files above them. tests/map.awk and tests/calls.awk say what is
+# checked. Prints only what is wrong.
+status=0
+awk -v check=1 -f tests/map.awk "${1:-tensornet.h}" || status=1
+awk -v check=1 -v cuda=1 -f tests/map.awk tensornet_cuda.cu || status=1
+awk -f tests/calls.awk tools/tn/tn.h tools/tn/*.c || status=1
+exit $status

@@ -1,11 +1,11 @@
 #!/bin/sh
-# CC="compiler and flags" sh tests/docs.sh OBJECT TN PAGE...: does what the pages show work? Their C is compiled and run against OBJECT,
-# a compiled tensornet.h, cheap shell lines are run, and what they print is compared with what the page shows. TN is the command tn.
-# CXX compiles the blocks of C++; without it they are skipped.
+# CC="compiler and flags" sh tests/docs.sh OBJECT TN PAGE...: whether what the pages show works. Their C is compiled and run
+# with OBJECT, a compiled tensornet.h; cheap shell lines are run; and what they print is compared with what the page shows.
+# TN is the command tn. CXX compiles the blocks of C++; without it they are skipped.
 #
 # How a page is written (HTML comments are not shown):
-#   ```c          The blocks of a section (##) make one program, in order: their # lines come first, the rest is inside of main. A block
-#                 with a main of its own is a program by itself. ```cpp is the same in C++.
+#   ```c          The blocks of a section (##) make one program, in order: their # lines come first, the rest is inside of
+#                 main. A block with a main of its own is a program by itself. ```cpp is the same in C++.
 #   ```text       What the block before it prints. A block without one prints nothing.
 #   ```sh         Run in a folder where everything of the repository is; build/tn is there, and nothing else is built.
 #   ```make, ```cmake, ```json and blocks without a name are not looked at.
@@ -13,11 +13,12 @@
 #   <!-- program: NAME -->    from here on the blocks are of this program, across sections, until the next such line
 #   <!-- needs: PATH -->      the program is run only where this file or folder exists
 #   <!-- above main -->       the block is placed above main
-#   <!-- sketch: DECLARATIONS -->   a fragment, compiled but not run: at this place of its program, after these declarations; or, if it has
-#                             # lines, as a file
+#   <!-- sketch: DECLARATIONS -->   a fragment, compiled but not run: at this place of its program, after these
+#                             declarations; or, if it has # lines, as a file
 #   <!-- file: PATH -->       the block is this file, without the file's first comment
 #   <!-- not run: REASON -->  a shell block that is only parsed; the files and make targets that it names must exist
-#   <!-- numbers: T -->       numbers of the output may differ by this part of them, T = 0.1 for one; `any`: only the words count
+#   <!-- numbers: T -->       numbers of the output may differ by this part of them, T = 0.1 for example; `any`: only the
+#                             words count
 #   <!-- only links -->       on the page's first line: its code is not looked at
 # Links between pages are followed, too: the file must exist, and the heading.
 set -u
@@ -37,10 +38,11 @@ PATH=$root/build:$PATH
 fail() { failed=$((failed + 1)); echo "FAIL $*"; }
 ok()   { passed=$((passed + 1)); }
 
-if awk -f tools/api.awk tensornet.h | cmp -s - docs/api.md; then ok; else fail "docs/api.md is not what tensornet.h declares: make docs"; fi
+if awk -f tools/api.awk tensornet.h | cmp -s - docs/api.md; then ok
+else fail "docs/api.md is not what tensornet.h declares: make docs"; fi
 
-# ---- pages to files: PROGRAM.c or .cpp, PROGRAM.shown (parts that begin with \001LINE TOLERANCE), and one line of the plan for each:
-#      KIND PAGE LINE FILE NEEDS
+# ---- pages to files: PROGRAM.c or .cpp, PROGRAM.shown (parts that begin with \001LINE TOLERANCE), and one line of the plan
+#      for each: KIND PAGE LINE FILE NEEDS
 
 for page; do
     name=$(echo "$page" | tr '/.' '__')
@@ -50,8 +52,8 @@ for page; do
     function forget() { sketch = declared = file = notrun = above = ""; }
     function numbered(line) { return "#line " line " \"" page "\"\n" }
     function wrap(p, rest) {
-        return head[p] "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include \"tensornet.h\"\n" \
-               above_main[p] "int main(void)\n{\n" body[p] rest "\nreturn 0;\n}\n"
+        return head[p] "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" \
+               "#include \"tensornet.h\"\n" above_main[p] "int main(void)\n{\n" body[p] rest "\nreturn 0;\n}\n"
     }
     BEGIN { prog = ""; forget() }
     NR == 1 && $0 == "<!-- only links -->" { exit }
@@ -70,7 +72,8 @@ for page; do
         next
     }
     !inside && /^ *```/ {
-        lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang); inside = 1; first = NR + 1; block = hash = ""; own_main = 0
+        lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang)
+        inside = 1; first = NR + 1; block = hash = ""; own_main = 0
         next
     }
     inside && /^ *```$/ {
@@ -145,7 +148,8 @@ compare() {   # PAGE SHOWN PRINTED
             i = index(line, "\001")
             if (!i) { into[at] = into[at] line "\n"; continue }
             if (file == shown) {                                     # the mark comes before the output
-                split(substr(line, i + 1), parts, " "); at = parts[1]; tol[at] = parts[2] == "" ? 0 : parts[2]; list[++n] = at
+                split(substr(line, i + 1), parts, " ")
+                at = parts[1]; tol[at] = parts[2] == "" ? 0 : parts[2]; list[++n] = at
                 into[at] = ""
             } else { into[substr(line, i + 1)] = into[""] substr(line, 1, i - 1); into[""] = "" }    # and here after it
         }
@@ -155,7 +159,9 @@ compare() {   # PAGE SHOWN PRINTED
     function words(s, numbers,    k) {
         k = 0; out = ""
         while (match(s, /[-+]?[0-9][0-9,]*(\.[0-9]+)?([eE][-+]?[0-9]+)?/)) {
-            out = out substr(s, 1, RSTART - 1) "#"; numbers[++k] = substr(s, RSTART, RLENGTH); s = substr(s, RSTART + RLENGTH)
+            out = out substr(s, 1, RSTART - 1) "#"
+            numbers[++k] = substr(s, RSTART, RLENGTH)
+            s = substr(s, RSTART + RLENGTH)
         }
         out = out s; gsub(/[ \n]+/, " ", out); numbers[0] = k
         return out
@@ -177,14 +183,18 @@ compare() {   # PAGE SHOWN PRINTED
     BEGIN {
         read(shown, want); read(ARGV[1], have)
         if (!n) { list[++n] = ""; tol[""] = 0 }
-        if (n == 1 && !(list[1] in have)) { have[list[1]] = have[""]; have[""] = "" }        # a whole program prints no marks
+        if (n == 1 && !(list[1] in have)) { have[list[1]] = have[""]; have[""] = "" }   # a whole program prints no marks
         for (i = 1; i <= n; i++) {
             at = list[i]
             if (differs(want[at], have[at], tol[at])) {
-                printf "FAIL %s:%s: the page shows\n%s\nbut this was printed\n%s\n", page, at, trim(want[at]), trim(have[at]); bad = 1
+                printf "FAIL %s:%s: the page shows\n%s\nbut this was printed\n%s\n", page, at, trim(want[at]), trim(have[at])
+                bad = 1
             }
         }
-        if (trim(have[""]) != "" && list[1] != "") { printf "FAIL %s: printed at the end: %s\n", page, trim(have[""]); bad = 1 }
+        if (trim(have[""]) != "" && list[1] != "") {
+            printf "FAIL %s: printed at the end: %s\n", page, trim(have[""])
+            bad = 1
+        }
         exit bad
     }' "$3"
 }
@@ -194,7 +204,8 @@ anchors() {   # PAGE: the anchors of its headings, as GitHub makes them
              sub(/^#+ /, ""); $0 = tolower($0); gsub(/`/, ""); gsub(/[^a-z0-9 _-]/, ""); gsub(/ /, "-")
              print count[$0]++ ? $0 "-" count[$0] - 1 : $0
          }
-         { while (match($0, /<a (id|name)="[^"]*"/)) { s = substr($0, RSTART, RLENGTH); sub(/.*="/, "", s); sub(/"$/, "", s); print s
+         { while (match($0, /<a (id|name)="[^"]*"/)) {
+               s = substr($0, RSTART, RLENGTH); sub(/.*="/, "", s); sub(/"$/, "", s); print s
                $0 = substr($0, RSTART + RLENGTH) } }' "$1"
 }
 
@@ -204,7 +215,8 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
     if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
         skipped=$((skipped + 1)); echo "SKIP $page:$line needs $needs"; return
     fi
-    if ! (cd "$work/here" && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") > "$work/printed" 2> "$work/errors" < /dev/null; then
+    if ! (cd "$work/here" && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") \
+        > "$work/printed" 2> "$work/errors" < /dev/null; then
         fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
     elif compare "$page" "$shown" "$work/printed"; then ok
     else failed=$((failed + 1)); fi
@@ -224,7 +236,9 @@ while read -r kind page line file needs; do
         then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
     same)
-        awk 'NR == 1 && /^\/\*/ { first = 1 } !first && NF && !/^#define TENSORNET_IMPLEMENTATION/; /\*\/$/ { first = 0 }' "$needs" > "$work/file"
+        awk 'NR == 1 && /^\/\*/ { first = 1 }
+             !first && NF && !/^#define TENSORNET_IMPLEMENTATION/
+             /\*\/$/ { first = 0 }' "$needs" > "$work/file"
         if sed -n '2,$p' "$file" | awk NF | cmp -s - "$work/file"; then ok; else fail "$page:$line is not $needs"; fi ;;
     shell)
         cp "$file" "$work/here/commands.sh"
@@ -232,9 +246,12 @@ while read -r kind page line file needs; do
     parse)
         if ! sh -n "$file" 2> "$work/errors"; then fail "$page:$line: $(cat "$work/errors")"; continue; fi
         bad=
-        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' '    ' | awk '{ for (i = 1; i < NF; i++) if ($i == "make") for (j = i + 1; j <= NF && $j !~ /^-/; j++)
-                if ($j ~ /=/) continue; else if ($j ~ /^[a-z-]+$/) print "make:" $j; else break
-              for (i = 1; i <= NF; i++) if ($i ~ /^(examples|tools|tests|docs)\/[A-Za-z0-9_.\/-]*$/) print "file:" $i }'); do
+        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' ' \n\n\n' | awk '{
+            for (i = 1; i < NF; i++)
+                if ($i == "make")
+                    for (j = i + 1; j <= NF && $j !~ /^-/; j++)
+                        if ($j ~ /=/) continue; else if ($j ~ /^[a-z-]+$/) print "make:" $j; else break
+            for (i = 1; i <= NF; i++) if ($i ~ /^(examples|tools|tests|docs)\/[A-Za-z0-9_.\/-]*$/) print "file:" $i }'); do
             case $word in
             make:*) grep -Eq "^([a-z -]* )?${word#make:}( [a-z -]*)?:" Makefile || bad="$bad no target ${word#make:};" ;;
             file:*) [ -e "${word#file:}" ] || bad="$bad no file ${word#file:};" ;;
@@ -249,7 +266,8 @@ done < "$work/plan"
 for page; do
     folder=$(dirname "$page")
     for link in $(awk '/^ *```/ { code = !code } !code { while (match($0, /\]\([^)]*\)|(src|href)="[^"]*"/)) {
-                           s = substr($0, RSTART, RLENGTH); sub(/^\]\(|^[a-z]*="/, "", s); sub(/[)"]$/, "", s); print NR ":" s
+                           s = substr($0, RSTART, RLENGTH); sub(/^\]\(|^[a-z]*="/, "", s); sub(/[)"]$/, "", s)
+                           print NR ":" s
                            $0 = substr($0, RSTART + RLENGTH) } }' "$page"); do
         line=${link%%:*} link=${link#*:}
         case $link in http*) continue ;; esac
@@ -257,7 +275,8 @@ for page; do
         case $link in *'#'*) anchor=${link#*#} ;; esac
         if [ -z "$target" ]; then target=$page; else target=$folder/$target; fi
         if [ ! -e "$target" ]; then fail "$page:$line links to $target, which does not exist"
-        elif [ -n "$anchor" ] && ! anchors "$target" | grep -qx -- "$anchor"; then fail "$page:$line links to $link: no such heading"
+        elif [ -n "$anchor" ] && ! anchors "$target" | grep -qx -- "$anchor"; then
+            fail "$page:$line links to $link: no such heading"
         else ok; fi
     done
 done

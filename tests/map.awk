@@ -4,6 +4,7 @@
 #
 # With -v check=1 it prints only what is wrong: a tag of two blocks; a reference to a tag that no block has; a section that
 # is not in the contents exactly once; a banner without a tag; a section of more than 300 lines before its first block.
+# tensornet_cuda.cu has no contents, and its own tags begin with >>cuda-: for it -v cuda=1.
 function wrong(what, where) { bad = 1; print "FAIL " what ": " where }
 function close_block(end) {
     if (name == "") return
@@ -21,11 +22,12 @@ function open_block(tag, line) {
 function references(line) {
     for (; match(line, />>[a-z][a-z0-9_-]*[a-z0-9]/); line = substr(line, RSTART + RLENGTH)) {
         word = substr(line, RSTART, RLENGTH)
+        if (cuda && word !~ /^>>cuda-/) continue
         if (!(word in used)) used[word] = NR
         if (contents) listed[word]++
     }
 }
-NR == 3 || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RSTART, RLENGTH)) {
+NR == 3 && !cuda || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RSTART, RLENGTH)) {
     section[$1] = 1
     open_block($1, NR == 3 ? 1 : NR - 1)
 }
@@ -36,7 +38,7 @@ NR == 3 || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RSTART, RLEN
         open_block(word, NR)
     } else if (check) wrong("a banner without a tag", "line " NR)
 }
-/CONTENTS/ && NR < 100 { contents = 1 }
+/CONTENTS/ && NR < 100 && !cuda { contents = 1 }
 /FAMILIES|MACROS/ && NR < 100 { contents = 0 }
 { references($0) }
 { under = /====================/ }
@@ -44,7 +46,8 @@ NR == 3 || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RSTART, RLEN
 END {
     close_block(NR)
     if (!check) exit
-    for (t in section) if (listed[t] != 1) wrong("a section is " listed[t] + 0 " times in the contents", t)
+    if (cuda && !(">>cuda-port" in begins)) wrong("no blocks", FILENAME)
+    for (t in section) if (!cuda && listed[t] != 1) wrong("a section is " listed[t] + 0 " times in the contents", t)
     for (t in listed) if (!(t in section)) wrong("in the contents, but not a section", t)
     for (t in used) if (!(t in begins) && t != ">>op") wrong("line " used[t] " names a tag that no block has", t)
     exit bad

@@ -28,21 +28,21 @@ small="--data $folder/text --tokens 10240 --batch 10 --context 16 --dim 16 --hea
 study() { "$programs/variants" $small --seeds 2 --out "$folder/out" "$@" 2>&1; }
 study --part all > "$folder/first" || { cat "$folder/first"; fail "the study ended with an error"; }
 study --part all > "$folder/second" || fail "the finished study ended with an error"
-grep -q '^0 trainings to go' "$folder/second" || fail "a finished study is not finished"
+grep -q '^0 training runs to do' "$folder/second" || fail "a finished study is not finished"
 grep '^[a-z0-9_]*: ' "$folder/first" | grep -v '^seconds' > "$folder/a"
 grep '^[a-z0-9_]*: ' "$folder/second" | grep -v '^seconds' > "$folder/b"
 cmp -s "$folder/a" "$folder/b" || fail "a finished study prints other numbers"
 [ "$(grep -c '_loss: [0-9.]*$' "$folder/a")" = 12 ] || fail "12 losses are to be there"
 [ "$(grep -c '_verdict: ' "$folder/a")" = 10 ] || fail "10 verdicts are to be there"
 [ "$(grep -c '^length_.*_quarter: [0-9.]*$' "$folder/a")" = 11 ] || fail "11 readings of long texts are to be there"
-# Speeds are left out: so short a training can take no measurable time.
+# Speeds are left out: such a short run may take no measurable time.
 diverged=$(grep -v '_per_second: ' "$folder/a" | grep ': -*inf' || :)
-[ -z "$diverged" ] || fail "a training diverged: $diverged"
+[ -z "$diverged" ] || fail "a training run diverged: $diverged"
 
 # One that was stopped: what is missing is trained again, and gives the same numbers.
 rm "$folder"/out/runs/swiglu_*_2.txt "$folder"/out/runs/attention_bilinear_0.01_0.txt
 study --part all > "$folder/second" || fail "the study cannot go on"
-grep -q '^2 trainings to go' "$folder/second" || fail "2 trainings are missing"
+grep -q '^2 training runs to do' "$folder/second" || fail "2 training runs are missing"
 grep '_loss: ' "$folder/first" > "$folder/losses"
 grep '_loss: ' "$folder/second" | cmp -s - "$folder/losses" || fail "trained again, it has other losses"
 

@@ -20,7 +20,7 @@ static tn_transformer_desc tiny(void)
     return d;
 }
 
-enum { VARIANTS = 22 };
+enum { VARIANTS = 24 };
 
 /* Every attention, every norm and place, every option at least once. */
 static tn_transformer_desc variant(int k, const char **what)
@@ -60,6 +60,15 @@ static tn_transformer_desc variant(int k, const char **what)
     case 21: *what = "GLU, sandwich of LayerNorms without gain";
              d.mlp = TN_MLP_GLU; d.place = TN_PLACE_SANDWICH; d.norm = TN_NORM_LAYER; d.norm_bias = true; d.no_gain = true;
              break;
+    case 22: *what = "blocks that differ in everything";
+             d.layers = 3; d.hidden = 0; d.order = 3; d.row = TN_ROW_SCALE_SUM; d.value_residual = true;
+             d.attention_count = 3; d.attention_cycle[0] = TN_ATTENTION_DIFFERENTIAL;
+             d.attention_cycle[1] = TN_ATTENTION_SQUARED; d.attention_cycle[2] = TN_ATTENTION_BILINEAR;
+             d.window_count = 2; d.window_cycle[1] = 2;
+             d.mlp_count = 2; d.mlp_cycle[1] = TN_MLP_SWIGLU; break;
+    case 23: *what = "longer cycles than blocks, the linear form where it is possible";
+             d.attention_count = 4; d.attention_cycle[1] = TN_ATTENTION_SQUARED; d.attention_cycle[3] = TN_ATTENTION_BILINEAR;
+             d.form = TN_ATTEND_FORM_LINEAR; break;
     default: break;
     }
     return d;
@@ -532,6 +541,234 @@ TEST(hidden_widths)
     CHECK_STATUS(tn_transformer_check(NULL, &full, &full), TN_OK);
 }
 
+/* ---- blocks that differ ------------------------------------------------------------------------------------------ */
+
+static bool copy_block(tn_params *to, const char *to_block, tn_params *from, const char *from_block)
+{
+    const size_t n = strlen(from_block);
+    int64_t      i;
+    bool         ok = true;
+    for (i = 0; i < tn_params_count(from); i++) {
+        const tn_param *p = tn_params_at(from, i);
+        char            name[128];
+        double         *v = numbers(p->value);
+        const tn_param *q;
+        const bool      inside = strncmp(p->name, "blocks.", 7) == 0;
+        snprintf(name, sizeof name, "%s%s", inside ? to_block : "", inside ? p->name + n : p->name);
+        q = inside && strncmp(p->name, from_block, n) != 0 ? NULL : tn_params_find(to, name);
+        if (q) ok = ok && tn_write(q->value, TN_F64, v, tn_tensor_count(q->value)) == TN_OK;
+        free(v);
+    }
+    return ok;
+}
+
+/* Makes the block add nothing to the residual stream. */
+static bool silence(const tn_transformer_block *b)
+{
+    tn_tensor *const out[2] = {b->attn.o, b->mlp.p};
+    bool             ok = true;
+    int              i;
+    for (i = 0; i < 2; i++) {
+        const int64_t n = tn_tensor_count(out[i]);
+        double       *zeros = (double *)calloc((size_t)n, sizeof *zeros);
+        ok = ok && tn_write(out[i], TN_F64, zeros, n) == TN_OK;
+        free(zeros);
+    }
+    return ok;
+}
+
+/* Where the other block adds nothing, a model of two different blocks is the model of one block of that kind. */
+TEST(cycles)
+{
+    static const tn_attention_kind attention[2] = {TN_ATTENTION_SQUARED, TN_ATTENTION_SOFTMAX};
+    static const tn_mlp_kind       mlp[2] = {TN_MLP_GELU, TN_MLP_BILINEAR};
+    static const int64_t           window[2] = {0, 2}, hidden[2] = {16, 8};
+    double worst = 0;
+    int    l;
+    for (l = 0; l < 2; l++) {
+        tn_transformer_desc d = tiny(), one = tiny(), full;
+        tn_transformer      m, single;
+        world               w, v;
+        double             *got, *want;
+        d.hidden = one.hidden = 0;
+        d.attention_count = d.mlp_count = d.window_count = 2;
+        memcpy(d.attention_cycle, attention, sizeof attention);
+        memcpy(d.mlp_cycle, mlp, sizeof mlp);
+        memcpy(d.window_cycle, window, sizeof window);
+        one.layers = 1; one.attention = attention[l]; one.mlp = mlp[l]; one.window = window[l];
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
+        REQUIRE(model_on(&v, TN_F64, &one, &single, 4));
+        CHECK_INT(m.blocks[l].mlp.desc.hidden, hidden[l]);
+        REQUIRE(CHECK(copy_block(v.params, "blocks.0", w.params, l ? "blocks.1" : "blocks.0")));
+        CHECK(silence(&m.blocks[1 - l]));
+        got = numbers(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, 6, 9)));
+        want = numbers(tn_transformer_forward(v.ctx, &single, ids_of(v.ctx, &d, 2, 6, 9)));
+        test_raise(&worst, test_max_error(got, want, 2 * 6 * d.vocab));
+        free(got);
+        free(want);
+        CHECK_STATUS(tn_transformer_check(NULL, &m.desc, &full), TN_OK);
+        CHECK(memcmp(&full, &m.desc, sizeof full) == 0);
+        close_world(&v);
+        close_world(&w);
+    }
+    WORST("a block of a cycle against a model of that block", worst, 1e-14);
+}
+
+/* Noise and dropout act in training only, once each where the desc says it, and come back in a recomputed block. */
+TEST(noise_and_dropout)
+{
+    enum { T = 5, SEEDS = 400 };
+    tn_transformer_desc d = tiny(), full;
+    tn_transformer      m, plain;
+    tn_tensor          *ids;
+    world               w, v;
+    double             *got, *want, first[2], mean, var, size;
+    int                 i, k;
+    REQUIRE(model_on(&v, TN_F64, &d, &plain, 11));
+    d.embed_noise = 0.3; d.dropout = 0.25;
+    REQUIRE(model_on(&w, TN_F64, &d, &m, 11));
+    want = numbers(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
+    got = numbers(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
+    CHECK(test_max_error(got, want, 2 * T * d.vocab) == 0);
+    free(got);
+    for (i = 0; i < 2; i++) {                                /* bit-identical, the random numbers included */
+        m.desc.recompute = i > 0;
+        CHECK_STATUS(tn_params_zero_grad(w.params), TN_OK);
+        tn_ctx_seed(w.ctx, 5);
+        first[i] = loss_of(&w, &m, T, true);
+        got = numbers(m.embed.w->grad);
+        if (i == 0) { free(want); want = got; }
+    }
+    CHECK(first[0] == first[1] && test_max_error(got, want, tn_tensor_count(m.embed.w)) == 0);
+    CHECK(first[0] != loss_of(&w, &m, T, false));
+    free(got);
+    free(want);
+    /* Blocks that add nothing, no norm: what hidden gives is the first block's input, (e + 0.3 n) times 0 or 4/3. */
+    m.desc.no_norm = true;
+    m.desc.recompute = false;
+    CHECK(silence(&m.blocks[0]) && silence(&m.blocks[1]));
+    for (k = 0, mean = var = size = 0; k < SEEDS; k++) {
+        int zeros = 0;
+        tn_ctx_reset(w.ctx);
+        ids = ids_of(w.ctx, &d, 1, T, 1);
+        want = numbers(tn_embedding_forward(w.ctx, &m.embed, ids));
+        tn_record(w.ctx);
+        got = numbers(tn_transformer_hidden(w.ctx, &m, ids));
+        for (i = 0; i < T * d.dim; i++) {
+            const double e = got[i] * 0.75 - want[i];
+            if (got[i] == 0) zeros++;
+            else mean += e, var += e * e, size += 1;
+        }
+        CHECK(zeros < T * d.dim);
+        free(got);
+        free(want);
+    }
+    CHECK_NEAR(size / (SEEDS * T * d.dim), 0.75, 0.025);     /* 5 standard errors */
+    CHECK_NEAR(mean / size, 0, 0.02);
+    CHECK_NEAR(var / size, 0.09, 0.009);
+    close_world(&w);
+    close_world(&v);
+    d.dropout = 1;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_ERR_ARG);
+    d.dropout = 0; d.embed_noise = -1;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_ERR_ARG);
+}
+
+/* A layer without norms is its tensors: bilinear attention of order 6, the MLP of order 3, contracted with the inputs. */
+TEST(logits_by_tensor)
+{
+    enum { V = 5, D = 4, HEADS = 2, K = 2, H = 3, T = 5 };
+    static double       attention[D][D][D][D][D][D], mlp[D][D][D];
+    tn_transformer_desc d = tiny();
+    tn_transformer      m;
+    world               w;
+    double              E[V][D], P[T][D], QK[4][HEADS][K][D], VV[HEADS][K][D], O[D][HEADS][K], U[V][D], x[T][D], y[T][D];
+    double              want[T][V], got[T][V];
+    int32_t             id[T] = {4, 0, 2, 4, 1};
+    tn_tensor          *ids, *dense;
+    int                 t, s, o, i, j, k, l, n, h, c;
+    d.layers = 1; d.context = T;
+    d.no_norm = true;
+    d.positions = TN_POSITIONS_LEARNED;
+    d.attention = TN_ATTENTION_BILINEAR;
+    d.row = TN_ROW_SCALE_NONE;
+    REQUIRE(model_on(&w, TN_F64, &d, &m, 21));
+    tn_read(m.embed.w, TN_F64, E, V * D);
+    tn_read(m.position, TN_F64, P, T * D);
+    tn_read(m.blocks[0].attn.qk, TN_F64, QK, 4 * HEADS * K * D);
+    tn_read(m.blocks[0].attn.v, TN_F64, VV, HEADS * K * D);
+    tn_read(m.blocks[0].attn.o, TN_F64, O, D * HEADS * K);
+    tn_read(m.head.w, TN_F64, U, V * D);
+    dense = tn_cp_dense(tn_cp_from_mlp(w.ctx, &m.blocks[0].mlp));
+    REQUIRE(CHECK_STATUS(tn_read(dense, TN_F64, mlp, D * D * D), TN_OK));
+    memset(attention, 0, sizeof attention);
+    for (h = 0; h < HEADS; h++) {
+        double A[2][D][D], M[D][D];                          /* x_t^T A x_s; what head h writes from x_s */
+        memset(A, 0, sizeof A);
+        memset(M, 0, sizeof M);
+        for (i = 0; i < D; i++) for (j = 0; j < D; j++) for (c = 0; c < K; c++) {
+            for (n = 0; n < 2; n++) A[n][i][j] += QK[n][h][c][i] * QK[2 + n][h][c][j] / K;
+            M[i][j] += O[i][h][c] * VV[h][c][j];
+        }
+        for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
+            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+                attention[o][i][j][k][l][n] += A[0][i][j] * A[1][k][l] * M[o][n];
+    }
+    for (t = 0; t < T; t++) for (i = 0; i < D; i++) y[t][i] = x[t][i] = E[id[t]][i] + P[t][i];
+    for (t = 0; t < T; t++) {
+        for (s = 0; s <= t; s++) for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
+            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+                y[t][o] += attention[o][i][j][k][l][n] * x[t][i] * x[s][j] * x[t][k] * x[s][l] * x[s][n];
+        for (c = 0; c < V; c++) {
+            want[t][c] = 0;
+            for (o = 0; o < D; o++) {
+                double z = y[t][o];
+                for (i = 0; i < D; i++) for (j = 0; j < D; j++) z += mlp[o][i][j] * y[t][i] * y[t][j];
+                want[t][c] += U[c][o] * z;
+            }
+        }
+    }
+    ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
+    tn_write(ids, TN_I32, id, T);
+    CHECK_STATUS(tn_read(tn_transformer_forward(w.ctx, &m, ids), TN_F64, got, T * V), TN_OK);
+    WORST("logits of a layer without norms against its tensors", test_frobenius(&got[0][0], &want[0][0], T * V), 1e-14);
+    close_world(&w);
+}
+
+TEST(cycles_refuse)
+{
+    tn_transformer_desc d = tiny(), full;
+    tn_ctx             *ctx;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
+    d.attention_count = -1;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: attention_count is -1, expected 0 to 64");
+    d.attention_count = 0; d.mlp_count = TN_MAX_CYCLE + 1;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp_count is 65, expected 0 to 64");
+    d.mlp_count = 2; d.mlp_cycle[1] = (tn_mlp_kind)99;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp is 99, expected 0 to");
+    d = tiny(); d.window_count = 2; d.window_cycle[1] = -5;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: window is -5, expected 0 or more");
+    d = tiny(); d.row = TN_ROW_SCALE_SUM; d.attention_count = 2; d.attention_cycle[1] = TN_ATTENTION_DIFFERENTIAL;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
+    d = tiny(); d.order = 3; d.mlp_count = 2; d.mlp_cycle[0] = TN_MLP_GLU; d.mlp_cycle[1] = TN_MLP_RELU;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
+    d = tiny(); d.attention_count = 6; d.attention_cycle[1] = d.attention_cycle[3] = d.attention_cycle[5] = TN_ATTENTION_SQUARED;
+    d.layers = 7;                                            /* a cycle of two; one of two equal kinds is none */
+    d.mlp_count = 2; d.mlp_cycle[0] = d.mlp_cycle[1] = TN_MLP_GELU;
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_OK);
+    CHECK(full.attention_count == 2 && full.mlp_count == 0 && full.mlp == TN_MLP_GELU);
+    d.layers = 1;                                            /* of which one block sees the first alone */
+    CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_OK);
+    CHECK(full.attention_count == 0 && full.attention == TN_ATTENTION_SOFTMAX);
+    tn_ctx_destroy(ctx);
+}
+
 static double spread(const tn_tensor *t)
 {
     int64_t i, n = tn_tensor_count(t);
@@ -816,7 +1053,8 @@ TEST(configs)
             snprintf(again, sizeof again, "\"mlp\": \"%s\"", tn_mlp_kind_name(full.mlp));
             CHECK(strstr(text, again) != NULL);
         } else {
-            snprintf(again, sizeof again, "\"attention\": \"%s\"", tn_attention_kind_name(full.attention));
+            snprintf(again, sizeof again, "\"attention\": %s\"%s\"", full.attention_count ? "[" : "",
+                     tn_attention_kind_name(full.attention));
             CHECK(strstr(text, again) != NULL);
         }
     }
@@ -825,6 +1063,8 @@ TEST(configs)
 }
 
 #define OURS "\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"n_ctx\":4,\"d_model\":4"
+
+#define SIXTEEN "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,"
 
 static void misread(tn_ctx *ctx, const char *text, tn_status s, const char *part)
 {
@@ -866,6 +1106,10 @@ TEST(configs_refuse)
     misread(ctx, "{\"n_layer\":null}", TN_ERR_FORMAT, "n_layer is null");
     misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list");
     misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, ", expected ']'");
+    misread(ctx, "{\"mlp\":[]}", TN_ERR_FORMAT, "byte 7: mlp is an empty array, expected 1 to 64 values");
+    misread(ctx, "{\"mlp\":[\"relu\",\"maxout\"]}", TN_ERR_FORMAT, "byte 15: mlp is \"maxout\", expected bilinear, relu,");
+    misread(ctx, "{\"window\":[4,[4]]}", TN_ERR_FORMAT, "window is a list, expected an integer from 0 to 2147483646");
+    misread(ctx, "{\"window\":[" SIXTEEN SIXTEEN SIXTEEN SIXTEEN "1]}", TN_ERR_FORMAT, "window is an array of more than 64 values");
     misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, expected true or false");
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, expected a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", expected bilinear, relu, relu2, gelu, swish,");
@@ -1637,7 +1881,7 @@ TEST(config_norm_bias)
 }
 
 TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
-          hidden_widths, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
+          hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

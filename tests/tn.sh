@@ -14,6 +14,7 @@ holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
 expect 0 "usage: tn COMMAND" --help
 expect 0 "usage: tn COMMAND" help
+expect 0 "help COMMAND       explain a command" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
@@ -41,7 +42,7 @@ expect 2 "did you mean --no-tensors?" info --no-tensor
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
 expect 0 "number of blocks (default 1)" train --layers 7 --help
 expect 0 "number of tokens (default 10M)" synthetic --help
-expect 0 "kind of attention (default softmax)" train --attention squared --help
+expect 0 "used by the blocks in turn (default softmax)" train --attention squared --help
 expect 2 "no data is given" train --prompt --help
 expect 2 "no data is given" train -- 
 for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
@@ -51,6 +52,12 @@ expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
 expect 2 "--steps has no value, expected --steps N" train text --out r --steps
 expect 2 "--steps is \"many\", expected a number" train text --out r --steps many
 expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+for option in heads hidden order d-qk steps threads vocab; do
+    expect 2 "--$option is 0, expected auto, or 1 <= $option <= " train text --out r --$option 0
+done
+expect 2 "--threads is 0, expected auto, or 1 <= threads <= 1024" generate r --threads 0
+expect 2 "--lr is \"none\", expected a number or auto" train text --out r --lr none
+expect 0 "(default auto)" train --help
 expect 2 "--held-out is 2, expected 0.0001 <= held-out <= 0.9" train text --out r --held-out 2
 expect 2 "--mlp is \"cubic\", expected one of bilinear|relu" train text --out r --mlp cubic
 expect 2 "--tied is \"maybe\", expected true or false" train text --out r --tied=maybe
@@ -227,6 +234,16 @@ echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
 expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
+# A line of 80 MB needs 16 bytes for each of its own at once, which is more than this limit: how much it was is said.
+if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with the address sanitizer
+    head -c 80000000 /dev/zero | tr '\0' 'a' > line
+    ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
+    is "exit status out of memory" "$?" 1
+    holds "how much memory was needed" grep -q "out of memory: 1216000016 bytes (1.22 GB) were needed at once" said
+    rm line
+fi
+printf '{"model_type":"tensornet","x":1}' > config.json
+expect 1 "tn info: model: config.json: byte 30: unknown key" info config.json
 : > empty
 expect 1 "empty is empty" tokenizer train empty --out x.json
 holds "no tokenizer of nothing" test ! -e x.json
@@ -322,7 +339,8 @@ done
 mv inside/run a
 is "steps in the log" "$(grep -c '"loss"' a/log.jsonl)" 12
 is "samples in the log" "$(grep -c '"sample"' a/log.jsonl)" 2
-is "looks at the held-out part" "$(grep -c '"held":' a/log.jsonl)" 3
+is "looks at the held-out part" "$(grep -c '"held":.*"all":false' a/log.jsonl)" 3
+is "looks at all of it" "$(grep -c '"held":.*"all":true' a/log.jsonl)" 1
 holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"fivegram":[0-9.]*}' a/log.jsonl
 holds "a loss per byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
@@ -331,6 +349,19 @@ log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same 
 # tools/golden_ngram.py counts the same n-grams in another way.
 expect 0 "Done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
 is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
+
+# Looks on the way read windows from all of the held-out part, the last one too; here its first half is like what is trained
+# on, its second half is not. As many tokens as there are: the same number as that of all of it.
+awk 'BEGIN { for (i = 0; i < 900; i++) printf "ab"; for (i = 0; i < 100; i++) printf "cd" }' > halves
+looks="--held-out 0.2 --width 16 --context 16 --batch 4 --steps 60 --val-every 30 --no-baseline --sample-every 0"
+held() { sed -n "s/.*\"held\":\([0-9.]*\),.*\"all\":$2.*/\1/p" "$1/log.jsonl" | tail -n 1; }
+expect 0 "Done" train halves --out looks $looks --val-tokens 64
+awk "BEGIN { exit !($(held looks false) / $(held looks true) > 0.9 && $(held looks false) / $(held looks true) < 1.1) }"
+is "looks are spread over the held-out part: $(held looks false), $(held looks true)" "$?" 0
+expect 0 "Done" train halves --out whole-looks $looks --val-tokens 1000
+is "a look at as much as there is" "$(held whole-looks false)" "$(held whole-looks true)"
+expect 0 "(all of it)" train halves --out no-looks $looks --val-every 0
+is "without looks on the way" "$(grep -c '"held":' no-looks/log.jsonl)" 1
 
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
@@ -353,7 +384,43 @@ expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
+expect 2 "--norm-place is given with --norm none, expected pre" train text --out x --norm none --norm-place post
+expect 2 "--attention is \"square\", expected one of softmax|squared|" train text --out x --attention softmax,square
+expect 2 "--attention is \"\", expected one of" train text --out x --attention softmax,
+expect 2 "--window is \"x\", expected a number" train text --out x --window 3,x
 expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+
+# A number that is computed is `auto`; 0 is 0, and a rate of 0 changes nothing. Earlier versions wrote 0 for auto.
+expect 0 "Done" train text --out auto $small --lr auto --hidden auto --embed-lr auto --threads auto
+same "auto is the default" a/model.safetensors auto/model.safetensors
+moved() { sed -n 's/.*"held":\([0-9.]*\),.*"all":false.*/\1/p' still/log.jsonl | sort -u | wc -l; }
+while read -r looks rates; do
+    rm -rf still
+    expect 0 "Done" train text --out still $small --no-zero-init $rates
+    is "losses with $rates" "$(moved)" "$looks"
+done <<'END'
+3 --lr 0
+1 --lr 0 --adam-lr 0
+3 --lr 0 --embed-lr 0
+3 --adam-lr 0 --embed-lr 0
+1 --optimizer adamw --lr 0
+3 --lr 0 --adam-lr 0 --embed-lr 0.1
+END
+is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
+expect 0 "Done" train --config still/config.txt --out still2
+same "0 in a config file" still/model.safetensors still2/model.safetensors
+holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
+sed '1d; s/ = auto/ = 0/' a/config.txt > old.txt
+expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
+same "a config file of an earlier version" a/model.safetensors old/model.safetensors
+rm -rf auto still still2 old
+
+# As many tokens as the text gives.
+expect 1 "--vocab is 60000, but the text gives only" train text --out x $small --vocab 60000
+gives=$(sed -n 's/.*gives only \([0-9]*\) tokens: use --vocab \1,.*/\1/p' said)
+expect 0 "Stopped after step 1" train text --out m $small --vocab "${gives:-none}" --stop-at 1
+rm -rf m
+expect 0 "--vocab is 60000, but the text gives only" tokenizer train text --vocab 60000 --out u.json
 
 # A text in the settings comes back whole.
 rm -rf m
@@ -636,6 +703,12 @@ done <<'END'
 --no-zero-init --no-qk-norm|zero_out:false zero_head:false qk_norm:false
 --head-norm --score-scale 0.5|head_norm:true score_scale:0.5
 --context 1|n_ctx:1
+--layers 3 --attention bilinear,softmax --mlp relu,bilinear --window 0,4,0|mlp=relu,bilinear attention=bilinear,softmax window=0,4,0
+--layers 4 --attention softmax,softmax|attention:softmax
+--norm none --attention squared|no_norm:true embed_norm:false
+--no-embed-norm --norm-eps 1e-6 --rope-base 500|embed_norm:false norm_eps:1e-06 rope_base:500
+--d-v 3 --init-std 0.1 --embed-std 0.5 --attn-scale 0.5 --mlp-scale 0.25|d_v:3 init_std:0.1 embed_std:0.5 attn_scale:0.5 mlp_scale:0.25
+--beta1 0.8 --beta2 0.99 --momentum 0.9 --embed-noise 0.1 --dropout 0.2|beta1=0.8 beta2=0.99 momentum=0.9 embed-noise=0.1 dropout=0.2
 END
 rm -rf m
 expect 0 "Done" train text --out m --width 16 --context 16 --batch 2 --tokens 100

@@ -1,12 +1,13 @@
 # awk -f tools/api.awk tensornet.h > docs/api.md: one page of all that the header declares. `make docs` does it.
 #
-# The declarations end where the implementation begins. A section is a banner `>>tag  title` between lines of =; inside of one,
-# `/* ---- title ---- */` begins a part. A comment belongs to the declaration that follows it, without an empty line between them; one after
-# a declaration, on its line, belongs to that. A struct, an enum and a #define are entries, too, as they are written.
+# The declarations end where the implementation begins. A section is a banner `>>tag  title` between lines of =; inside of a
+# section, `/* ---- title ---- */` begins a part. A comment belongs to the declaration that follows it without an empty line
+# between them; a comment on the line of a declaration, after it, belongs to that one. Structs, enums and #defines are
+# entries, too, as they are written.
 
 function trim(s) { sub(/^[ \t]+/, "", s); sub(/[ \t]+$/, "", s); return s }
 function anchor(s) { s = tolower(s); gsub(/[^a-z0-9 _-]/, "", s); gsub(/ /, "-", s); return s }
-function html(s) { gsub(/&/, "\&amp;", s); gsub(/</, "\&lt;", s); gsub(/>/, "\&gt;", s); return s }
+function html(s) { gsub(/&/, "\\&amp;", s); gsub(/</, "\\&lt;", s); gsub(/>/, "\\&gt;", s); return s }
 # The text of a comment without its signs; lines that are indented further stay as they are.
 function plain(s,    lines, n, i, line, result, first) {
     n = split(s, lines, "\n")
@@ -20,17 +21,18 @@ function plain(s,    lines, n, i, line, result, first) {
     return result
 }
 # The first sentence, for the cheatsheet.
-function brief(s,    at) {
+function brief(s) {
     s = plain(s); gsub(/\n */, " ", s); gsub(/  +/, "  ", s)
-    if ((at = index(s, "   "))) s = substr(s, 1, at - 1)
-    if (match(s, /[a-z0-9)\]"'] ?[.:;]( [A-Z[]|$)/)) s = substr(s, 1, RSTART)
+    if (match(s, /[]a-z0-9)"'] ?[.:;]( [A-Z[]|$)/)) s = substr(s, 1, RSTART)
     if (length(s) > 110) { s = substr(s, 1, 107); sub(/ [^ ]*$/, "", s); s = s " ..." }
     return s
 }
 function name_of(decl,    s) {
     s = decl
     if (s ~ /^#define/) { match(s, /TN_[A-Z0-9_]+/); return substr(s, RSTART, RLENGTH) }
-    if (s ~ /^typedef (struct|enum)/ && match(s, /} *tn_[a-z0-9_]+/)) { s = substr(s, RSTART, RLENGTH); sub(/} */, "", s); return s }
+    if (s ~ /^typedef (struct|enum)/ && match(s, /} *tn_[a-z0-9_]+/)) {
+        s = substr(s, RSTART, RLENGTH); sub(/} */, "", s); return s
+    }
     if (s ~ /^(struct|enum) tn_/) { match(s, /tn_[a-z0-9_]+/); return substr(s, RSTART, RLENGTH) }
     if (s ~ /^typedef .*\(\*tn_/) { match(s, /\(\*tn_[a-z0-9_]+/); return substr(s, RSTART + 2, RLENGTH - 2) }
     if (s ~ /^typedef/) { match(s, /tn_[a-z0-9_]+ *;/); s = substr(s, RSTART, RLENGTH); sub(/ *;/, "", s); return s }
@@ -41,7 +43,9 @@ function tidy(decl) { gsub(/TN_API +/, "", decl); gsub(/TN_EXPERIMENTAL +/, "", 
 
 function finish(    name, one) {                # a declaration is complete
     name = name_of(decl)
-    if (name == "" || decl ~ /^typedef struct tn_[a-z_]+ +tn_[a-z_]+;/ && comment == "") { decl = comment = after = ""; return }
+    if (name == "" || decl ~ /^typedef struct tn_[a-z_]+ +tn_[a-z_]+;/ && comment == "") {
+        decl = comment = after = ""; return
+    }
     entries++
     entry_name[entries] = name
     entry_decl[entries] = tidy(decl)
@@ -126,13 +130,17 @@ END {
     print "<!-- only links -->"
     print "# API"
     print ""
-    print "All that tensornet.h declares, in its order. This page is made from the header by `make docs`; do not edit it. Functions marked † are young and"
-    print "may still change. Rules that hold for all of them: a failed call returns NULL or a status, the context keeps the first message, a NULL operand gives"
-    print "NULL, and a desc of zeros means all defaults ([guide](guide.md#1-first-steps))."
+    print "All declarations of tensornet.h, in its order. `make docs` makes this page from the header; do not edit it."
+    print "Functions marked † are young and may still change. These rules hold for all functions: a failed call returns NULL"
+    print "or a status, and the context keeps the first message; a NULL operand gives NULL; and a desc of zeros means all"
+    print "defaults ([guide](guide.md#1-first-steps))."
     print ""
     print "## Cheatsheet"
     print ""
-    for (s = 1; s <= sections; s++) printf "%s[%s](#%s)", (s > 1 ? " · " : ""), substr(section_tag[s], 3), "cheat-" substr(section_tag[s], 3)
+    for (s = 1; s <= sections; s++) {
+        tag = substr(section_tag[s], 3)
+        printf "%s[%s](#cheat-%s)", (s > 1 ? " · " : ""), tag, tag
+    }
     print ""
     for (s = 1; s <= sections; s++) {
         wide = 0
@@ -149,11 +157,13 @@ END {
         }
         if (!wide) continue
         tag = substr(section_tag[s], 3)
-        print "\n<a name=\"cheat-" tag "\"></a>**[" tag "](#" anchor(tag ": " section_title[s]) ")** " section_title[s] "\n"
+        title = section_title[s]
+        print "\n<a name=\"cheat-" tag "\"></a>**[" tag "](#" anchor(tag ": " title) ")** " title "\n"
         print "<pre>"
-        for (i = 1; i <= entries; i++) if (entry_section[i] == s && entry_function[i])
-            printf "%s <a href=\"#%s\">%s</a>%s%s%s\n", html(sprintf("%-" wide "s", result[i])), entry_name[i], entry_name[i],
-                   html(rest[i]), (entry_young[i] ? " †" : ""), (why[i] != "" ? "   <i>" html(why[i]) "</i>" : "")
+        for (i = 1; i <= entries; i++) if (entry_section[i] == s && entry_function[i]) {
+            printf "%s <a href=\"#%s\">%s</a>", html(sprintf("%-" wide "s", result[i])), entry_name[i], entry_name[i]
+            printf "%s%s%s\n", html(rest[i]), entry_young[i] ? " †" : "", why[i] != "" ? "   <i>" html(why[i]) "</i>" : ""
+        }
         print "</pre>"
     }
     part_now = 0
@@ -173,7 +183,8 @@ END {
         if (entry_first[i] == i) {
             print ""
             for (j = i; j <= entries && entry_first[j] == i; j++) printf "<a name=\"%s\"></a>", entry_name[j]
-            for (j = i; j <= entries && entry_first[j] == i; j++) printf "%s**`%s`**%s", (j > i ? " · " : ""), entry_name[j], (entry_young[j] ? "†" : "")
+            for (j = i; j <= entries && entry_first[j] == i; j++)
+                printf "%s**`%s`**%s", (j > i ? " · " : ""), entry_name[j], (entry_young[j] ? "†" : "")
             print "\n"
             print "```c"
             if (entry_comment[i] != "") print entry_comment[i]

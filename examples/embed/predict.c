@@ -25,7 +25,7 @@ int main(void)
     static float broken[DIGITS * SEGMENTS][SEGMENTS];   /* every digit with each of its segments wrong */
     int32_t      answer[DIGITS * SEGMENTS];
     int          i, right = 0, right_broken = 0;
-    char         why[256];
+    char         why[TN_WHY];
     tn_ctx      *ctx;
     tn_mlp       layer;
     if (tn_ctx_create(&(tn_desc){ .threads = 1 }, &ctx, why) != TN_OK) return puts(why), 1;

@@ -13,7 +13,7 @@
 struct Context {
     tn_ctx *ctx = nullptr;
     explicit Context(const tn_desc &desc = {}) {
-        char why[256];
+        char why[TN_WHY];
         if (tn_ctx_create(&desc, &ctx, why) != TN_OK) throw std::runtime_error(why);
     }
     ~Context() { tn_ctx_destroy(ctx); }

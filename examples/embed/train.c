@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     static float   display[ROWS][SEGMENTS];
     static int32_t digit[ROWS];
     const char    *path = argc > 1 ? argv[1] : "digits.safetensors";
-    char           why[256];
+    char           why[TN_WHY];
     int            row, step;
     double         loss_now = 0;
     tn_ctx        *ctx;

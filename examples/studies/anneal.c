@@ -118,7 +118,7 @@ int main(int argc, char **argv)
 {
     options   o = read_options(argc, argv);
     tn_desc   desc = { .threads = (int)o.threads };
-    char      why[256];
+    char      why[TN_WHY];
     double    start = now(), scratch;
     tn_ctx   *ctx;
     image_set set, test;

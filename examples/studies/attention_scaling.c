@@ -68,7 +68,7 @@ static tn_ctx *context(const options *o, tn_dtype dtype)
 {
     tn_ctx *ctx;
     tn_desc desc = { .dtype = dtype, .threads = (int)o->threads, .arena_bytes = 1 << 16 };
-    char    why[256];
+    char    why[TN_WHY];
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     return ctx;
 }

@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     options    o = read_options(argc, argv);
     const char *const *names = names_of(o.data);
     tn_desc    desc = { .threads = (int)o.threads };
-    char       why[256];
+    char       why[TN_WHY];
     double     start = now(), accuracy[2];
     tn_ctx    *ctx;
     image_set  set, test;

@@ -329,7 +329,7 @@ int main(int argc, char **argv)
     double      by_hand[16 * 9], trained[16 * 9], abc[256];
     claims      c = {0};
     const char *folder = argc > 1 ? argv[1] : "out/gates";
-    char        why[256];
+    char        why[TN_WHY];
     tn_ctx     *ctx;
     tn_params  *params;
     if (tn_ctx_create(&(tn_desc){ .dtype = TN_F64, .threads = 1 }, &ctx, why) != TN_OK) stop(why);

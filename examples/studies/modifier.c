@@ -225,7 +225,7 @@ int main(int argc, char **argv)
     tn_desc   desc;
     task      t;
     result    grid[STEPS][RANKS][STRENGTHS], linear;
-    char      why[256];
+    char      why[TN_WHY];
     int       s, r, p;
     memset(&desc, 0, sizeof desc);
     desc.seed = (uint64_t)o.seed;

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     tn_tensor      *e, *lr, *h, *identity, *images = NULL, *labels = NULL, *factor[2], *logits;
     tn_cp          *layer, *hidden, *pixel, *residual, *unembedded, *whole;
     double          v[3 * CLASSES], *ones;
-    char            why[256];
+    char            why[TN_WHY];
     int64_t         d, c;
     size_t          i;
 

@@ -6,7 +6,7 @@
    leaves one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only
    prints.
 
-   A training gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
+   A training run gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
    rate go down as the whole one does at its end. So "after fewer tokens", "after as many seconds" and "after as many
    operations" always speak of a finished model. */
 #ifndef EXAMPLES_RUNS_H
@@ -104,7 +104,7 @@ static inline int64_t study_steps(const study *s) { return (s->tokens - 1) / (s-
 /* After the flags: the text. */
 static inline void study_open(study *s)
 {
-    char    folder[512], why[256];
+    char    folder[512], why[TN_WHY];
     tn_desc desc = { .threads = 1 };
     if (s->quick) {
         static char quick[512];
@@ -191,7 +191,7 @@ static inline double processor_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef struct pupil {              /* a training under way */
+typedef struct pupil {              /* an unfinished training run */
     const study   *study;
     training      *record;
     tn_ctx        *ctx;
@@ -207,7 +207,7 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
 {
     tn_desc   desc = { .threads = 1, .seed = r->seed };
     tn_optim *optim;
-    char      why[256];
+    char      why[TN_WHY];
     memset(p, 0, sizeof *p);
     p->study = s;
     p->record = r;
@@ -222,7 +222,7 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
     return optim;
 }
 
-/* Trains up to step `to`; a training whose study was killed ends with it. */
+/* Trains up to step `to`; ends when its study is killed. */
 static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
 {
     const lesson *l = &p->lesson;
@@ -450,7 +450,7 @@ static inline void run_all(study *s, training **todo, int count)
             _exit(0);
         }
         if ((ended = wait(&status)) < 0 || status != 0)
-            stop("a training failed; what has ended is kept, and the next start goes on from there");
+            stop("a training run failed; finished runs are kept, and the next start continues from there");
         for (slot = 0; slot < s->jobs && pid[slot] != ended; slot++) { }
         if (slot == s->jobs) continue;
         pid[slot] = 0;
@@ -555,8 +555,8 @@ static inline void study_run(study *s)
         all += count;
         if (work > 0) seconds += work * probe(s, &s->variant[v]);
     }
-    printf("%d trainings to go, of %lld tokens, trials of a rate %lld; %lld at once: about %.1f minutes if that many "
-           "processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
+    printf("%d training runs to do, of %lld tokens each, %lld in trials of a learning rate; %lld at a time: about %.1f minutes "
+           "if that many processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
            (long long)(study_steps(s) / TRIAL * s->batch * s->context), (long long)s->jobs, seconds / 60 / (double)s->jobs);
     fflush(stdout);
     for (count = v = 0; v < s->variants; v++)

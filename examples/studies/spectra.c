@@ -491,7 +491,7 @@ int main(int argc, char **argv)
     tn_desc   desc = { .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
     const measure *of[KINDS + 1];
-    char      why[256];
+    char      why[TN_WHY];
     double    start = now(), pixel_std, image_norm, headline, widths;
     tn_ctx   *ctx;
     image_set set, test;

@@ -210,7 +210,7 @@ typedef struct lesson {
     double                lr;       /* Muon's                                     */
 } lesson;
 
-/* The step from which on the rate goes down where a training ends after `steps`. */
+/* The first step at which the learning rate falls in a training run of `steps`. */
 static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTLE * (double)steps); }
 
 /* The embedding's rate over AdamW's: a row has gradients in few steps, so it takes longer ones, by the table's size. */
@@ -230,7 +230,7 @@ static inline void lesson_begin(const lesson *l)
     tn_params_set_scales(l->params, "embed.w", embedding_share(l->model->embed.w), 1);
 }
 
-/* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles that is no
+/* Muon and AdamW for a training run that ends after `steps`, perhaps before the lesson does: until it settles that is no
    difference. A warm-up of an eighth of the lesson at most is over before even a quarter of it settles. */
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {

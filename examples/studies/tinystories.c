@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     tn_desc        desc = { .threads = (int)o.threads, .seed = (uint64_t)o.seed };
     bool           bilinear = !strcmp(o.attention, "bilinear");
     double         start = now();
-    char           why[256];
+    char           why[TN_WHY];
     tn_ctx        *ctx;
     tn_params     *params;
     tn_transformer model;

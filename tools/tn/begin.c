@@ -11,18 +11,29 @@
 /* The embedding's learning rate divided by AdamW's. A row has a gradient in few steps only, so it takes longer ones: 15
    times as long for a table whose entries have RMS 1. (nats per byte after 1M tokens, 489 steps: 0.968 with factor 1 and
    twice the tokens, 0.929 with 10, 0.909 with 15 and AdamW's rate times 2.5.) A tied table, which is also the unembedding,
-   has AdamW's. */
-static double embedding_scale(const run *r, const model *m, double adam_lr)
+   has AdamW's. rate: whether that is above 0. */
+static double embedding_scale(const run *r, const model *m, double adam_lr, bool rate)
 {
     int64_t n = tn_tensor_count(m->net.embed.w), i;
     double *w, sum = 0;
-    if (!(adam_lr > 0)) return 1;
-    if (r->s->embed_lr > 0) return r->s->embed_lr / adam_lr;
-    if (m->desc.tied) return 1;
+    if (r->s->embed_lr >= 0) return r->s->embed_lr / adam_lr;
+    if (!rate || m->desc.tied) return rate ? 1 : 0;
     w = (double *)allocate((size_t)n, sizeof *w);
     if (tn_read(m->net.embed.w, TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
     free(w);
     return 15 * sqrt(sum / (double)n);
+}
+
+/* The rates of the parameters, as multiples of those of the desc, none of which is 0. */
+static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
+{
+    const bool muon = desc->kind == TN_OPTIM_MUON, rate = r->s->lr != 0, adam_rate = muon ? r->s->adam_lr > 0 : rate;
+    int64_t    i;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        tn_param *p = tn_params_at(m->params, i);
+        if (p->adamw || p->value->rank < 2 ? !adam_rate : !rate) p->lr_scale = 0;
+    }
+    tn_params_set_scales(m->params, "embed.w", embedding_scale(r, m, muon ? desc->adam_lr : desc->lr, adam_rate), 1);
 }
 
 static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
@@ -32,8 +43,7 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->desc, &m->net);
     set_optim_desc(r->s, &desc);
-    tn_params_set_scales(m->params, "embed.w", embedding_scale(r, m, desc.kind == TN_OPTIM_ADAMW ? desc.lr : desc.adam_lr),
-                         1);
+    set_rates(r, m, &desc);
     *optim = tn_optim_create(m->params, &desc);
     check_ctx(ctx, "the model");
 }
@@ -101,11 +111,13 @@ static void read_data(run *r, const char *tokenizer)
             check_ctx(ctx, "training the tokenizer");
             end_if_stopped();
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
-        if (s->vocab && tn_tokenizer_count(r->m.tokenizer) != s->vocab)
-            fail(tokenizer ? "--vocab is %lld, expected %lld, the number of tokens of %s"
-                           : "--vocab is %lld, expected at most %lld: the text yields no more tokens", (long long)s->vocab,
-                 (long long)tn_tokenizer_count(r->m.tokenizer), tokenizer);
         r->m.desc.vocab = tn_tokenizer_count(r->m.tokenizer);
+        if (s->vocab && r->m.desc.vocab != s->vocab && tokenizer)
+            fail("--vocab is %lld, expected %lld, the number of tokens of %s", (long long)s->vocab,
+                 (long long)r->m.desc.vocab, tokenizer);
+        if (s->vocab && r->m.desc.vocab != s->vocab)
+            fail("--vocab is %lld, but the text gives only %lld tokens: use --vocab %lld, or more text", (long long)s->vocab,
+                 (long long)r->m.desc.vocab, (long long)r->m.desc.vocab);
         load_text(&r->data, r->m.tokenizer, text, bytes, s->held_out);
         free(text);
     }

@@ -21,7 +21,7 @@ static void count_kind(kinds *k, const char *text, size_t length)
             return;
         }
     if (k->count == 1000) return;                     /* more than are printed */
-    k->list = (damage *)need_memory(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
+    k->list = (damage *)resize(k->list, (size_t)(k->count + 1), sizeof *k->list);
     memset(&k->list[k->count], 0, sizeof *k->list);
     memcpy(k->list[k->count].text, text, length);
     k->list[k->count++].count = 1;
@@ -68,14 +68,15 @@ static struct { file_list files; const char *out; int split; } settings;
 
 static option options[] = {
     FILES_ROW("data", &settings.files, "a text; several are joined", NEVER),
-    TEXT_ROW("out", &settings.out, "FILE", "where to write the clean stories; without it they are only counted", NEVER),
+    TEXT_ROW("out", &settings.out, "FILE", "where to write the other stories; without it they are only counted", NEVER),
     WORDS_ROW("split", &settings.split, SPLIT_WORDS, "what separates two stories: marks (" STORY_MARK "), blank lines, or "
               "line ends; auto: marks if the text has any, otherwise blank lines", NEVER),
 };
 
 const usage clean_usage = {
-    "clean", "FILE... [--out FILE]", "report stories with mojibake, and remove them",
-    "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.", NULL,
+    "clean", "FILE... [--out FILE]", "find stories with wrongly decoded letters, write the others",
+    "Counts stories with mojibake (letters that were encoded as UTF-8 and decoded as Windows-1252), and with --out writes "
+    "all other stories to a file.", NULL,
     options, sizeof options / sizeof *options, INT_MAX
 };
 

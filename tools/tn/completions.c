@@ -7,7 +7,7 @@ typedef enum completion { COMPLETE_NOTHING, COMPLETE_FILE, COMPLETE_FOLDER, COMP
 
 static completion option_completion(const option *o)
 {
-    if (o->kind == OPTION_CHOICE) return COMPLETE_WORDS;
+    if (o->kind == OPTION_CHOICE || o->kind == OPTION_CHOICES) return COMPLETE_WORDS;
     if (o->kind == OPTION_FILES) return COMPLETE_FILE;
     if (o->kind != OPTION_TEXT) return COMPLETE_NOTHING;
     if (!strcmp(o->hint, "RUN")) return COMPLETE_FOLDER;
@@ -162,7 +162,7 @@ static void zsh_command(const usage *u)
         print_quoted(o->help, "[]\\");
         printf("]");
         if (o->kind != OPTION_FLAG) {
-            printf(":%s:", o->kind == OPTION_CHOICE ? "value" : o->hint);
+            printf(":%s:", option_completion(o) == COMPLETE_WORDS ? "value" : o->hint);
             zsh_action(option_completion(o), o->hint);
         }
         printf("' \\\n");

@@ -28,7 +28,7 @@ static void list_reserve(token_list *l, int64_t more)
 {
     if (l->capacity - l->count >= more) return;
     l->capacity = l->capacity * 2 + more;
-    l->ids = (int32_t *)need_memory(realloc(l->ids, sizeof *l->ids * (size_t)l->capacity));
+    l->ids = (int32_t *)resize(l->ids, (size_t)l->capacity, sizeof *l->ids);
 }
 
 /* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A word never continues after a
@@ -52,7 +52,7 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
         int64_t count, i;
         if (n + 1 > *span_capacity) {
             *span_capacity = n + 1;
-            *spans = (tn_span *)need_memory(realloc(*spans, sizeof **spans * (n + 1)));
+            *spans = (tn_span *)resize(*spans, n + 1, sizeof **spans);
         }
         list_reserve(l, (int64_t)n + 1);
         count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 1,

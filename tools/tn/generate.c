@@ -34,7 +34,7 @@ static option options[] = {
     TEXT_ROW("tokenizer", &settings.tokenizer, "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
     WORDS_ROW("backend", &settings.backend, BACKEND_WORDS, "reference: plain loops, slow; cuda: a GPU", NEVER),
     COUNT_ROW("device", &settings.device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
-    COUNT_ROW("threads", &settings.threads, "number of threads; 0 (the default): one per core", 0, 1024, NEVER),
+    AUTO_COUNT_ROW("threads", &settings.threads, "number of threads; auto: one per core", 1, 1024, NEVER),
 };
 
 const usage generate_usage = {

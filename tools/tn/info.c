@@ -35,8 +35,8 @@ static void print_json(tn_ctx *ctx, const char *path)
     char               *text = read_file(path, &bytes);
     const char         *to, *bad;
     if (json_find(text, text + bytes, "model_type", &to, &bad)) {
-        tn_transformer_config_read(ctx, tn_source_memory(text, bytes), &desc);
-        check_ctx(ctx, path);
+        tn_transformer_config_read(ctx, tn_source_path(path), &desc);
+        check_ctx(ctx, "model");
         print_model(ctx, &desc);
     } else print_tokenizer(ctx, path);
     free(text);

@@ -11,8 +11,8 @@ static void curve_add(curve *c, double x, double y)
 {
     if (c->count == c->capacity) {
         c->capacity = c->capacity * 2 + 256;
-        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->capacity));
-        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->capacity));
+        c->x = (double *)resize(c->x, (size_t)c->capacity, sizeof *c->x);
+        c->y = (double *)resize(c->y, (size_t)c->capacity, sizeof *c->y);
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;
@@ -24,7 +24,7 @@ static void journal_init(journal *j, const char *folder)
     j->path = join_path(folder, "log.jsonl");
     j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
-    j->trigram = j->fivegram = j->smooth = NAN;
+    j->trigram = j->fivegram = j->smooth = j->all = j->all_step = NAN;
     j->started = now();
 }
 
@@ -68,6 +68,7 @@ static double smoothed(double mean, double loss) { return isnan(mean) ? loss : m
 
 static void read_log_line(journal *j, const char *line, const char *end)
 {
+    const char *bad;
     double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
         held = json_number(line, end, "held");
     double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"),
@@ -76,7 +77,10 @@ static void read_log_line(journal *j, const char *line, const char *end)
         j->smooth = smoothed(j->smooth, loss);
         curve_add(&j->loss, step, j->smooth);
     }
-    if (!isnan(held)) curve_add(&j->held, step, held);
+    if (!isnan(held)) {
+        const char *to, *all = json_find(line, end, "all", &to, &bad);
+        journal_held(j, (int64_t)step, held, all && *all == 't');
+    }
     if (!isnan(seconds)) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
@@ -128,7 +132,11 @@ void journal_step(journal *j, int64_t step, double loss, double lr, double norm,
                  (long long)tokens, rate, journal_seconds(j));
 }
 
-void journal_held(journal *j, int64_t step, double nats) { curve_add(&j->held, (double)step, nats); }
+void journal_held(journal *j, int64_t step, double nats, bool all)
+{
+    if (!all) curve_add(&j->held, (double)step, nats);
+    else j->all_step = (double)step, j->all = nats;
+}
 
 /* ---- the terminal ---------------------------------------------------------------- */
 
@@ -185,7 +193,7 @@ static tn_status put_picture(void *image, tn_sink sink)
 
 void draw_curve(journal *j, tn_ctx *ctx, const char *title)
 {
-    tn_series    series[4];
+    tn_series    series[5];
     tn_plot_desc desc;
     tn_image    *image;
     char        *why = NULL;
@@ -212,6 +220,14 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
         series[n].x = j->held.x;
         series[n].y = j->held.y;
         series[n++].count = j->held.count;
+    }
+    if (isfinite(j->all)) {
+        if (j->all < low) low = j->all;
+        series[n].name = "all of the held-out part";
+        series[n].x = &j->all_step;
+        series[n].y = &j->all;
+        series[n].kind = TN_SERIES_POINTS;
+        series[n++].count = 1;
     }
     ends[0] = j->loss.x[0];
     ends[1] = j->loss.x[j->loss.count - 1];

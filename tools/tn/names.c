@@ -131,6 +131,8 @@ int model_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
     complete_stories(&stories, d.layers, d.dim);
     if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && same_model(&d, &stories))
         return snprintf(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
+    if (d.attention_count || d.mlp_count)
+        return snprintf(dst, bytes, "mixed-%lldl-%lldh-%lldembd", (long long)d.layers, (long long)d.heads, (long long)d.dim);
     attention = attention_words[d.attention];
     return snprintf(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tn_mlp_kind_name(d.mlp), attention,
                     attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);

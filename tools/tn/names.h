@@ -7,7 +7,8 @@
    context 1024, hidden width 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
    and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's initialisation. The second follow
    github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear MLPs of hidden width 4 dim, heads of 64,
-   RMSNorm without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's initialisation. */
+   RMSNorm without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's initialisation. A model whose blocks differ in
+   their kinds has a name that begins with mixed-, which cannot be read back. */
 #ifndef TN_TOOL_NAMES_H
 #define TN_TOOL_NAMES_H
 

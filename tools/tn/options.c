@@ -29,7 +29,7 @@ option *find_option(const usage *u, const char *name)
 
 void add_file(file_list *files, const char *path)
 {
-    files->path = (const char **)need_memory(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path = (const char **)resize((void *)files->path, (size_t)(files->count + 1), sizeof *files->path);
     files->path[files->count++] = copy_text(path);
 }
 
@@ -49,20 +49,60 @@ static const char *number_text(double v, char *text, size_t bytes)
     return text;
 }
 
-/* A number, after which k, M or G may follow. */
+/* A number, after which k, M or G may follow; or auto. */
 static double parse_number(const option *o, const char *where, const char *text)
 {
     char  *end, low[40], high[40];
     double v = strtod(text, &end);
+    if (o->automatic && !strcmp(text, "auto")) return o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER;
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v)) usage_error("%s%s is \"%s\", expected a number", where, o->name, text);
+    if (end == text || *end || !isfinite(v))
+        usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
     if (v < o->low || v > o->high)
-        usage_error("%s%s is %s, expected %s <= %s <= %s", where, o->name, text, number_text(o->low, low, sizeof low),
-                    o->name, number_text(o->high, high, sizeof high));
-    if (o->kind == OPTION_COUNT && v != floor(v)) usage_error("%s%s is %s, expected an integer", where, o->name, text);
+        usage_error("%s%s is %s, expected %s%s <= %s <= %s", where, o->name, text, o->automatic ? "auto, or " : "",
+                    number_text(o->low, low, sizeof low), o->name, number_text(o->high, high, sizeof high));
+    if ((o->kind == OPTION_COUNT || o->kind == OPTION_COUNTS) && v != floor(v))
+        usage_error("%s%s is %s, expected an integer", where, o->name, text);
     return v;
+}
+
+static int parse_choice(const option *o, const char *where, const char *text)
+{
+    const int place = choice_index(o->hint, text);
+    if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
+    return place;
+}
+
+/* Values that are separated by commas. */
+static void parse_cycle(const option *o, const char *where, const char *text)
+{
+    cycle *c = (cycle *)o->value;
+    for (c->count = 0; ; text++) {
+        char *one = format_text("%.*s", (int)strcspn(text, ","), text);
+        if (c->count == TN_MAX_CYCLE)
+            usage_error("%s%s has too many values, expected at most %d", where, o->name, TN_MAX_CYCLE);
+        c->value[c->count++] = o->kind == OPTION_COUNTS ? (int64_t)parse_number(o, where, one) : parse_choice(o, where, one);
+        free(one);
+        text += strcspn(text, ",");
+        if (!*text) return;
+    }
+}
+
+/* The same as a text, a new string. */
+static char *cycle_text(const option *o)
+{
+    const cycle *c = (const cycle *)o->value;
+    buffer       b = {0};
+    int64_t      i;
+    char         word[64];
+    for (i = 0; i < c->count; i++) {
+        if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)c->value[i], word, sizeof word);
+        else snprintf(word, sizeof word, "%lld", (long long)c->value[i]);
+        buffer_print(&b, i ? ",%s" : "%s", word);
+    }
+    return b.data ? b.data : copy_text("");
 }
 
 /* where: what precedes the name in a message, "--" or "FILE:LINE: " */
@@ -78,12 +118,9 @@ static void set_option(option *o, const char *where, const char *text)
     case OPTION_NUMBER: *(double *)o->value = parse_number(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
     case OPTION_FILES:  add_file((file_list *)o->value, text); break;
-    case OPTION_CHOICE: {
-        int place = choice_index(o->hint, text);
-        if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
-        *(int *)o->value = place;
-        break;
-    }
+    case OPTION_CHOICE:  *(int *)o->value = parse_choice(o, where, text); break;
+    case OPTION_CHOICES:
+    case OPTION_COUNTS:  parse_cycle(o, where, text); break;
     }
 }
 
@@ -108,7 +145,9 @@ static const char *default_text(const option *o, char *text, size_t bytes)
 {
     double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
     *text = 0;
+    if (o->automatic && v == (o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER)) return strcpy(text, "auto");
     if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
+    else if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)((const cycle *)o->value)->value[0], text, bytes);
     else if (v != 0) number_text(v, text, bytes);
     if (!strcmp(text, "default")) *text = 0;            /* a word that the help explains, too */
     return text;
@@ -241,8 +280,18 @@ static char *unquoted(char *value, const char *where)
     return b.data;
 }
 
+/* Whether a value is the 0 that earlier versions wrote for auto. */
+static bool is_old_auto(const option *o, const char *value)
+{
+    char *end;
+    return o->automatic && strtod(value, &end) == 0 && end != value && !*end;
+}
+
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)
 {
+    const size_t mark = strlen(CONFIG_MARK);
+    const bool   old = bytes <= mark || memcmp(text, CONFIG_MARK, mark) || text[mark] != '\n';
+    bool         warned = false;
     const char *end = text + bytes;
     int         line = 0, i;
     bool       *from_flags = (bool *)allocate((size_t)u->count, sizeof *from_flags);
@@ -270,6 +319,14 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
         o = find_option(u, key);
         if (!o || !o->saved) usage_error("%s:%d: unknown key %s%s", name, line, key, suggested_option(u, key, ""));
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
+        if (old && is_old_auto(o, value)) {
+            if (o->low == 0 && !from_flags[o - u->options] && !warned)
+                warn("%s%s is %s, which earlier versions wrote for auto, and is read as that. Write auto; or, for 0, let the "
+                     "first line of the file be \"%s\"", where, o->name, value, CONFIG_MARK);
+            if (o->low == 0) warned = true;
+            free(value);
+            value = copy_text("auto");
+        }
         if (!from_flags[o - u->options]) {
             set_option(o, where, value);
             o->given = true;
@@ -286,14 +343,19 @@ void write_config(const usage *u, buffer *out)
 {
     char word[64];
     int  i;
+    buffer_print(out, "%s\n", CONFIG_MARK);
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         if (o->saved == NEVER || (o->saved == IF_GIVEN && !o->given)) continue;
         switch (o->kind) {
         case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
-        case OPTION_COUNT:  buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value); break;
+        case OPTION_COUNT:
+            if (o->automatic && *(int64_t *)o->value == AUTO_COUNT) buffer_print(out, "%s = auto\n", o->name);
+            else buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value);
+            break;
         case OPTION_NUMBER:
-            buffer_print(out, "%s = %s\n", o->name, decimal_text(*(double *)o->value, word, sizeof word));
+            if (o->automatic && *(double *)o->value == AUTO_NUMBER) buffer_print(out, "%s = auto\n", o->name);
+            else buffer_print(out, "%s = %s\n", o->name, decimal_text(*(double *)o->value, word, sizeof word));
             break;
         case OPTION_TEXT:
             if (*(const char **)o->value) write_text(out, o->name, *(const char **)o->value);
@@ -301,6 +363,13 @@ void write_config(const usage *u, buffer *out)
         case OPTION_CHOICE:
             buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word));
             break;
+        case OPTION_CHOICES:
+        case OPTION_COUNTS: {
+            char *text = cycle_text(o);
+            if (*text) buffer_print(out, "%s = %s\n", o->name, text);
+            free(text);
+            break;
+        }
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;

@@ -36,7 +36,7 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
         if (sscanf(e->d_name, "step-%lld.safetensors", &step) != 1 || step < 0) continue;
         snprintf(name, sizeof name, "step-%08lld.safetensors", step);
         if (strcmp(name, e->d_name)) continue;
-        *steps = (int64_t *)need_memory(realloc(*steps, sizeof **steps * (size_t)(count + 1)));
+        *steps = (int64_t *)resize(*steps, (size_t)(count + 1), sizeof **steps);
         (*steps)[count++] = step;
     }
     if (d) closedir(d);

@@ -10,15 +10,24 @@ settings train_settings = {
     .prompt = "", .held_out = 0.05,
     .layers = 1, .width = 128, .context = 256,
     .batch = 8, .accumulate = 1, .tokens = 8000000, .warmup = 20, .seed = 1,
-    .adam_lr = 0.01, .clip = 1, .decay = 0.5,
+    .mlp = {1, {0}}, .attention = {1, {0}}, .window = {1, {0}},
+    .rope_base = 10000, .norm_eps = 1e-5, .attn_scale = 1, .mlp_scale = 1,
+    .init_std = AUTO_NUMBER, .embed_std = AUTO_NUMBER, .score_scale = AUTO_NUMBER,
+    .lr = AUTO_NUMBER, .embed_lr = AUTO_NUMBER, .max_loss = AUTO_NUMBER,
+    .adam_lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .momentum = 0.95, .clip = 1, .decay = 0.5,
     .val_every = 500, .val_tokens = 16384, .sample_every = 1000, .sample_length = 60, .save_every = 500, .keep = 2,
 };
 
 #define LARGE 1e9
 #define WORDS(name, field, words, help, saved)     WORDS_ROW(name, &train_settings.field, words, help, saved)
 #define COUNT(name, field, help, low, high, saved) COUNT_ROW(name, &train_settings.field, help, low, high, saved)
+#define AUTO_COUNT_OF(name, field, help, low, high, saved) \
+    AUTO_COUNT_ROW(name, &train_settings.field, help, low, high, saved)
+#define AUTO_NUMBER_OF(name, field, help, low, high, saved) \
+    AUTO_NUMBER_ROW(name, &train_settings.field, help, low, high, saved)
 #define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &train_settings.field, help, low, high, ALWAYS)
 #define FLAG(name, field, help, saved)             FLAG_ROW(name, &train_settings.field, help, saved)
+#define MODEL(name, field, help, low, high)        NUMBER_ROW(name, &train_settings.field, help, low, high, IF_GIVEN)
 #define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &train_settings.field, hint, help, saved)
 
 static option options[] = {
@@ -31,8 +40,8 @@ static option options[] = {
          "that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
          "it", NEVER),
-    COUNT("vocab", vocab, "train a tokenizer of N tokens on the text; 0 (the default): that of --tokenizer, or bytes", 0,
-          65536, ALWAYS),
+    AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
+                  ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
     NUMBER("held-out", held_out, "share of the text, at its end, that is not trained on", 0.0001, 0.9),
     /* the model */
@@ -40,19 +49,26 @@ static option options[] = {
          "options below change it", ALWAYS),
     COUNT("layers", layers, "number of blocks", 1, 10000, IF_GIVEN),
     COUNT("width", width, "width of the residual stream", 1, LARGE, IF_GIVEN),
-    COUNT("heads", heads, "attention heads per block; 0 (the default): width / 64", 0, LARGE, IF_GIVEN),
+    AUTO_COUNT_OF("heads", heads, "attention heads per block; auto: width / 64", 1, LARGE, IF_GIVEN),
     COUNT("context", context, "tokens per training text", 1, LARGE, IF_GIVEN),
-    WORDS("mlp", mlp, "bilinear|relu|relu2|gelu|swish|glu|reglu|geglu|swiglu|gelu-tanh", "kind of the MLP", IF_GIVEN),
-    COUNT("hidden", hidden, "hidden width of the MLP; 0 (the default): as many parameters as an MLP with one encoder of 4 "
-          "times the width", 0, LARGE, IF_GIVEN),
-    COUNT("order", order, "number of encoders that a bilinear MLP multiplies; 0 (the default): 2", 0, 64, IF_GIVEN),
-    WORDS("attention", attention, "softmax|squared|bilinear|differential|differential-plain", "kind of attention", IF_GIVEN),
+    WORD_LIST_ROW("mlp", &train_settings.mlp, "bilinear|relu|relu2|gelu|swish|glu|reglu|geglu|swiglu|gelu-tanh",
+                  "kind of the MLP; several, separated by commas, are used by the blocks in turn", IF_GIVEN),
+    AUTO_COUNT_OF("hidden", hidden, "hidden width of the MLP; auto: as many parameters as an MLP with one encoder of 4 "
+                  "times the width", 1, LARGE, IF_GIVEN),
+    AUTO_COUNT_OF("order", order, "number of encoders that a bilinear MLP multiplies; auto: 2", 1, 64, IF_GIVEN),
+    WORD_LIST_ROW("attention", &train_settings.attention, "softmax|squared|bilinear|differential|differential-plain",
+                  "kind of attention; several, separated by commas, are used by the blocks in turn", IF_GIVEN),
     WORDS("row-scale", row_scale, "default|none|length|mean|sum", "how squared and bilinear attention scale a row of "
           "scores; default: length", IF_GIVEN),
-    COUNT("d-qk", d_qk, "width of a head's queries and keys; 0 (the default): width / heads", 0, LARGE, IF_GIVEN),
-    COUNT("window", window, "number of most recent keys that a query sees; 0 (the default): all", 0, LARGE, IF_GIVEN),
+    AUTO_COUNT_OF("d-qk", d_qk, "width of a head's queries and keys; auto: width / heads", 1, LARGE, IF_GIVEN),
+    AUTO_COUNT_OF("d-v", d_v, "width of a head's values; auto: width / heads", 1, LARGE, IF_GIVEN),
+    COUNT_LIST_ROW("window", &train_settings.window, "number of most recent keys that a query sees; 0 (the default): all; "
+                   "several, separated by commas, are used by the blocks in turn", 0, LARGE, IF_GIVEN),
     WORDS("positions", positions, "rope|learned|none", "position encoding", IF_GIVEN),
-    WORDS("norm", norm, "rms|layer", "kind of the norms", IF_GIVEN),
+    MODEL("rope-base", rope_base, "base of the wavelengths of rope", 1, 1e12),
+    WORDS("norm", norm, "rms|layer|none", "kind of the norms; none: no norm but that of queries and keys", IF_GIVEN),
+    MODEL("norm-eps", norm_eps, "what a norm adds to the variance", 1e-30, 1),
+    FLAG("no-embed-norm", no_embed_norm, "do not normalise the embedding", IF_GIVEN),
     WORDS("norm-place", place, "pre|post|sandwich", "norms before attention and MLP, after them, or both", IF_GIVEN),
     FLAG("gain", gain, "give the norms learned gains", IF_GIVEN),
     FLAG("no-qk-norm", no_qk_norm, "do not normalise queries and keys", IF_GIVEN),
@@ -62,30 +78,40 @@ static option options[] = {
     FLAG("x0-residual", x0_residual, "add the embedding to the input of each block, times a learned factor", IF_GIVEN),
     FLAG("value-residual", value_residual, "mix values with those of the first block", IF_GIVEN),
     FLAG("no-zero-init", no_zero_init, "do not initialise output projections and unembedding with zero", IF_GIVEN),
-    NUMBER_ROW("score-scale", &train_settings.score_scale, "factor of the scores; 0 (the default): 1/sqrt(d) for softmax, "
-               "1/d for squared and bilinear attention", 0, 1e6, IF_GIVEN),
-    NUMBER_ROW("softcap", &train_settings.softcap, "cap the logits z to X tanh(z/X); 0 (the default): no cap", 0, 1e6,
-               IF_GIVEN),
+    AUTO_NUMBER_OF("init-std", init_std, "standard deviation of the weights at the start; auto: 1/sqrt(number of inputs)",
+                   1e-9, 1e6, IF_GIVEN),
+    AUTO_NUMBER_OF("embed-std", embed_std, "standard deviation of the embedding at the start; auto: 1", 1e-9, 1e6, IF_GIVEN),
+    MODEL("attn-scale", attn_scale, "factor of attention where it is added to the residual stream", 1e-6, 1e6),
+    MODEL("mlp-scale", mlp_scale, "factor of the MLP where it is added", 1e-6, 1e6),
+    AUTO_NUMBER_OF("score-scale", score_scale, "factor of the scores; auto: 1/sqrt(d) for softmax, 1/d for squared and "
+                   "bilinear attention", 1e-9, 1e6, IF_GIVEN),
+    MODEL("softcap", softcap, "cap the logits z to X tanh(z/X); 0 (the default): no cap", 0, 1e6),
+    NUMBER("embed-noise", embed_noise, "standard deviation of normal noise that is added to the embedding in training", 0,
+           1e6),
+    NUMBER("dropout", dropout, "probability of dropout for the embedding and for what attention and MLP add", 0, 0.99),
     /* training */
     COUNT("batch", batch, "texts per forward pass", 1, LARGE, ALWAYS),
     COUNT("accumulate", accumulate, "forward and backward passes per step, whose gradients are added", 1, LARGE, ALWAYS),
-    COUNT("steps", steps, "number of steps; 0 (the default): as many as --tokens needs. Give one of --steps, --tokens and "
-          "--minutes", 0, 1e12, ALWAYS),
+    AUTO_COUNT_OF("steps", steps, "number of steps; auto: as many as --tokens needs. Give one of --steps, --tokens and "
+                  "--minutes", 1, 1e12, ALWAYS),
     COUNT("tokens", tokens, "number of tokens to train on, over all steps", 1, 1e15, NEVER),
     NUMBER_ROW("minutes", &train_settings.minutes, "train for about X minutes: the number of steps is estimated from the "
-               "speed of a few", 0, 1e6, NEVER),
+               "speed of a few", 1e-6, 1e6, NEVER),
     WORDS("optimizer", optimiser, "muon|adamw", "muon updates matrices by Muon and everything else by AdamW", ALWAYS),
-    NUMBER("lr", lr, "learning rate of Muon, or of AdamW alone; 0 (the default): 0.02, or 0.002", 0, 1e12),
+    AUTO_NUMBER_OF("lr", lr, "learning rate of Muon, or of AdamW alone; auto: 0.02, or 0.002", 0, 1e12, ALWAYS),
     NUMBER("adam-lr", adam_lr, "learning rate of what AdamW updates beside Muon", 0, 1e12),
-    NUMBER("embed-lr", embed_lr, "learning rate of the embedding; 0 (the default): 15 times AdamW's, or AdamW's if --tied",
-           0, 1e12),
+    AUTO_NUMBER_OF("embed-lr", embed_lr, "learning rate of the embedding; auto: 15 times AdamW's, or AdamW's if --tied", 0,
+                   1e12, ALWAYS),
+    NUMBER("beta1", beta1, "decay rate of AdamW's first moment", 1e-6, 0.999999),
+    NUMBER("beta2", beta2, "decay rate of AdamW's second moment", 1e-6, 0.999999),
+    NUMBER("momentum", momentum, "momentum of Muon", 1e-6, 0.999999),
     NUMBER("weight-decay", weight_decay, "decoupled weight decay; 0 is the default", 0, 1e3),
     NUMBER("clip", clip, "clip the gradient to this norm; 0: do not", 0, 1e12),
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "schedule of the learning rate after the warm-up",
           ALWAYS),
     COUNT("warmup", warmup, "steps in which the learning rate rises from 0", 0, 1e12, ALWAYS),
     NUMBER("decay", decay, "last share of the steps, in which the trapezoid falls to 0", 0, 1),
-    NUMBER("max-loss", max_loss, "stop if the loss exceeds X; 0 (the default): 2 ln(vocabulary) + 5", 0, 1e12),
+    AUTO_NUMBER_OF("max-loss", max_loss, "stop if the loss exceeds X; auto: 2 ln(vocabulary) + 5", 1e-9, 1e12, ALWAYS),
     COUNT("seed", seed, "seed of the weights and of the order of the data", 0, 9e15, ALWAYS),
     WORDS("dtype", dtype, "f32|f64", "type of weights, activations and sums", ALWAYS),
     WORDS("backend", backend, BACKEND_WORDS, "reference: plain loops, slow; cuda: a GPU", ALWAYS),
@@ -96,11 +122,11 @@ static option options[] = {
           "the processor; weights stay f32", ALWAYS),
     FLAG("recompute", recompute, "keep only the input of each block and compute the block again in the backward pass: less "
          "memory, bit-identical results", ALWAYS),
-    COUNT("threads", threads, "number of threads; 0 (the default): one per core. Results do not depend on it", 0, 1024,
-          NEVER),
+    AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),
     /* what is logged and saved */
     COUNT("val-every", val_every, "steps between evaluations on held-out data; 0: only at the end", 0, 1e12, ALWAYS),
-    COUNT("val-tokens", val_tokens, "held-out tokens per evaluation; the last one uses all of them", 1, 1e12, ALWAYS),
+    COUNT("val-tokens", val_tokens, "held-out tokens per evaluation, in windows spread over the held-out part; after the "
+          "last step all tokens are evaluated as well", 1, 1e12, ALWAYS),
     COUNT("sample-every", sample_every, "steps between samples; 0: no samples", 0, 1e12, ALWAYS),
     COUNT("sample-length", sample_length, "tokens per sample", 1, LARGE, ALWAYS),
     TEXT("prompt", prompt, "TEXT", "how samples begin; without a prompt, and if the text has no " STORY_MARK ", with a "
@@ -123,8 +149,29 @@ const usage train_usage = {
     options, sizeof options / sizeof *options, INT_MAX
 };
 
+/* The library's default is 0. */
+static double number_or_0(double v) { return v == AUTO_NUMBER ? 0 : v; }
+
+enum { NORM_NONE = 2 };             /* the word of --norm after those of tn_norm_kind */
+
 /* Whether the option decides: always, but of a named model only the options that were given change anything. */
 static bool is_set(const char *name) { return !train_settings.model || find_option(&train_usage, name)->given; }
+
+static bool is_polynomial(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+
+/* Whether a block has attention whose rows are scaled. */
+static bool has_row_scale(const tn_transformer_desc *desc)
+{
+    int64_t i;
+    for (i = 0; i < desc->attention_count; i++) if (is_polynomial(desc->attention_cycle[i])) return true;
+    return !desc->attention_count && is_polynomial(desc->attention);
+}
+
+/* What the blocks use in turn; a cycle of one is what all of them use. */
+#define SET_CYCLE(field, type) { \
+    for (i = 0; i < train_settings.field.count; i++) desc->field##_cycle[i] = (type)train_settings.field.value[i]; \
+    desc->field##_count = i; \
+}
 
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 {
@@ -143,16 +190,22 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("width")) desc->dim = train_settings.width;
     if (is_set("heads")) desc->heads = train_settings.heads ? train_settings.heads : desc->dim >= 64 ? desc->dim / 64 : 1;
     if (is_set("context")) desc->context = train_settings.context;
-    if (is_set("mlp")) desc->mlp = (tn_mlp_kind)train_settings.mlp;
+    if (is_set("mlp")) SET_CYCLE(mlp, tn_mlp_kind)
     if (is_set("hidden")) desc->hidden = train_settings.hidden;
     if (is_set("order")) desc->order = train_settings.order;
-    if (is_set("attention")) desc->attention = (tn_attention_kind)train_settings.attention;
+    if (is_set("attention")) SET_CYCLE(attention, tn_attention_kind)
     if (is_set("row-scale")) desc->row = (tn_row_scale)train_settings.row_scale;
     if (is_set("d-qk")) desc->d_qk = train_settings.d_qk;
-    if (is_set("window")) desc->window = train_settings.window;
+    if (is_set("d-v")) desc->d_v = train_settings.d_v;
+    if (is_set("window")) SET_CYCLE(window, int64_t)
     if (is_set("positions")) desc->positions = (tn_positions)train_settings.positions;
-    if (is_set("norm")) desc->norm = (tn_norm_kind)train_settings.norm;
+    if (is_set("rope-base")) desc->rope_base = train_settings.rope_base;
+    if (is_set("norm")) desc->no_norm = train_settings.norm == NORM_NONE;
+    if (is_set("norm")) desc->norm = desc->no_norm ? TN_NORM_RMS : (tn_norm_kind)train_settings.norm;
     if (is_set("norm")) desc->norm_bias = desc->norm == TN_NORM_LAYER;
+    if (is_set("norm-eps")) desc->norm_eps = train_settings.norm_eps;
+    if (is_set("no-embed-norm")) desc->embed_norm = !train_settings.no_embed_norm;
+    if (desc->no_norm) desc->embed_norm = false;
     if (is_set("norm-place")) desc->place = (tn_place)train_settings.place;
     if (is_set("gain")) desc->no_gain = !train_settings.gain;
     if (is_set("no-qk-norm")) desc->qk_norm = !train_settings.no_qk_norm;
@@ -162,11 +215,19 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("x0-residual")) desc->x0_residual = train_settings.x0_residual;
     if (is_set("value-residual")) desc->value_residual = train_settings.value_residual;
     if (is_set("no-zero-init")) desc->zero_out = desc->zero_head = !train_settings.no_zero_init;
-    if (is_set("score-scale")) desc->score_scale = train_settings.score_scale;
+    if (is_set("init-std")) desc->init_std = number_or_0(train_settings.init_std);
+    if (is_set("embed-std")) desc->embed_std = number_or_0(train_settings.embed_std);
+    if (is_set("attn-scale")) desc->attn_scale = train_settings.attn_scale;
+    if (is_set("mlp-scale")) desc->mlp_scale = train_settings.mlp_scale;
+    if (is_set("score-scale")) desc->score_scale = number_or_0(train_settings.score_scale);
     if (is_set("softcap")) desc->softcap = train_settings.softcap;
     if (desc->tied) desc->zero_head = false;
     desc->recompute = train_settings.recompute;
-    if (train_settings.row_scale && desc->attention != TN_ATTENTION_SQUARED && desc->attention != TN_ATTENTION_BILINEAR)
+    desc->embed_noise = train_settings.embed_noise;
+    desc->dropout = train_settings.dropout;
+    if (desc->no_norm && desc->place != TN_PLACE_PRE)
+        usage_error("--norm-place is given with --norm none, expected pre");
+    if (train_settings.row_scale && !has_row_scale(desc))
         usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
 }
@@ -178,9 +239,11 @@ void set_optim_desc(const settings *s, tn_optim_desc *desc)
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet while the speed is measured */
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_OPTIM_ADAMW : TN_OPTIM_MUON;
-    desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;
-    desc->adam_lr = s->adam_lr;
-    desc->beta2 = 0.95;
+    desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;       /* a rate of 0 is a factor of the parameters' */
+    desc->adam_lr = s->adam_lr > 0 ? s->adam_lr : 0.01;
+    desc->beta1 = s->beta1;
+    desc->beta2 = s->beta2;
+    desc->momentum = s->momentum;
     desc->weight_decay = s->weight_decay;
     desc->clip_norm = s->clip;
     desc->schedule.kind = kinds[s->schedule];

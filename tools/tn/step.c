@@ -122,10 +122,12 @@ static void capture_step(feed *f)
     tn_ctx_clear_error(ctx);
 }
 
+double current_rate(const run *r) { return r->s->lr == 0 ? 0 : tn_optim_lr(r->optim); }
+
 void launch_step(run *r, feed *f)
 {
     if (!f->waiting) f->since = now();
-    f->lr[f->waiting] = tn_optim_lr(f->optim);
+    f->lr[f->waiting] = current_rate(r);
     upload_batch(r, f);
     capture_step(f);
     if (f->graph) tn_graph_run(f->graph);

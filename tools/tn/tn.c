@@ -46,6 +46,7 @@ static void help(FILE *to)
 {
     fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help explains a command)\n\n");
     list_commands(to, NULL);
+    fprintf(to, "  %-18s %s\n", "help COMMAND", "explain a command, as tn COMMAND --help does");
     fprintf(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
                 "  2         wrong usage\n  130, 143  stopped by SIGINT, SIGTERM after everything was saved\n");
 }

@@ -3,6 +3,7 @@
    A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
 
        util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
+       names.c mojibake.c         names of published checkpoints; text that was encoded twice
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
@@ -53,9 +54,9 @@ void check_ctx(const tn_ctx *ctx, const char *what);
 /* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);
 
-/* Memory, or fail. need_memory returns p unless it is NULL; allocate returns zeroed memory. */
-void *need_memory(void *p);
+/* Memory, or fail with its size. allocate returns zeroed memory; resize is realloc for count > 0. */
 void *allocate(size_t count, size_t bytes);
+void *resize(void *p, size_t count, size_t bytes);
 char *copy_text(const char *text);
 /* A new string, formatted as by printf. */
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -128,8 +129,13 @@ typedef enum option_kind {
     OPTION_NUMBER,                  /* double                                */
     OPTION_TEXT,                    /* const char *                          */
     OPTION_FILES,                   /* file_list: may be given several times */
-    OPTION_CHOICE                   /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICE,                  /* int: index of the word in `hint`, "softmax|squared|..."    */
+    OPTION_CHOICES,                 /* cycle: such indices, separated by commas                   */
+    OPTION_COUNTS                   /* cycle: such counts                                         */
 } option_kind;
+
+/* What blocks use in turn. */
+typedef struct cycle { int64_t count, value[TN_MAX_CYCLE]; } cycle;
 
 typedef struct file_list { const char **path; int64_t count; } file_list;
 
@@ -144,17 +150,29 @@ typedef struct option {
     double      low, high;          /* bounds of a number                                    */
     int         saved;              /* in a run's config.txt: NEVER, ALWAYS or IF_GIVEN      */
     bool        given;
+    bool        automatic;          /* a number that may be `auto`: AUTO_COUNT or AUTO_NUMBER */
 } option;
 
 enum { NEVER = 0, ALWAYS, IF_GIVEN };
 
+/* The value of a number that is `auto`, outside the bounds of those that can be given. */
+#define AUTO_COUNT  0
+#define AUTO_NUMBER (-1.0)
+
 /* Rows of a table of options. */
-#define FLAG_ROW(name, value, help, saved)             {name, OPTION_FLAG, value, "", help, 0, 0, saved, false}
-#define COUNT_ROW(name, value, help, low, high, saved) {name, OPTION_COUNT, value, "N", help, low, high, saved, false}
-#define NUMBER_ROW(name, value, help, low, high, saved) {name, OPTION_NUMBER, value, "X", help, low, high, saved, false}
-#define TEXT_ROW(name, value, hint, help, saved)       {name, OPTION_TEXT, value, hint, help, 0, 0, saved, false}
-#define FILES_ROW(name, value, help, saved)            {name, OPTION_FILES, value, "FILE", help, 0, 0, saved, false}
-#define WORDS_ROW(name, value, words, help, saved)     {name, OPTION_CHOICE, value, words, help, 0, 0, saved, false}
+#define ROW(name, kind, value, hint, help, low, high, saved, automatic) \
+    {name, OPTION_##kind, value, hint, help, low, high, saved, false, automatic}
+#define FLAG_ROW(name, value, help, saved)                   ROW(name, FLAG, value, "", help, 0, 0, saved, false)
+#define COUNT_ROW(name, value, help, low, high, saved)       ROW(name, COUNT, value, "N", help, low, high, saved, false)
+#define NUMBER_ROW(name, value, help, low, high, saved)      ROW(name, NUMBER, value, "X", help, low, high, saved, false)
+#define AUTO_COUNT_ROW(name, value, help, low, high, saved)  ROW(name, COUNT, value, "N", help, low, high, saved, true)
+#define AUTO_NUMBER_ROW(name, value, help, low, high, saved) ROW(name, NUMBER, value, "X", help, low, high, saved, true)
+#define TEXT_ROW(name, value, hint, help, saved)             ROW(name, TEXT, value, hint, help, 0, 0, saved, false)
+#define FILES_ROW(name, value, help, saved)                  ROW(name, FILES, value, "FILE", help, 0, 0, saved, false)
+#define WORDS_ROW(name, value, words, help, saved)           ROW(name, CHOICE, value, words, help, 0, 0, saved, false)
+#define WORD_LIST_ROW(name, value, words, help, saved)       ROW(name, CHOICES, value, words, help, 0, 0, saved, false)
+#define COUNT_LIST_ROW(name, value, help, low, high, saved) \
+    ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
 
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
@@ -179,9 +197,11 @@ void print_help(const usage *u);
 /* The help of an option with its default, a new string. */
 char *option_help(const option *o);
 /* Reads `key = value` lines and # comments; a value may be in quotes, with JSON's escapes. Options that were given on the
-   command line keep their values. */
+   command line keep their values. Without CONFIG_MARK as its first line the file may be of an earlier version, which wrote 0
+   for `auto`, and a 0 is read as that. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
-/* Writes the saved options in the same form. */
+#define CONFIG_MARK "# tn config 2"
+/* Writes the saved options in the same form, after CONFIG_MARK. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
 const char *choice_word(const char *hint, int place, char *word, size_t bytes);

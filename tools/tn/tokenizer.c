@@ -86,6 +86,9 @@ int tokenizer_train_main(int argc, char **argv)
     text = read_texts(&training.files, &bytes);
     ctx = new_context();
     t = train_tokenizer(ctx, text, bytes, training.vocab);
+    if (tn_tokenizer_count(t) < training.vocab)
+        warn("--vocab is %lld, but the text gives only %lld tokens", (long long)training.vocab,
+             (long long)tn_tokenizer_count(t));
     save_tokenizer(training.out, t, ctx);
     print_tokens_per_story(t, text, bytes, (split_kind)training.split);
     printf("written: %s\n", training.out);

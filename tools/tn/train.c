@@ -14,7 +14,7 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 static void train_step_on_host(run *r)
 {
-    double start = now(), loss = batch_loss(r, &r->feed, true), lr = tn_optim_lr(r->optim);
+    double start = now(), loss = batch_loss(r, &r->feed, true), lr = current_rate(r);
     if (!(loss <= loss_limit(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
         fault found = take_error(r->m.ctx);
         stop_diverged(r, loss, &found);

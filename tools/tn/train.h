@@ -11,14 +11,16 @@ typedef struct settings {
     double      held_out;
     int64_t     vocab;
     /* the model */
-    int64_t     layers, heads, width, context, hidden, order, d_qk, window;
-    int         mlp, attention, row_scale, norm, place, positions;
-    bool        tied, bias, gain, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
-    double      softcap, score_scale;
+    int64_t     layers, heads, width, context, hidden, order, d_qk, d_v;
+    cycle       mlp, attention, window;
+    int         row_scale, norm, place, positions;
+    bool        tied, bias, gain, no_embed_norm, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
+    double      softcap, score_scale, rope_base, norm_eps, attn_scale, mlp_scale, init_std, embed_std;
+    double      embed_noise, dropout;
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
-    double      minutes, lr, adam_lr, embed_lr, weight_decay, clip, decay, max_loss;
+    double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, clip, decay, max_loss;
     int64_t     device;
     int         dtype, backend, precision, activations;
     bool        recompute;
@@ -46,7 +48,8 @@ typedef struct journal {
     bool    failed;                 /* a line could not be written: a full disk, for example   */
     bool    bar;                    /* the standard output is a terminal                       */
     bool    shown;                  /* the progress bar is on its last line                    */
-    curve   loss, held;             /* by step: nats per token                                 */
+    curve   loss, held;             /* by step: nats per token; held: of the same windows each time */
+    double  all_step, all;          /* the loss of all of the held-out part, and its step; or NaN */
     double  trigram, fivegram;      /* nats per token, or NaN                                  */
     double  seconds_before;         /* seconds of training before this start                   */
     double  started, last_shown;
@@ -60,7 +63,8 @@ void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
-void journal_held(journal *j, int64_t step, double nats);
+/* all: of all of the held-out part, which is not a point of the curve */
+void journal_held(journal *j, int64_t step, double nats, bool all);
 double journal_seconds(const journal *j);
 /* Prints to the standard output, above the progress bar. */
 void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -126,6 +130,8 @@ void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
 /* The loss of the next batch. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
+/* The learning rate of the next step. */
+double current_rate(const run *r);
 /* Launches one step without waiting for its loss, which finish_steps reads. */
 void   launch_step(run *r, feed *f);
 /* Discards the results of steps that were launched. */
@@ -144,7 +150,9 @@ double loss_limit(const run *r);
 /* heldout.c */
 /* ", N nats per byte", or "" if the bytes are unknown */
 const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes);
-void evaluate_held_out(run *r, bool all);
+/* Evaluates and reports the loss of windows that are spread over the held-out part, the same ones at each step, and after
+   the last step that of all of it as well. */
+void evaluate_held_out(run *r, bool last);
 void write_sample(run *r);
 
 /* checkpoint.c */

@@ -79,15 +79,25 @@ double now(void)
 
 /* ---- memory ------------------------------------------------------------------- */
 
-void *need_memory(void *p)
+/* Compared by division: the product may be larger than a size_t. */
+static void out_of_memory(size_t count, size_t bytes)
 {
-    if (!p) fail("out of memory");
-    return p;
+    if (count > SIZE_MAX / bytes) fail("out of memory: %zu x %zu bytes were needed, more than there can be", count, bytes);
+    fail("out of memory: %zu bytes (%.3g GB) were needed at once", count * bytes, (double)(count * bytes) / 1e9);
 }
 
 void *allocate(size_t count, size_t bytes)
 {
-    return need_memory(calloc(count ? count : 1, bytes ? bytes : 1));
+    void *p = calloc(count ? count : 1, bytes ? bytes : 1);
+    if (!p) out_of_memory(count ? count : 1, bytes ? bytes : 1);
+    return p;
+}
+
+void *resize(void *p, size_t count, size_t bytes)
+{
+    if (count <= SIZE_MAX / bytes && count) p = realloc(p, count * bytes);
+    if (!p || !count || count > SIZE_MAX / bytes) out_of_memory(count, bytes);
+    return p;
 }
 
 char *copy_text(const char *text)
@@ -116,7 +126,7 @@ void buffer_add(buffer *b, const void *src, size_t bytes)
 {
     if (b->capacity - b->bytes <= bytes) {
         b->capacity = b->capacity * 2 + bytes + 64;
-        b->data = (char *)need_memory(realloc(b->data, b->capacity));
+        b->data = (char *)resize(b->data, b->capacity, 1);
     }
     if (bytes) memcpy(b->data + b->bytes, src, bytes);
     b->bytes += bytes;
