@@ -778,7 +778,55 @@ expect 0 "" generate a --ids --length 9 --no-stop
 is "length" "$(wc -w < said)" 9
 expect 0 "" generate a --count 3 --ids
 is "count" "$(wc -l < said)" 3
-expect 0 "--length is 20, more than the model's context of 16 tokens" generate a --length 20
+expect 0 "texts of 20 tokens are longer than the model's context of 16 tokens" generate a --length 20
+expect 0 "" generate a --ids --no-stop --new 5 --prompt-ids "3, 4 5"
+holds "new tokens" grep -q '^3 4 5\( [0-9]*\)\{5\}$' said
+expect 0 "texts of 23 tokens are longer" generate a --ids --no-stop --new 20 --prompt-ids "3 4 5"
+is "new tokens beyond the context" "$(tail -n 1 said | wc -w)" 23
+expect 1 "the prompt has 16 tokens, expected fewer than the model's context, 16: --new N continues it" generate a --prompt-ids \
+    "3 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3"
+expect 2 "--new is given with --length" generate a --new 3 --length 9
+expect 2 "--new is 0, expected auto, or 1 <= new" generate a --new 0
+expect 1 "--prompt-ids: id 60 is outside the vocabulary, expected 0 <= id < 60" generate a --prompt-ids "3 60"
+expect 2 "--prompt-ids: \"x 3\" is not an id" generate a --prompt-ids "3 x 3"
+expect 2 "2 of --prompt, --prompt-file, --prompt-ids and --interactive are given" generate a --prompt a --interactive
+# A prompt from a file, from the standard input, line by line.
+expect 0 "one day" generate a --prompt "one day" --new 3 && cp said g3
+printf 'one day\n' > prompt
+expect 0 "" generate a --prompt-file prompt --new 3 && same "a prompt from a file" said g3
+"$tn" generate a --prompt-file - --new 3 < prompt > said && same "a prompt from the standard input" said g3
+printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
+head -n 1 said > first && same "a line" first g3
+is "two lines" "$(wc -l < said) $(tail -n 1 said | cut -c 1-7)" "2 the cat"
+printf 'one\0day' > zero
+expect 1 "zero: byte 3 is zero, expected text" generate a --prompt-file zero
+expect 1 "missing.txt" generate a --prompt-file missing.txt
+# Unknown words are said.
+expect 0 '2 parts of the prompt are not in the vocabulary and become [UNK]: "' generate a \
+    --prompt "one $(printf '\342\202\254') day @" --new 2
+if "$tn" generate a --prompt "one day" 2>&1 > g3 | grep -q UNK; then fail "a prompt without [UNK]"; else pass; fi
+# What --stop names is not printed, nor is anything after it, even where several tokens make it.
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 > whole 2> said
+stop=$(cut -d ' ' -f 6,7 whole)
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "$stop" > said 2> warned
+is "text before \"$stop\"" "$(cat said)" "$(awk -v s="$stop" '{ print substr($0, 1, 6 + index(substr($0, 8), s)) }' whole)"
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "zzz" > said 2> warned
+same "text without the stop" said whole
+expect 2 "--stop is empty" generate a --stop ""
+# An untrained model gives each token 1/60.
+expect 0 "Done" train text --out flat $small --lr 0 --adam-lr 0
+expect 0 "" generate flat --logprobs --new 7 --no-stop
+is "lines of logarithms" "$(grep -c '^[0-9]*	-4\.09434[45]	"[^"]*"$' said)" 7
+expect 0 "" generate a --logprobs --new 1 --temperature 0 --no-stop --prompt "one day the" && cut -f 2 said > logp
+holds "the likeliest is likelier than that" awk '{ exit !($1 > -4 && $1 < 0) }' logp
+expect 2 "--ids is given with --logprobs" generate a --ids --logprobs
+# No control characters on the terminal.
+expect 0 "Done" train text --out bytes-run $small --vocab auto
+control=$(printf 'a\033[31m\tb\001\302\205\177c')
+"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 2> warned | cut -c 1-14 > said
+is "control characters" "$(cut -c 1-13 said)" "$(printf 'a?[31m\tb????c' | cut -c 1-13)"
+"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 --raw 2> warned | head -c 13 > said
+is "raw control characters" "$(cat said)" "$control"
 expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4
 expect 1 "t50.json has 50 tokens, expected 60, the vocabulary of the model" generate a --tokenizer t50.json
 expect 1 "no such run" generate nothing
@@ -835,6 +883,15 @@ same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
 holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
+# A run of shards without a tokenizer writes ids.
+expect 1 "y has no tokenizer: it was trained on token shards. Give --tokenizer FILE; or --ids" generate y
+expect 1 "expected --prompt-ids \"1 2 3\"" generate y --ids
+expect 0 "" generate y --ids --prompt-ids "1 2 3" --length 8
+holds "ids of a shard" grep -q '^1 2 3\( [0-9]*\)\{5\}$' said
+expect 0 "" generate y --logprobs --prompt-ids "1 2 3" --length 8
+holds "logarithms without a tokenizer" grep -q '^[0-9]*	-[0-9.]*$' said
+expect 2 "--stop is given without a tokenizer" generate y --ids --prompt-ids 1 --stop a
+expect 1 "id 70 is outside" generate y --ids --prompt-ids "1 70"
 expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing
 expect 1 "text" info text
