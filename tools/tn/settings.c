@@ -36,8 +36,8 @@ static option options[] = {
     TEXT("out", out, "RUN", "the folder to write to; it must be new or empty", NEVER),
     TEXT("resume", resume, "RUN", "continue a run that was stopped or killed; only --threads, --device, --recompute, "
          "--stop-at and, if the text was moved, --data can be given with it", NEVER),
-    TEXT("from", from, "CHECKPOINT", "start a new run from a checkpoint of another one, with its settings except those "
-         "that are given, such as a lower --lr or more --steps", ALWAYS),
+    TEXT("from", from, "RUN|CHECKPOINT", "start a new run from the newest checkpoint of another one, or from that which is "
+         "named, with its settings except those that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
          "it", NEVER),
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
@@ -140,7 +140,7 @@ static option options[] = {
 };
 
 const usage train_usage = {
-    "train", "FILE... --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
+    "train", "FILE... --out RUN | --config FILE --out RUN | --from RUN|CHECKPOINT --out NEW | --resume RUN",
     "train a language model, or resume a run",
     "Trains a language model. The folder RUN holds all that it writes: config.txt, config.json, tokenizer.json, log.jsonl, "
     PICTURE ", checkpoints, and at the end model.safetensors.",
