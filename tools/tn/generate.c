@@ -14,14 +14,14 @@ static struct {
 
 static option options[] = {
     TEXT_ROW("prompt", &settings.prompt, "TEXT", "how the text begins", NEVER),
-    TEXT_ROW("prompt-file", &settings.prompt_file, "FILE", "the same from a file, or with - from the standard input, without "
-             "the newline at its end", NEVER),
+    TEXT_ROW("prompt-file", &settings.prompt_file, "FILE", "the same from a file, or with - from the standard input, "
+             "without the newline at its end", NEVER),
     TEXT_ROW("prompt-ids", &settings.prompt_ids, "IDS", "the same as token ids, such as \"1 2 3\"; no [BOS] is put before "
              "them", NEVER),
     FLAG_ROW("interactive", &settings.interactive, "continue each line of the standard input", NEVER),
     AUTO_COUNT_ROW("new", &settings.more, "number of new tokens per text; auto: as --length has it", 1, 1e9, NEVER),
-    AUTO_COUNT_ROW("length", &settings.length, "number of tokens per text, including the prompt's; auto: the model's context",
-                   1, 1e9, NEVER),
+    AUTO_COUNT_ROW("length", &settings.length, "number of tokens per text, including the prompt's; auto: the model's "
+                   "context", 1, 1e9, NEVER),
     COUNT_ROW("count", &settings.count, "number of texts", 1, 1e9, NEVER),
     NUMBER_ROW("temperature", &settings.temperature, "temperature of the sampling; 0: always the most likely token", 0, 1e3,
                NEVER),
@@ -34,7 +34,8 @@ static option options[] = {
     FLAG_ROW("ids", &settings.ids, "print token ids instead of text", NEVER),
     FLAG_ROW("logprobs", &settings.logprobs, "print a line for each new token: its id, the natural logarithm of the "
              "probability that the model gives it (at temperature 1, among all tokens), and the token", NEVER),
-    FLAG_ROW("raw", &settings.raw, "print control characters as they are; without it all but tab and newline become ?", NEVER),
+    FLAG_ROW("raw", &settings.raw, "print control characters as they are; without it all but tab and newline become ?",
+             NEVER),
     TEXT_ROW("tokenizer", &settings.tokenizer, "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
     WORDS_ROW("backend", &settings.backend, BACKEND_WORDS, "reference: plain loops, slow; cuda: a GPU", NEVER),
     COUNT_ROW("device", &settings.device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The sum of -log p over the last `scored` tokens of `count` windows of `length` tokens each; window k begins at start[k]. */
+/* The sum of -log p over the last `scored` tokens of `count` windows of `length` tokens; window k begins at start[k]. */
 static double window_nats(run *r, const int64_t *start, int64_t count, int64_t length, int64_t scored)
 {
     tn_ctx    *ctx = r->m.ctx;

@@ -119,8 +119,8 @@ static option options[] = {
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
     WORDS("precision", precision, "f32|tf32|bf16", "factors of matrix products, whose sums stay f32; used where the "
           "backend is faster with it", ALWAYS),
-    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, but is slower on "
-          "the processor; weights stay f32", ALWAYS),
+    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, and on the "
+          "processor a tenth more time; weights stay f32", ALWAYS),
     FLAG("recompute", recompute, "keep only the input of each block and compute the block again in the backward pass: less "
          "memory, bit-identical results", ALWAYS),
     AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),

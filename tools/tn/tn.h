@@ -317,7 +317,7 @@ typedef struct sampling {
     bool     no_stop;                   /* continue after [EOS] and [BOS]                     */
     const char *stop;                   /* end where the new text contains this; or NULL      */
     void   (*show)(void *user, const char *text, size_t bytes);    /* gets new text; or NULL  */
-    void   (*chosen)(void *user, int32_t id, double logprob);      /* gets each new token, and log p of the model; or NULL */
+    void   (*chosen)(void *user, int32_t id, double logprob);      /* gets new tokens, with log p of the model; or NULL */
     void    *user;
 } sampling;
 /* The tokens that a text begins with, a new list: [BOS] and the prompt. If m->start_count > 0: the prompt alone, or one of
