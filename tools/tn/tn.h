@@ -294,7 +294,8 @@ int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
-   tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that was read; NULL is allowed. */
+   tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
+   was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
