@@ -26,12 +26,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -39,7 +39,7 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^  --\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -94,7 +94,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 11
+is "commands" "$(wc -l < names)" 12
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -130,7 +130,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -164,7 +164,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;info;tokenizer;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -420,7 +420,7 @@ is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
 expect 0 "Done" train --config still/config.txt --out still2
 same "0 in a config file" still/model.safetensors still2/model.safetensors
 holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
-sed '1d; s/ = auto/ = 0/' a/config.txt > old.txt
+sed '1d; /^split/d; s/ = auto/ = 0/' a/config.txt > old.txt
 expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
 same "a config file of an earlier version" a/model.safetensors old/model.safetensors
 rm -rf auto still still2 old
@@ -779,6 +779,77 @@ holds "not always with the same" test "$(sed '/^tn generate:/d; s/ .*//' said | 
 expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
 if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
 
+# ---- eval, --val, --split, --keep-best -----------------------------------------------------------------------------------
+
+# field ROW COLUMN of the table in `said`, its columns counted from the right
+field() { awk -v row="$1" -v back="$2" 'index($0, row "  ") == 1 { print $(NF - back) }' said; }
+last=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' a/log.jsonl | tail -1)
+expect 0 "nats/token" eval a --no-baseline
+is "the last look of the training" "$(field "held-out part" 2)" "$(printf %.4f "$last")"
+is "tokens" "$(field "held-out part" 4)" \
+    "$(sed -n 's/.*"held_tokens":\([0-9]*\).*/\1/p' a/log.jsonl | awk '{ print $1 - 1 }')"
+head -c 700 text > part1
+tail -c 900 text > part2
+expect 0 "all" eval a part1 part2 --by-position --by-frequency
+holds "n-grams beside it" grep -q "trigram" said
+cp said both
+awk '/^part/ { tokens += $2; nats += $2 * $4; bytes += $3 }
+     /^all/ { exit !($2 == tokens && $3 == bytes && $4 - nats / tokens < 1e-4 && nats / tokens - $4 < 1e-4) }' both \
+    && pass || fail "the sum of two files: $(cat both)"
+awk '/^context/ { part = 1; next } /^rank/ { part = 2; next } /^all/ { tokens = $2; nats = $2 * $4 }
+     part == 2 && NF { n += $(NF - 2); sum += $(NF - 2) * $(NF - 1) }
+     END { exit !(n == tokens && sum - nats < 1e-3 * nats && nats - sum < 1e-3 * nats) }' both \
+    && pass || fail "the classes of frequency have other tokens: $(cat both)"
+holds "a class of position" grep -q "^9-16 " both
+
+# Logits: an independent sum of -log softmax over them.
+expect 0 "" eval a part1 --no-baseline
+nats=$(field part1 2)
+tokens=$(field part1 4)
+expect 0 "writing $tokens x 60 logits" eval a part1 --no-baseline --logits logits.npy
+is "their bytes" "$(wc -c < logits.npy)" $((128 + tokens * 60 * 4))
+holds "their header" grep -aq "'fortran_order': False, 'shape': ($tokens, 60)" logits.npy
+"$tn" tokenizer encode part1 --tokenizer a/tokenizer.json --shard part1.bin > said
+tail -c +1025 part1.bin | od -An -v -tu2 -w2 > ids
+tail -c +129 logits.npy | od -An -v -tf4 -w240 | awk '
+    NR == FNR { id[NR - 1] = $1; next }
+    { sum = 0; for (i = 1; i <= 60; i++) sum += exp($i); nats += log(sum) - $(id[FNR] + 1); n = FNR }
+    END { printf "%.4f\n", nats / n }' ids - > ours
+is "the loss of the logits" "$(cat ours)" "$nats"
+
+expect 1 "nothing: no such run or file" eval nothing
+expect 1 "nofile: No such file" eval a nofile
+expect 2 "no model is given" eval
+expect 2 "--logits is given with 2 files, expected one" eval a part1 part2 --logits x.npy
+mkdir alone && cp a/model.safetensors a/tokenizer.json alone
+expect 1 "is no part of a run" eval alone
+expect 1 "whose text --by-frequency needs" eval alone part1 --by-frequency
+expect 0 "part1" eval alone part1
+is "the same without its run" "$(field part1 2)" "$nats"
+
+rm -rf m v
+expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
+held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
+expect 0 "" eval v part2
+is "a text of its own that is held out" "$(field part2 4)" "$(printf %.4f "$held")"
+best=$(sed -n 's/.*"step":\([0-9]*\),"held":\([0-9.]*\).*"all":false.*/\2 \1/p' v/log.jsonl | sort -n | head -1)
+holds "the best weights" test -f v/best.safetensors
+if [ "${best#* }" = 12 ]; then same "the last were the best" v/best.safetensors v/model.safetensors
+elif cmp -s v/best.safetensors v/model.safetensors; then fail "the last weights as the best"; else pass; fi
+cp v/best.safetensors best1
+rm -rf m
+expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 7
+expect 0 "Done" train --resume m
+same "the best weights of a run that was resumed" m/best.safetensors best1
+expect 1 "missing: No such file" train text --val missing --out x $small
+rm -rf m
+expect 0 "Done" train text --out m $small --split lines --sample-every 0
+expect 0 "" eval m
+tokens=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' m/log.jsonl)
+none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' a/log.jsonl)
+if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
+rm -rf m
+
 # ---- generate, info --------------------------------------------------------------------------------------------------
 
 expect 0 "" generate a --seed 7 && cp said g1
@@ -899,6 +970,8 @@ holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
 # A run of shards without a tokenizer writes ids.
+expect 1 "text is text, and the model has no tokenizer: give its --tokenizer" eval y text
+expect 0 "nats/token" eval y y.bin --no-baseline
 expect 1 "y has no tokenizer: it was trained on token shards. Give --tokenizer FILE; or --ids" generate y
 expect 1 "expected --prompt-ids \"1 2 3\"" generate y --ids
 expect 0 "" generate y --ids --prompt-ids "1 2 3" --length 8

@@ -43,6 +43,9 @@ static option options[] = {
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
                   ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
+    FILES_ROW("val", &train_settings.val, "a text or a token shard that is held out, instead of the end of --data", ALWAYS),
+    WORDS("split", split, SPLIT_WORDS, "what separates two stories, which begin with [BOS]: marks (" STORY_MARK "), blank "
+          "lines, or each line; auto: marks, if there are any", ALWAYS),
     NUMBER("held-out", held_out, "share of the text, at its end, that is not trained on", 0.0001, 0.9),
     /* the model */
     TEXT("model", model, "NAME", "start from a named model, such as gpt2-bilinear-4l-4h-128embd or TinyStories-1-256; the "
@@ -136,6 +139,7 @@ static option options[] = {
     COUNT("keep", keep, "number of checkpoints to keep; older ones are removed after the next step succeeds", 1, LARGE,
           ALWAYS),
     COUNT("stop-at", stop_at, "stop after step N as if interrupted; 0 (the default): do not", 0, 1e12, NEVER),
+    FLAG("keep-best", keep_best, "also save best.safetensors, the weights with the lowest held-out loss so far", ALWAYS),
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),
 };
 
