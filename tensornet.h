@@ -21356,6 +21356,30 @@ static void tni_cast_task(void *arg, int64_t task, int worker)
     }
 }
 
+static void tni_swap_axes(tn_view *v, int i, int k)
+{
+    const int64_t shape = v->shape[i], stride = v->strides[i];
+    v->shape[i] = v->shape[k];
+    v->strides[i] = v->strides[k];
+    v->shape[k] = shape;
+    v->strides[k] = stride;
+}
+
+/* fn: casts lines whose steps are 1. The axis whose elements are contiguous in the result becomes the last one. */
+static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+{
+    tn_view   to = c->out[0], from = c->in[0];
+    tni_lines l;
+    int       i, k;
+    for (i = 1; i < to.rank; i++)
+        for (k = i; k > 0 && tni_abs(to.strides[k]) > tni_abs(to.strides[k - 1]); k--) {
+            tni_swap_axes(&to, k, k - 1);
+            tni_swap_axes(&from, k, k - 1);
+        }
+    l = tni_lines_of(&to, &from, NULL);
+    return tni_line_pass_run(cpu, c, &l, l.length < 2 || (l.step[0] == 1 && l.step[1] == 1) ? fn : tni_cast_task);
+}
+
 static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
 
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
@@ -21363,7 +21387,8 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
     tni_turn_pass p;
     tni_lines    *l = &p.along.lines;
     *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
-    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
+    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
+        return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
         return tni_line_pass_run(cpu, c, l, tni_copy_task);
@@ -23230,6 +23255,54 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
     if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
         return tni_reference_run(cpu, c);
     return tni_line_pass_run(cpu, c, &l, task);
+}
+
+/* ---- cast: F32 to BF16 and back ----------------------------------------- >>pass-cast
+   Bits as tni_bf16_bits and tni_bf16_value give them. */
+#if TNI_LEVEL > 0 || TNI_PLAIN_BYTES
+typedef uint16_t TNI_T(half) __attribute__((vector_size(sizeof(TNI_V) / 2)));
+
+TNI_FAST void TNI_T(widen)(float *to, const uint16_t *from, int64_t n)
+{
+    TNI_T(half) h;
+    TNI_U       u;
+    for (; n >= TNI_W; n -= TNI_W, to += TNI_W, from += TNI_W) {
+        memcpy(&h, from, sizeof h);
+        u = __builtin_convertvector(h, TNI_U) << 16;
+        memcpy(to, &u, sizeof u);
+    }
+    for (; n > 0; n--) *to++ = tni_bf16_value(*from++);
+}
+
+TNI_FAST void TNI_T(halve)(uint16_t *to, const float *from, int64_t n)
+{
+    TNI_T(half) h;
+    TNI_U       u, is_nan;
+    for (; n >= TNI_W; n -= TNI_W, to += TNI_W, from += TNI_W) {
+        memcpy(&u, from, sizeof u);
+        is_nan = (TNI_U)((u & 0x7fffffffu) > TNI_T(set_u)(0x7f800000u));
+        u = ((u + 0x7fffu + (u >> 16 & 1u)) >> 16 & ~is_nan) | ((u >> 16 | 0x40u) & is_nan);
+        h = __builtin_convertvector(u, TNI_T(half));
+        memcpy(to, &h, sizeof h);
+    }
+    for (; n > 0; n--) *to++ = tni_bf16_bits(*from++);
+}
+#else
+TNI_FAST void TNI_T(widen)(float *to, const uint16_t *from, int64_t n) { while (n-- > 0) *to++ = tni_bf16_value(*from++); }
+TNI_FAST void TNI_T(halve)(uint16_t *to, const float *from, int64_t n) { while (n-- > 0) *to++ = tni_bf16_bits(*from++); }
+#endif
+
+TNI_FAST void TNI_T(cast_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const bool       halve = c->out[0].dtype == TN_BF16;
+    int64_t          at[3], i, n;
+    for (i = begin; i < end; i++) {
+        n = tni_lines_at(l, i, at);
+        if (halve) TNI_T(halve)((uint16_t *)c->out[0].data + at[0], TNI_IN(0) + at[1], n);
+        else TNI_T(widen)(TNI_OUT(0) + at[0], (const uint16_t *)c->in[0].data + at[1], n);
+    }
 }
 
 /* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
@@ -25306,6 +25379,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
     case TN_KERNEL_DIV:              return TNI_T(binary_run)(cpu, c);
+    case TN_KERNEL_COPY:             return tni_cast_run(cpu, c, TNI_T(cast_task));
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
     case TN_KERNEL_SOFTMAX:          task = TNI_T(softmax_task); break;
