@@ -108,7 +108,9 @@ build/cuda/arch: FORCE
 .PHONY: FORCE
 
 docs:
-	awk -f tools/api.awk tensornet.h > docs/api.md
+	@mkdir -p build
+	awk -f tools/api.awk tensornet.h > build/api.md
+	mv build/api.md docs/api.md
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion

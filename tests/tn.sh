@@ -184,8 +184,8 @@ awk 'BEGIN {
     n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
     x = 1
     for (i = 0; i < 60; i++) {
-        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], k % 10 == 9 ? \
-    "\n" : " " }
+        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], \
+            (k % 10 == 9 ? "\n" : " ") }
         print "<|endoftext|>"
     }
 }' > text
