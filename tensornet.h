@@ -1421,16 +1421,20 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
 /* ---- checkpoints: resume a run with bit-identical results --------------- >>io-checkpoints */
 /* Writes a checkpoint: a safetensors file with the parameters under their names (tn_params_read accepts it with
    TN_MATCH_IGNORE_EXTRA), the optimiser's moments as optim.m.NAME and optim.v.NAME, its counters as optim.scalars, the
-   random clock as optim.clock; and notes that begin with "tensornet." for steps, seed and desc. `notes` are the caller's,
-   for example how far the data was read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for
-   one are not in the file. */
+   random clock as optim.clock; notes that begin with "tensornet." for steps, seed and desc; and at its end optim.checksum,
+   U32 [2], the XXH64 of all bytes before it, low word first. `notes` are the caller's, for example how far the data was
+   read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file. */
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
-   TN_ERR_FORMAT: not a checkpoint, or damaged. TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model.
-   TN_ERR_DTYPE: a context of another dtype. If numbers of the desc differ (such as lr), the program's are used, with a
-   warning in the log for each; numbers that are not finite are accepted with a warning, too. */
+   TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (a file without one is accepted).
+   TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model. TN_ERR_DTYPE: a context of another dtype. If numbers
+   of the desc differ (such as lr), the program's are used, with a warning in the log for each; numbers that are not finite
+   are accepted with a warning, too. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
+/* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged (one without a checksum only if that
+   shows in its header). For example, to find the newest of several that is whole. */
+TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
 #endif /* TN_NO_TRAINING */
 
 /* ---- npy: one NumPy array ----------------------------------------------- >>io-npy
@@ -1606,7 +1610,8 @@ typedef struct tn_transformer_desc {
     bool    tied;               /* U = E                                                                        */
     double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
     /* The initial values. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual
-       stream 0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in; embeddings are normal, std 1. */
+       stream 0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in; embeddings are normal, std 1, or, if tied,
+       ln(vocab)/(2 dim), without norms the square root of that: the loss begins near ln(vocab). */
     tn_init_rule init;
     double  init_std;           /* replaces the rule's scale                                                    */
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
@@ -12856,6 +12861,94 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
     return s;
 }
 
+#ifndef TN_NO_TRAINING
+/* ---- checksum ----------------------------------------------------------- >>io-checksum
+   XXH64 with seed 0 of bytes that come in pieces: four lanes take 8 bytes each of a block of 32, and a block costs four
+   independent multiplications. Collet, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md */
+
+#define TNI_CHECKSUM_P1 UINT64_C(0x9E3779B185EBCA87)
+#define TNI_CHECKSUM_P2 UINT64_C(0xC2B2AE3D27D4EB4F)
+#define TNI_CHECKSUM_P3 UINT64_C(0x165667B19E3779F9)
+#define TNI_CHECKSUM_P4 UINT64_C(0x85EBCA77C2B2AE63)
+#define TNI_CHECKSUM_P5 UINT64_C(0x27D4EB2F165667C5)
+
+typedef struct tni_checksum {
+    uint64_t lane[4], bytes;
+    uint8_t  rest[32];                  /* the first bytes % 32 are not in the lanes yet */
+} tni_checksum;
+
+static uint64_t tni_rotated(uint64_t v, int bits) { return v << bits | v >> (64 - bits); }
+
+static uint64_t tni_checksum_word(const uint8_t *p)      /* little-endian, in one load where the compiler sees it */
+{
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 | (uint64_t)p[4] << 32
+         | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
+}
+
+static uint64_t tni_checksum_round(uint64_t lane, uint64_t word)
+{
+    return tni_rotated(lane + word * TNI_CHECKSUM_P2, 31) * TNI_CHECKSUM_P1;
+}
+
+static void tni_checksum_open(tni_checksum *s)
+{
+    memset(s, 0, sizeof *s);
+    s->lane[0] = TNI_CHECKSUM_P1 + TNI_CHECKSUM_P2;
+    s->lane[1] = TNI_CHECKSUM_P2;
+    s->lane[3] = 0 - TNI_CHECKSUM_P1;
+}
+
+static void tni_checksum_blocks(tni_checksum *s, const uint8_t *p, size_t blocks)
+{
+    uint64_t a = s->lane[0], b = s->lane[1], c = s->lane[2], d = s->lane[3];
+    for (; blocks > 0; blocks--, p += 32) {
+        a = tni_checksum_round(a, tni_checksum_word(p));
+        b = tni_checksum_round(b, tni_checksum_word(p + 8));
+        c = tni_checksum_round(c, tni_checksum_word(p + 16));
+        d = tni_checksum_round(d, tni_checksum_word(p + 24));
+    }
+    s->lane[0] = a; s->lane[1] = b; s->lane[2] = c; s->lane[3] = d;
+}
+
+static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
+{
+    const uint8_t *p = (const uint8_t *)src;
+    const size_t   held = (size_t)(s->bytes % 32);
+    size_t         n = held == 0 ? 0 : bytes < 32 - held ? bytes : 32 - held;
+    memcpy(s->rest + held, p, n);
+    if (n > 0 && held + n == 32) tni_checksum_blocks(s, s->rest, 1);
+    s->bytes += bytes;
+    p += n;
+    bytes -= n;
+    tni_checksum_blocks(s, p, bytes / 32);
+    if (bytes > 0) memcpy(s->rest, p + bytes / 32 * 32, bytes % 32);
+}
+
+static uint64_t tni_checksum_value(const tni_checksum *s)
+{
+    const uint8_t *p = s->rest, *end = s->rest + s->bytes % 32;
+    uint64_t       h = TNI_CHECKSUM_P5;
+    int            k;
+    if (s->bytes >= 32) {
+        static const int turn[4] = {1, 7, 12, 18};
+        for (k = 0, h = 0; k < 4; k++) h += tni_rotated(s->lane[k], turn[k]);
+        for (k = 0; k < 4; k++) h = (h ^ tni_checksum_round(0, s->lane[k])) * TNI_CHECKSUM_P1 + TNI_CHECKSUM_P4;
+    }
+    h += s->bytes;
+    for (; end - p >= 8; p += 8)
+        h = tni_rotated(h ^ tni_checksum_round(0, tni_checksum_word(p)), 27) * TNI_CHECKSUM_P1 + TNI_CHECKSUM_P4;
+    if (end - p >= 4) {
+        const uint64_t half = (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24;
+        h = tni_rotated(h ^ half * TNI_CHECKSUM_P1, 23) * TNI_CHECKSUM_P2 + TNI_CHECKSUM_P3;
+        p += 4;
+    }
+    for (; p < end; p++) h = tni_rotated(h ^ *p * TNI_CHECKSUM_P5, 11) * TNI_CHECKSUM_P1;
+    h = (h ^ h >> 33) * TNI_CHECKSUM_P2;
+    h = (h ^ h >> 29) * TNI_CHECKSUM_P3;
+    return h ^ h >> 32;
+}
+#endif /* TN_NO_TRAINING */
+
 /* ---- bytes out ---------------------------------------------------------- >>io-writer
    The first failure is kept: further pieces are ignored, and the close returns it. */
 
@@ -12864,6 +12957,7 @@ typedef struct tni_writer {
     tn_sink       sink;
     tn_status     status;
     uint64_t      at;
+    struct tni_checksum *sum;                /* of all bytes so far, or NULL                 */
     void         *stream;               /* of a path: its FILE *                        */
     char         *temporary;            /* and its name until it is complete            */
     tni_file_name name;
@@ -13165,6 +13259,9 @@ static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
 static void tni_put(tni_writer *w, const void *src, size_t bytes)
 {
     if (w->status != TN_OK || bytes == 0) return;
+#ifndef TN_NO_TRAINING
+    if (w->sum) tni_checksum_add(w->sum, src, bytes);
+#endif
     if (w->sink.store) {
         if (!w->sink.store(w->sink.user, src, bytes)) tni_writer_fail(w, TN_ERR_FILE, "could not be written", "");
     } else if (!w->sink.path) tni_memory_put(w, src, bytes);
@@ -14047,8 +14144,11 @@ static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
     tni_text_string(t, "}");
 }
 
-/* The header, padded so that the data begins at a multiple of 8. */
-static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_note *notes, size_t note_count)
+#define TNI_CHECKSUM_NAME "optim.checksum"
+
+/* The header, padded so that the data begins at a multiple of 8. sealed: a checksum follows the data, as a tensor. */
+static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
+                            bool sealed)
 {
     uint64_t at = 0;
     size_t   i;
@@ -14067,6 +14167,13 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
         tni_text_string(t, ",");
         at += tni_tensor_data_bytes(named->tensor);
         tni_text_integer(t, at, false);
+        tni_text_string(t, "]}");
+    }
+    if (sealed) {
+        tni_text_string(t, ",\"" TNI_CHECKSUM_NAME "\":{\"dtype\":\"U32\",\"shape\":[2],\"data_offsets\":[");
+        tni_text_integer(t, at, false);
+        tni_text_string(t, ",");
+        tni_text_integer(t, at + 8, false);
         tni_text_string(t, "]}");
     }
     tni_text_string(t, "}");
@@ -14131,11 +14238,11 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
 static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
-                                 char **text, size_t *bytes)
+                                 bool sealed, char **text, size_t *bytes)
 {
     tni_text t;
     t.dst = NULL; t.room = 0; t.length = 0;
-    tni_text_header(&t, order, n, notes, note_count);
+    tni_text_header(&t, order, n, notes, note_count, sealed);
     if (t.length > TNI_SAFETENSORS_HEADER) {
         return tni_fail(ctx, TN_ERR_ARG, "safetensors: the header has %zu bytes, expected at most 100 MB", t.length);
     }
@@ -14144,12 +14251,25 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
     if (!*text) return TN_ERR_MEMORY;
     tni_store_bits((uint8_t *)*text, t.length, 8);
     t.dst = *text + 8; t.room = t.length + 1; t.length = 0;
-    tni_text_header(&t, order, n, notes, note_count);
+    tni_text_header(&t, order, n, notes, note_count, sealed);
     return TN_OK;
 }
 
-tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
-                               int64_t note_count)
+/* The last 8 bytes of a sealed file are the checksum of all bytes before them. */
+static void tni_put_sum(tni_writer *w)
+{
+#ifndef TN_NO_TRAINING
+    uint8_t word[8];
+    tni_store_bits(word, tni_checksum_value(w->sum), 8);
+    tni_put(w, word, 8);
+#else
+    (void)w;
+#endif
+}
+
+/* sum: NULL, or the file is sealed, and this is the place for its checksum. */
+static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+                                     int64_t note_count, struct tni_checksum *sum)
 {
     const void **order;
     char        *text = NULL;
@@ -14161,19 +14281,27 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
-    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, &text, &bytes) : TN_ERR_MEMORY;
+    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, sum != NULL, &text, &bytes) : TN_ERR_MEMORY;
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
+        w.sum = sum;
         tni_put(&w, text, bytes - 1);
         for (i = 0; i < n; i++) {
             const tn_tensor *t = ((const tn_named *)order[i])->tensor;
             tni_put_numbers(&w, t, t->dtype);
         }
+        if (sum) tni_put_sum(&w);
         s = tni_writer_close(&w);
     }
     tni_free(ctx, text, bytes);
     tni_free_sorted(ctx, order, n);
     return s;
+}
+
+tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+                               int64_t note_count)
+{
+    return tni_safetensors_put(ctx, sink, tensors, count, notes, note_count, NULL);
 }
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
@@ -14293,9 +14421,9 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
 
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
-   A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
-   Integers and the desc are notes, in decimal. Increase TNI_CHECKPOINT_FORMAT when you change anything a later step
-   depends on. */
+   A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock,
+   and as its last 8 bytes optim.checksum, of all bytes before it. Integers and the desc are notes, in decimal. Increase
+   TNI_CHECKPOINT_FORMAT when you change anything a later step depends on. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
 #define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* larger counts are not exact as doubles, and may overflow */
@@ -14408,6 +14536,7 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
 {
     tn_ctx        *ctx = o ? o->owned.ctx : NULL;
     tni_checkpoint c;
+    tni_checksum   sum;
     int64_t        i, n;
     tn_status      s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
@@ -14432,11 +14561,50 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
     if (c.named && c.notes && c.names.text) {
         tni_checkpoint_list(&c);
         for (i = 0; i < note_count; i++) tni_checkpoint_note(&c, notes[i].key, notes[i].value);
-        s = tn_safetensors_write(ctx, sink, c.named, c.tensors, c.notes, c.note_count);
+        tni_checksum_open(&sum);
+        s = tni_safetensors_put(ctx, sink, c.named, c.tensors, c.notes, c.note_count, &sum);
     }
     tni_free(ctx, c.named, (size_t)c.tensor_room * sizeof *c.named);
     tni_free(ctx, c.notes, (size_t)c.note_room * sizeof *c.notes);
     tni_free(ctx, c.names.text, c.names.room);
+    return s;
+}
+
+/* Reads the whole file to compare its checksum. Files of earlier versions have none. */
+static tn_status tni_checkpoint_whole(const tn_safetensors *f)
+{
+    enum { PIECE = 1 << 18 };
+    const tni_reader           *file = &f->file;
+    const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
+    tni_checksum sum;
+    uint8_t   word[8], *piece;
+    uint64_t  at, expected;
+    tn_status s;
+    if (!e) return TN_OK;
+    if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
+        return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
+                               " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
+    piece = (uint8_t *)tni_alloc(file->ctx, PIECE, "checkpoint");
+    if (!piece) return TN_ERR_MEMORY;
+    tni_checksum_open(&sum);
+    for (at = 0, s = TN_OK; at < e->offset && s == TN_OK;) {
+        const size_t n = e->offset - at < PIECE ? (size_t)(e->offset - at) : (size_t)PIECE;
+        if ((s = tni_reader_get(file, at, piece, n)) == TN_OK) tni_checksum_add(&sum, piece, n);
+        at += n;
+    }
+    tni_free(file->ctx, piece, PIECE);
+    if (s == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
+    if (s != TN_OK || (expected = tni_load_bits(word, 8, false)) == tni_checksum_value(&sum)) return s;
+    return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %016llx, expected %016llx",
+                    file->name.s, (unsigned long long)tni_checksum_value(&sum), (unsigned long long)expected);
+}
+
+tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source)
+{
+    tn_safetensors *f = NULL;
+    tn_status       s = ctx ? tni_safetensors_open(ctx, &source, &f) : TN_ERR_ARG;
+    if (s == TN_OK) s = tni_checkpoint_whole(f);
+    tn_safetensors_close(f);
     return s;
 }
 
@@ -14552,10 +14720,11 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
 
 static bool tni_restored_knows(const tni_restored *r, const char *name)
 {
+    static const char *const own[] = {"optim.scalars", "optim.clock", TNI_CHECKSUM_NAME};
     const char     *of = name;
     const tn_param *p;
     int             k;
-    if (strcmp(name, "optim.scalars") == 0 || strcmp(name, "optim.clock") == 0) return true;
+    for (k = 0; k < 3; k++) if (strcmp(name, own[k]) == 0) return true;
     for (k = 0; k < 2; k++) if (strncmp(name, tni_moment_prefix[k], 8) == 0) of = name + 8;
     p = tn_params_find(r->optim->of.params, of);
     return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
@@ -14567,7 +14736,7 @@ static tn_status tni_restored_check(tni_restored *r)
     const tn_safetensors *f = r->file;
     const tn_params      *ps = r->optim->of.params;
     tn_ctx               *ctx = f->file.ctx;
-    int64_t               i, entries = r->n + 2;
+    int64_t               i, entries = r->n + 2 + (tn_safetensors_find(f, TNI_CHECKSUM_NAME) != NULL);
     tn_status             s = tni_restored_notes(r);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = ps->item[i];
@@ -14681,6 +14850,7 @@ static tn_status tni_restored_run(tni_restored *r)
     size_t    widest = 0;
     void     *host = NULL;
     tn_status s = tni_restored_check(r);
+    if (s == TN_OK) s = tni_checkpoint_whole(r->file);
     if (s == TN_OK) s = tni_restored_read_all(r, &widest);
     if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_restored_set(r, host);
@@ -17043,12 +17213,21 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 
 /* ---- init --------------------------------------------------------------- >>model-init */
 
+/* While the branches are small, a model with a tied table E reads norm(E[id]) at its end, where the logit of id itself is
+   |E[id]|^2 / RMS = std dim, or std^2 dim without norms. (ln vocab)/2 leaves it vocab^-1/2 of the probability, so that the
+   loss begins near ln vocab; with std 1 it would begin at dim. */
+static double tni_tied_std(const tn_transformer_desc *d)
+{
+    const double std = log((double)d->vocab + 1) / (2 * (double)d->dim);
+    return d->no_norm ? sqrt(std) : std;
+}
+
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
     tn_init init;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
-    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : 1;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
     return init;
 }
 

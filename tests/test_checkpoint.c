@@ -457,8 +457,71 @@ TEST(cut_off_at_every_byte)
     close_world(&t.w);
 }
 
-/* Each bit of the header: refused, and nothing has changed, or it was a note's value, which another one replaces. */
-TEST(every_bit_of_the_header)
+/* The same file as a version wrote it that knew no checksum. */
+static void unseal(file *f)
+{
+    static const char entry[] = ",\"optim.checksum\":{";
+    size_t            n = 8;
+    while (n + sizeof entry < f->used && memcmp(f->bytes + n, entry, sizeof entry - 1) != 0) n++;
+    if (!CHECK(n + sizeof entry < f->used)) return;
+    while (f->bytes[n] != '}') f->bytes[n++] = ' ';
+    f->bytes[n] = ' ';
+    f->used -= 8;
+}
+
+static size_t header_bytes(const file *f)
+{
+    return 8 + (size_t)(unsigned char)f->bytes[0] + 256 * (size_t)(unsigned char)f->bytes[1];
+}
+
+TEST(a_file_without_checksum)
+{
+    static file saved, old, after;
+    tiny        t;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    if (!open_tiny(&t, 2, 2)) return;
+    old = saved;
+    unseal(&old);
+    CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(saved.bytes, saved.used)), TN_OK);
+    CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(old.bytes, old.used)), TN_OK);
+    CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(saved.bytes, saved.used - 1)), TN_ERR_FORMAT);
+    CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: byte ");
+    CHECK_STATUS(tn_checkpoint_check(NULL, tn_source_memory(saved.bytes, saved.used)), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(old.bytes, old.used)), TN_OK);
+    everything(&t, &after);
+    CHECK(same(&saved, &after));
+    close_world(&t.w);
+}
+
+/* Each bit of the data, and of the checksum: refused, and nothing has changed. */
+TEST(every_bit_of_the_data)
+{
+    static file saved, bad, before, after;
+    tiny        t;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    if (!open_tiny(&t, 2, 2)) return;
+    everything(&t, &before);
+    CHECK(header_bytes(&saved) + 50 < saved.used);
+    for (size_t bit = 8 * header_bytes(&saved); bit < 8 * saved.used; bit++) {
+        bad = saved;
+        bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
+        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: the checkpoint is damaged: its checksum is ");
+        CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: the checkpoint is damaged: its checksum is ");
+        everything(&t, &after);
+        CHECK(same(&before, &after));
+    }
+    close_world(&t.w);
+}
+
+/* Each bit of the header: refused, and nothing has changed; or, without a checksum, it was a note's value, which another one
+   replaces. */
+static void every_bit_of_a_header(bool sealed)
 {
     static file saved, bad, before, after;
     tiny        t;
@@ -466,10 +529,11 @@ TEST(every_bit_of_the_header)
     size_t      header;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
+    if (!sealed) unseal(&saved);
     close_world(&t.w);
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
-    header = 8 + (size_t)(unsigned char)saved.bytes[0] + 256 * (size_t)(unsigned char)saved.bytes[1];
+    header = header_bytes(&saved);
     CHECK(header < saved.used);
     for (size_t bit = 0; bit < 8 * header; bit++) {
         tn_status s;
@@ -488,8 +552,14 @@ TEST(every_bit_of_the_header)
         everything(&t, &after);
         CHECK(same(&before, &after));
     }
-    CHECK(refusals > taken && taken > 0);
+    CHECK(sealed ? taken == 0 : refusals > taken && taken > 0);
     close_world(&t.w);
+}
+
+TEST(every_bit_of_the_header)
+{
+    every_bit_of_a_header(true);
+    every_bit_of_a_header(false);
 }
 
 /* Counts that cannot be: they would divide by zero. */
@@ -501,6 +571,7 @@ TEST(counts_that_contradict)
     size_t      at = 0;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
+    unseal(&saved);
     close_world(&t.w);
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
@@ -568,6 +639,7 @@ TEST(counts_that_are_too_large)
     tiny        t;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
+    unseal(&saved);
     close_world(&t.w);
     for (size_t k = 0; k < sizeof tried / sizeof *tried; k++) {
         char part[128];
@@ -651,5 +723,6 @@ TEST(infinities_of_both_signs_are_named)
 }
 
 TEST_MAIN(a_resumed_run_has_the_same_bits, a_resumed_run_on_other_backends, files_notes_and_weights, another_optimiser_or_model,
-          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, every_bit_of_the_header,
+          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, a_file_without_checksum, every_bit_of_the_data,
+          every_bit_of_the_header,
           counts_that_contradict, counts_that_are_too_large, no_memory, infinities_of_both_signs_are_named)

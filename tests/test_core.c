@@ -2418,6 +2418,31 @@ TEST(a_device_that_cannot_be_closed)
 #endif
 }
 
+/* XXH64 of the bytes i^2 7 + 13 i + 5, by xxHash 0.8.4, in one piece and in pieces of every size. */
+TEST(checksums)
+{
+    static const struct { size_t bytes; uint64_t sum; } known[] = {
+        {0, UINT64_C(0xEF46DB3751D8E999)},   {1, UINT64_C(0x50FF15A81340970F)},  {3, UINT64_C(0x8FD1BF69A31A56F5)},
+        {4, UINT64_C(0x56AD15C35C9774FD)},   {7, UINT64_C(0xEF764BC03DABFE4E)},  {8, UINT64_C(0x8E94D1FC5AE68313)},
+        {12, UINT64_C(0xC28CA4C6E81EAB49)},  {31, UINT64_C(0x18E187606DDC662C)}, {32, UINT64_C(0xFB5A878E50332551)},
+        {33, UINT64_C(0xA63616DA9F1BFC3D)},  {63, UINT64_C(0xB9A05DBDEC8770DE)}, {64, UINT64_C(0xA6833896820986E1)},
+        {100, UINT64_C(0xF38896434BDCD7AC)}, {1000, UINT64_C(0x72B44FCE66106B6C)}
+    };
+    uint8_t text[1000];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (uint8_t)(i * i * 7 + i * 13 + 5);
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        for (size_t piece = 1; piece <= 100; piece++) {
+            tni_checksum s;
+            size_t       at, n;
+            tni_checksum_open(&s);
+            for (at = 0; at < known[k].bytes; at += n) {
+                n = known[k].bytes - at < piece ? known[k].bytes - at : piece;
+                tni_checksum_add(&s, text + at, n);
+            }
+            CHECK(tni_checksum_value(&s) == known[k].sum);
+        }
+}
+
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format,
           numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size, philox, random_words_of_far_blocks,
           random_moments, random_streams, random_clock, random_prefix, allocator, allocation_failures, max_bytes,
@@ -2429,4 +2454,4 @@ TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_lo
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,
           threads_openmp, threads_random, threads_pool, threads_two_contexts,
-          letters_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages)
+          letters_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages, checksums)

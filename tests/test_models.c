@@ -812,6 +812,44 @@ TEST(starts)
     close_world(&w);
 }
 
+/* The loss of random tokens before any training: near ln(vocab), also where the embedding is the unembedding. */
+TEST(first_loss)
+{
+    enum { TEXTS = 4, TOKENS = 16 };
+    static const int64_t dims[] = {64, 512}, vocabs[] = {60, 3000};
+    for (int k = 0; k < 64; k++) {
+        tn_transformer_desc d = tiny();
+        tn_transformer      m;
+        tn_tensor          *ids, *next;
+        int32_t             id[2][TEXTS * TOKENS];
+        const int64_t       two[2] = {TEXTS, TOKENS};
+        world               w;
+        double              loss, expected;
+        d.dim = dims[k & 1]; d.vocab = vocabs[k >> 1 & 1]; d.context = TOKENS; d.hidden = 32; d.layers = k & 4 ? 3 : 1;
+        d.embed_norm = k >> 3 == 1;
+        d.no_norm = k >> 3 == 2;
+        d.place = k >> 3 == 3 ? TN_PLACE_POST : k >> 3 == 4 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
+        d.positions = k >> 3 == 5 ? TN_POSITIONS_LEARNED : TN_POSITIONS_ROPE;
+        d.norm = k >> 3 == 6 ? TN_NORM_LAYER : TN_NORM_RMS;
+        d.zero_out = k >> 3 != 7;
+        d.init = TN_INIT_NORMAL;
+        d.tied = true;
+        REQUIRE(open_on(&w, TN_F32, (uint64_t)k, 1, NULL));
+        for (int i = 0; i < TEXTS * TOKENS; i++)
+            id[0][i] = (int32_t)((i * 37 + k) % d.vocab), id[1][i] = (int32_t)((i * 53 + 11 * k + 5) % d.vocab);
+        ids = tn_tensor_create(w.ctx, TN_I32, 2, two);
+        next = tn_tensor_create(w.ctx, TN_I32, 2, two);
+        tn_write(ids, TN_I32, id[0], TEXTS * TOKENS);
+        tn_write(next, TN_I32, id[1], TEXTS * TOKENS);
+        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
+        loss = tn_item(tn_transformer_loss(w.ctx, &m, ids, next));
+        expected = log((double)d.vocab);
+        if (!CHECK_NEAR(loss, expected, 0.35))
+            printf("     dim %d, vocab %d, case %d\n", (int)d.dim, (int)d.vocab, k >> 3);
+        close_world(&w);
+    }
+}
+
 /* What makes no model says why, and leaves neither parameters nor names behind. */
 static void refused(world *w, tn_transformer_desc d, tn_status s, const char *part)
 {
@@ -1881,7 +1919,7 @@ TEST(config_norm_bias)
 }
 
 TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
-          hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
+          hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, first_loss, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

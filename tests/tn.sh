@@ -26,12 +26,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -90,7 +90,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 11
+is "commands" "$(wc -l < names)" 12
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -126,7 +126,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -160,7 +160,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;info;tokenizer;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -410,7 +410,7 @@ is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
 expect 0 "Done" train --config still/config.txt --out still2
 same "0 in a config file" still/model.safetensors still2/model.safetensors
 holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
-sed '1d; s/ = auto/ = 0/' a/config.txt > old.txt
+sed '1d; /^split/d; s/ = auto/ = 0/' a/config.txt > old.txt
 expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
 same "a config file of an earlier version" a/model.safetensors old/model.safetensors
 rm -rf auto still still2 old
@@ -507,9 +507,12 @@ for signal in INT TERM; do
     rm -rf stopped
     start train text --out stopped $small --steps 1000000 --save-every 0
     wait_for "step 3" grep -qs '"step":3,' stopped/log.jsonl
-    if [ "$signal" = INT ]; then
+    if [ "$signal" = INT ]; then                     # the lock is the first thing: what is being written is not read
         mv said said.child
         expect 1 "is locked: another process trains this run" train --resume stopped
+        : > stopped/step-99999999.safetensors
+        expect 1 "is locked: another process trains this run" train --resume stopped
+        rm stopped/step-99999999.safetensors
         mv said.child said
     fi
     kill -$signal "$child"
@@ -519,6 +522,15 @@ for signal in INT TERM; do
     step=$(sed -n 's/Stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
+# A resumed process holds the lock, too.
+start train --resume stopped
+wait_for "a later step" grep -qs "\"step\":$((step + 2))," stopped/log.jsonl
+mv said said.child
+expect 1 "is locked: another process trains this run" train --resume stopped
+mv said.child said
+kill -TERM "$child"
+status_of
+is "exit status of the resumed one" "$status" 143
 
 # A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
 # tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
@@ -544,11 +556,33 @@ damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
     rm -rf hurt
 }
 cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
-cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
-cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
-cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > \
-    hurt/step-00000005.safetensors && damaged "another format" "has format 9, expected format 1"
-cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && \
+# unseal FILE: a checkpoint as a version wrote it that knew no checksum
+unseal() {
+    sed -e ':a' -e 's/\(,"optim\.checksum":{ *\)[^} ]/\1 /;ta' -e 's/,"optim\.checksum":{\( *\)}/                    \1/' \
+        "$1" > "$1.old" && mv "$1.old" "$1" && cut "$1" $(($(wc -c < "$1") - 8))
+}
+newest=hurt/step-00000005.safetensors
+cp -r half hurt && unseal $newest
+expect 0 "resumed from $newest" train --resume hurt
+same "from a checkpoint without a checksum" a/model.safetensors hurt/model.safetensors
+# A damaged one is named, and the one before it is taken.
+for how in "cut $newest 3000" "cut $newest 0" "cut $newest $(($(wc -c < half/step-00000005.safetensors) - 1))"; do
+    rm -rf hurt
+    cp -r half hurt && $how
+    expect 0 "resumed from hurt/step-00000004.safetensors" train --resume hurt
+    holds "what is damaged is said: $how" grep -q "$newest: byte .*; resuming from the checkpoint before it" said
+    same "after a damaged checkpoint: $how" a/step-00000012.safetensors hurt/step-00000012.safetensors
+    log_same "the log after it: $how" a hurt
+done
+rm -rf hurt
+cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /dev/null
+expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
+same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
+rm -rf hurt
+cp -r half hurt && rm -f hurt/step-00000000* && cut hurt/step-00000004.safetensors 3000 && cut $newest 3000 && damaged "both" "; no older checkpoint is left"
+cp -r half hurt && unseal $newest && sed 's/"tn.format":"1"/"tn.format":"9"/' $newest > changed && mv changed $newest && \
+    damaged "another format" "has format 9, expected format 1"
+cp -r half hurt && unseal $newest && sed 's/"tn.step":/"tn.stop":/' $newest > changed && mv changed $newest && \
     damaged "no step" 'no "tn.step"'
 cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "is not a checkpoint of tn train"
 cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \
@@ -730,6 +764,77 @@ holds "not always with the same" test "$(sed '/^tn generate:/d; s/ .*//' said | 
 expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
 if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
 
+# ---- eval, --val, --split, --keep-best -----------------------------------------------------------------------------------
+
+# field ROW COLUMN of the table in `said`, its columns counted from the right
+field() { awk -v row="$1" -v back="$2" 'index($0, row "  ") == 1 { print $(NF - back) }' said; }
+last=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' a/log.jsonl | tail -1)
+expect 0 "nats/token" eval a --no-baseline
+is "the last look of the training" "$(field "held-out part" 2)" "$(printf %.4f "$last")"
+is "tokens" "$(field "held-out part" 4)" \
+    "$(sed -n 's/.*"held_tokens":\([0-9]*\).*/\1/p' a/log.jsonl | awk '{ print $1 - 1 }')"
+head -c 700 text > part1
+tail -c 900 text > part2
+expect 0 "all" eval a part1 part2 --by-position --by-frequency
+holds "n-grams beside it" grep -q "trigram" said
+cp said both
+awk '/^part/ { tokens += $2; nats += $2 * $4; bytes += $3 }
+     /^all/ { exit !($2 == tokens && $3 == bytes && $4 - nats / tokens < 1e-4 && nats / tokens - $4 < 1e-4) }' both \
+    && pass || fail "the sum of two files: $(cat both)"
+awk '/^context/ { part = 1; next } /^rank/ { part = 2; next } /^all/ { tokens = $2; nats = $2 * $4 }
+     part == 2 && NF { n += $(NF - 2); sum += $(NF - 2) * $(NF - 1) }
+     END { exit !(n == tokens && sum - nats < 1e-3 * nats && nats - sum < 1e-3 * nats) }' both \
+    && pass || fail "the classes of frequency have other tokens: $(cat both)"
+holds "a class of position" grep -q "^9-16 " both
+
+# Logits: an independent sum of -log softmax over them.
+expect 0 "" eval a part1 --no-baseline
+nats=$(field part1 2)
+tokens=$(field part1 4)
+expect 0 "writing $tokens x 60 logits" eval a part1 --no-baseline --logits logits.npy
+is "their bytes" "$(wc -c < logits.npy)" $((128 + tokens * 60 * 4))
+holds "their header" grep -aq "'fortran_order': False, 'shape': ($tokens, 60)" logits.npy
+"$tn" tokenizer encode part1 --tokenizer a/tokenizer.json --shard part1.bin > said
+tail -c +1025 part1.bin | od -An -v -tu2 -w2 > ids
+tail -c +129 logits.npy | od -An -v -tf4 -w240 | awk '
+    NR == FNR { id[NR - 1] = $1; next }
+    { sum = 0; for (i = 1; i <= 60; i++) sum += exp($i); nats += log(sum) - $(id[FNR] + 1); n = FNR }
+    END { printf "%.4f\n", nats / n }' ids - > ours
+is "the loss of the logits" "$(cat ours)" "$nats"
+
+expect 1 "nothing: no such run or file" eval nothing
+expect 1 "nofile: No such file" eval a nofile
+expect 2 "no model is given" eval
+expect 2 "--logits is given with 2 files, expected one" eval a part1 part2 --logits x.npy
+mkdir alone && cp a/model.safetensors a/tokenizer.json alone
+expect 1 "is no part of a run" eval alone
+expect 1 "whose text --by-frequency needs" eval alone part1 --by-frequency
+expect 0 "part1" eval alone part1
+is "the same without its run" "$(field part1 2)" "$nats"
+
+rm -rf m v
+expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
+held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
+expect 0 "" eval v part2
+is "a text of its own that is held out" "$(field part2 4)" "$(printf %.4f "$held")"
+best=$(sed -n 's/.*"step":\([0-9]*\),"held":\([0-9.]*\).*"all":false.*/\2 \1/p' v/log.jsonl | sort -n | head -1)
+holds "the best weights" test -f v/best.safetensors
+if [ "${best#* }" = 12 ]; then same "the last were the best" v/best.safetensors v/model.safetensors
+elif cmp -s v/best.safetensors v/model.safetensors; then fail "the last weights as the best"; else pass; fi
+cp v/best.safetensors best1
+rm -rf m
+expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 7
+expect 0 "Done" train --resume m
+same "the best weights of a run that was resumed" m/best.safetensors best1
+expect 1 "missing: No such file" train text --val missing --out x $small
+rm -rf m
+expect 0 "Done" train text --out m $small --split lines --sample-every 0
+expect 0 "" eval m
+tokens=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' m/log.jsonl)
+none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' a/log.jsonl)
+if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
+rm -rf m
+
 # ---- generate, info --------------------------------------------------------------------------------------------------
 
 expect 0 "" generate a --seed 7 && cp said g1
@@ -758,6 +863,22 @@ expect 0 "token shard" info s.bin
 expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
 holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
+# Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
+expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin
+for size in small medium; do
+    expect 0 "Done" train configs.bin --config "$configs/gpt2-$size-bilinear.txt" --vocab 2048 --layers 1 --context 32 --batch 1 \
+        --accumulate 1 --steps 2 --out size
+    losses=$(sed -n 's/.*"step":[12],"loss":\([0-9.]*\),.*/\1/p' size/log.jsonl | tr '\n' ' ')
+    is "two steps of $size begin near ln 2048: $losses" \
+        "$(echo "$losses" | awk '{ print NF, ($1 > log(2048) - 0.3 && $1 < log(2048) + 0.3), ($2 < $1 + 0.1) }')" "2 1 1"
+    rm -rf size
+done
+for width in 16 64 200; do
+    expect 0 "Done" train text --out m $small --tied --steps 1 --heads 2 --width $width
+    sed -n 's/.*"step":1,"loss":\([0-9.]*\),.*/\1/p' m/log.jsonl > first
+    holds "--tied begins near ln 60 at width $width: $(cat first)" awk '{ exit !($1 > log(60) - 0.4 && $1 < log(60) + 0.4) }' first
+    rm -rf m
+done
 printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt

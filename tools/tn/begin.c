@@ -11,13 +11,13 @@
 /* The embedding's learning rate divided by AdamW's. A row has a gradient in few steps only, so it takes longer ones: 15
    times as long for a table whose entries have RMS 1. (nats per byte after 1M tokens, 489 steps: 0.968 with factor 1 and
    twice the tokens, 0.929 with 10, 0.909 with 15 and AdamW's rate times 2.5.) A tied table, which is also the unembedding,
-   has AdamW's. rate: whether that is above 0. */
+   takes 4 times as long ones (docs/measurements.md). rate: whether AdamW's is above 0. */
 static double embedding_scale(const run *r, const model *m, double adam_lr, bool rate)
 {
     int64_t n = tn_tensor_count(m->net.embed.w), i;
     double *w, sum = 0;
     if (r->s->embed_lr >= 0) return r->s->embed_lr / adam_lr;
-    if (!rate || m->desc.tied) return rate ? 1 : 0;
+    if (!rate || m->desc.tied) return rate ? 4 : 0;
     w = (double *)allocate((size_t)n, sizeof *w);
     if (tn_read(m->net.embed.w, TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
     free(w);
@@ -79,14 +79,23 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
     return steps / unit * unit > 0 ? steps / unit * unit : 1;
 }
 
+/* With --val all of the text is trained on. */
+static double held_out_share(const settings *s) { return s->val.count ? 0 : s->held_out; }
+
+void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s)
+{
+    corpus held;
+    load_files(c, ctx, t, vocab, &s->data, (split_kind)s->split, held_out_share(s));
+    if (!s->val.count) return;
+    load_files(&held, ctx, t, vocab, &s->val, (split_kind)s->split, 1);
+    replace_held_out(c, &held);
+}
+
 static void read_data(run *r, const char *tokenizer)
 {
     const settings *s = r->s;
     tn_ctx         *ctx = r->m.ctx;
-    int64_t         i, shards = 0;
-    for (i = 0; i < s->data.count; i++) shards += is_shard(s->data.path[i]);
-    if (shards && shards < s->data.count) fail("--data: texts and token shards are given, expected files of one kind");
-    if (shards) {
+    if (are_shards(&s->data, "--data")) {
         int64_t vocab = s->vocab;
         if (tokenizer) {
             r->m.tokenizer = open_tokenizer(ctx, tokenizer);
@@ -97,7 +106,6 @@ static void read_data(run *r, const char *tokenizer)
         }
         if (!vocab) usage_error("no vocabulary is given for the token shards, expected --tokenizer FILE or --vocab N");
         r->m.desc.vocab = vocab;
-        load_shards(&r->data, ctx, vocab, &s->data, s->held_out);
     } else {
         size_t            bytes;
         char             *text = read_texts(&s->data, &bytes);
@@ -107,7 +115,7 @@ static void read_data(run *r, const char *tokenizer)
         end_if_stopped();
         if (!tokenizer && s->vocab) {
             journal_print(&r->journal, "training a tokenizer of %lld tokens\n", (long long)s->vocab);
-            r->m.tokenizer = tn_tokenizer_train(ctx, text, held_out_start(text, bytes, s->held_out), s->vocab, &desc);
+            r->m.tokenizer = tn_tokenizer_train(ctx, text, held_out_start(text, bytes, held_out_share(s)), s->vocab, &desc);
             check_ctx(ctx, "training the tokenizer");
             end_if_stopped();
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
@@ -118,9 +126,9 @@ static void read_data(run *r, const char *tokenizer)
         if (s->vocab && r->m.desc.vocab != s->vocab)
             fail("--vocab is %lld, but the text gives only %lld tokens: use --vocab %lld, or more text", (long long)s->vocab,
                  (long long)r->m.desc.vocab, (long long)r->m.desc.vocab);
-        load_text(&r->data, r->m.tokenizer, text, bytes, s->held_out);
         free(text);
     }
+    load_corpus(&r->data, ctx, r->m.tokenizer, r->m.desc.vocab, s);
 }
 
 static void check_data(const run *r)
@@ -132,8 +140,9 @@ static void check_data(const run *r)
              "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - r->s->held_out),
              (long long)T + 1);
     if (r->data.held_count < 2)
-        fail("%s%s: %lld tokens are held out, expected at least 2: use more text, or a larger --held-out",
-             r->s->data.path[0], others, (long long)r->data.held_count);
+        fail("%s%s: %lld tokens are held out, expected at least 2: use more text%s",
+             r->s->val.count ? r->s->val.path[0] : r->s->data.path[0], r->s->val.count ? "" : others,
+             (long long)r->data.held_count, r->s->val.count ? "" : ", or a larger --held-out");
 }
 
 static void print_facts(run *r)
@@ -168,22 +177,26 @@ static void print_facts(run *r)
 /* Counting more tokens would take more than a gigabyte of tables. */
 enum { NGRAM_TOKENS = 4000000 };
 
+bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1])
+{
+    const int64_t n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
+    const bool    fits = ngram_losses(c->train, n, on->held, on->held_count, vocab, nats);
+    if (!fits) warn("out of memory: the n-gram baseline is left out");
+    return fits;
+}
+
 static void print_baseline(run *r)
 {
     const corpus *c = &r->data;
     double        nats[NGRAM_MAX + 1];
     char          three[64], five[64];
-    int64_t       n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
-    if (!ngram_losses(c->train, n, c->held, c->held_count, r->m.desc.vocab, nats)) {
-        warn("out of memory: the n-gram baseline is left out");
-        return;
-    }
+    if (!baseline_losses(c, c, r->m.desc.vocab, nats)) return;
     r->journal.trigram = nats[3];
     r->journal.fivegram = nats[5];
     per_byte_text(c, nats[3], three, sizeof three);
     per_byte_text(c, nats[5], five, sizeof five);
     journal_print(&r->journal, "n-grams (interpolated Kneser-Ney%s): trigram %.4f nats per token%s; 5-gram %.4f nats per "
-                  "token%s\n", n < c->train_count ? ", first 4M tokens" : "", nats[3], three, nats[5], five);
+                  "token%s\n", c->train_count > NGRAM_TOKENS ? ", first 4M tokens" : "", nats[3], three, nats[5], five);
 }
 
 static void log_start(run *r)
@@ -244,6 +257,21 @@ static void make_absolute(const char **path)
     *path = copy_text(full);
 }
 
+static void make_all_absolute(const file_list *files)
+{
+    int64_t i;
+    for (i = 0; i < files->count; i++) make_absolute(&files->path[i]);
+}
+
+/* The files of a run that is resumed. */
+static void check_files_exist(const file_list *files, const char *name, const char *folder)
+{
+    int64_t i;
+    for (i = 0; i < files->count; i++)
+        if (access(files->path[i], F_OK) != 0)
+            fail("%s: %s; if it was moved: tn train --resume %s --%s FILE", files->path[i], strerror(errno), folder, name);
+}
+
 /* What a new and a resumed run have in common once the settings are known: data and the desc of the model. */
 static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
 {
@@ -301,12 +329,13 @@ void start_run(run *r, bool again)
     settings *s = &train_settings;
     tn_desc   desc;
     char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
-    int64_t   i, per_step;
+    int64_t   per_step;
     if (!again && is_file(config))
         fail("--out: %s already holds a run, expected a new folder; to continue that run: tn train --resume %s", r->folder,
              r->folder);
     if (!again) check_folder(r->folder);
-    for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
+    make_all_absolute(&s->data);
+    make_all_absolute(&s->val);
     if (s->tokenizer) make_absolute(&s->tokenizer);
     if (s->from) make_absolute(&s->from);
     tokenizer = find_tokenizer(s);
@@ -337,6 +366,7 @@ void start_run(run *r, bool again)
     end_if_stopped();
     make_folder(r->folder);
     write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
+    if (!again) journal_lock(&r->journal, r->folder);
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
         char *file = join_path(r->folder, "tokenizer.json");
         save_tokenizer(file, r->m.tokenizer, r->m.ctx);
@@ -347,14 +377,19 @@ void start_run(run *r, bool again)
     free(path);
     print_facts(r);
     if (!s->no_baseline) print_baseline(r);
-    {
-        journal said = r->journal;
-        journal_open(&r->journal, r->folder);
-        r->journal.trigram = said.trigram;
-        r->journal.fivegram = said.fivegram;
-    }
+    journal_start(&r->journal);
     log_start(r);
     save_or_stop(r);
+}
+
+/* Skips the lines of a config.txt that name data. */
+static const char *after_paths(const char *text)
+{
+    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6)) {
+        text += strcspn(text, "\n");
+        text += *text != 0;
+    }
+    return text;
 }
 
 /* Whether two config.txt are equal, except for the paths of the data. */
@@ -362,8 +397,8 @@ static bool same_settings(const char *a, const char *b)
 {
     for (;;) {
         size_t n, m;
-        while (!strncmp(a, "data = ", 7)) a += strcspn(a, "\n") + (a[strcspn(a, "\n")] != 0);
-        while (!strncmp(b, "data = ", 7)) b += strcspn(b, "\n") + (b[strcspn(b, "\n")] != 0);
+        a = after_paths(a);
+        b = after_paths(b);
         n = strcspn(a, "\n"), m = strcspn(b, "\n");
         if (n != m || memcmp(a, b, n)) return false;
         if (!a[n] || !b[n]) return a[n] == b[n];
@@ -371,15 +406,39 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
+/* The newest checkpoint that is not damaged, and its step. NULL if there are none; fails if all are damaged. */
+static char *newest_whole(const char *folder, const int64_t *steps, int64_t count, int64_t *step)
+{
+    int64_t i;
+    tn_ctx *ctx;
+    char    why[256];
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
+    for (i = count - 1; i >= 0; i--) {
+        char *path = checkpoint_path(folder, steps[i]);
+        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) {
+            tn_ctx_destroy(ctx);
+            *step = steps[i];
+            return path;
+        }
+        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
+        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
+        warn("%s; resuming from the checkpoint before it", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+        free(path);
+    }
+    tn_ctx_destroy(ctx);
+    return NULL;
+}
+
 void resume_run(run *r)
 {
-    static const char *const allowed[] = {"resume", "data", "threads", "device", "recompute", "stop-at"};
+    static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
     settings       *s = &train_settings;
     char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
     char            machine[128], hash[32];
     int64_t         count, *steps, lines, i;
     size_t          bytes, k;
-    const bool      moved = s->data.count > 0;
+    const bool      moved = s->data.count > 0 || s->val.count > 0;
     tn_desc         desc;
     tn_ctx         *look;
     tn_safetensors *st;
@@ -392,11 +451,14 @@ void resume_run(run *r)
                         "--config %s --out NEW, or tn train --from CHECKPOINT --out NEW", o->name, config);
     }
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
+    journal_lock(&r->journal, r->folder);
     text = read_file(config, &bytes);
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
     count = list_checkpoints(r->folder, &steps);
+    r->saved = newest_whole(r->folder, steps, count, &r->saved_step);
+    free(steps);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         r->config.bytes = 0;
         free(config);
@@ -404,15 +466,11 @@ void resume_run(run *r)
         start_run(r, true);
         return;
     }
-    r->saved_step = steps[count - 1];
-    r->saved = checkpoint_path(r->folder, r->saved_step);
-    free(steps);
     st = open_checkpoint(r->saved, &look);
     if (!same_settings(checkpoint_note(st, r->saved, "tn.config"), r->config.data))
         fail("%s was changed after %s was written, expected the same settings", config, r->saved);
-    for (i = 0; i < s->data.count; i++)
-        if (access(s->data.path[i], F_OK) != 0)
-            fail("%s: %s; if it was moved: tn train --resume %s --data FILE", s->data.path[i], strerror(errno), r->folder);
+    check_files_exist(&s->data, "data", r->folder);
+    check_files_exist(&s->val, "val", r->folder);
     set_ctx_desc(s, &desc);
     r->peak = measure_peak(&desc);
     build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
@@ -433,10 +491,11 @@ void resume_run(run *r)
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
-    journal_resume(&r->journal, r->folder, r->step, lines);
+    journal_resume(&r->journal, r->step, lines);
     remove_partial_files(r->folder);                         /* after locking: no process is writing one */
     if (moved) {
-        for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
+        make_all_absolute(&s->data);
+        make_all_absolute(&s->val);
         r->config.bytes = 0;
         write_config(&train_usage, &r->config);
         write_file(config, r->config.data, r->config.bytes);

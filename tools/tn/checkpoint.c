@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
+
 /* The notes of a file of weights: its model, and the tokens that its texts begin with. */
-int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
+static int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 {
     int i;
     buffer_add(starts, "", 0);
@@ -22,7 +24,7 @@ static tn_status put_checkpoint(void *user, tn_sink sink)
     return tn_checkpoint_write(w->r->optim, sink, w->notes, w->count);
 }
 
-tn_status put_weights(void *user, tn_sink sink)
+static tn_status put_weights(void *user, tn_sink sink)
 {
     const weights *w = (const weights *)user;
     return tn_params_write(w->r->m.params, sink, w->notes, w->count);
@@ -62,6 +64,21 @@ static bool save(run *r)
     r->saved = path;
     r->saved_step = r->step;
     return true;
+}
+
+void save_weights(run *r, const char *name)
+{
+    char   *path = join_path(r->folder, name), *why;
+    tn_note notes[2];
+    weights w;
+    buffer  starts = {0};
+    w.r = r;
+    w.notes = notes;
+    w.count = model_notes(r, notes, &starts);
+    why = write_file_with(path, put_weights, &w, r->m.ctx);
+    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
+    free(starts.data);
+    free(path);
 }
 
 /* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */

@@ -68,15 +68,16 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
     return hidden;
 }
 
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
-                    double *unknown_bytes)
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
+                    double *text_bytes, double *unknown_bytes)
 {
     token_list l = {0};
     tn_span   *spans = NULL;
     size_t     span_capacity = 0, at = 0, start = 0, length = 0;
     *unknown_bytes = *text_bytes = 0;
-    if (resolve_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) {
-        while (next_story(text, bytes, SPLIT_MARKS, &at, &start, &length)) {
+    if (split == SPLIT_AUTO && resolve_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) split = SPLIT_MARKS;
+    if (split != SPLIT_AUTO) {
+        while (next_story(text, bytes, split, &at, &start, &length)) {
             *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_capacity);
             *text_bytes += (double)length;
         }
@@ -101,13 +102,13 @@ static void hash_tokens(corpus *c)
             c->hash = (c->hash ^ (uint64_t)(i < 0 ? count[p] : part[p][i])) * UINT64_C(1099511628211);
 }
 
-void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share)
+void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share)
 {
     size_t cut = held_out_start(text, bytes, share);
     double unused;
     memset(c, 0, sizeof *c);
-    c->train_count = encode_text(t, text, cut, &c->train, &c->train_bytes, &unused);
-    c->held_count = encode_text(t, text + cut, bytes - cut, &c->held, &c->held_bytes, &c->held_unknown);
+    c->train_count = encode_text(t, text, cut, split, &c->train, &c->train_bytes, &unused);
+    c->held_count = encode_text(t, text + cut, bytes - cut, split, &c->held, &c->held_bytes, &c->held_unknown);
     hash_tokens(c);
 }
 
@@ -166,6 +167,40 @@ void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, 
     c->held_count = held;
     if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
     hash_tokens(c);
+}
+
+bool are_shards(const file_list *files, const char *name)
+{
+    int64_t i, shards = 0;
+    for (i = 0; i < files->count; i++) shards += is_shard(files->path[i]);
+    if (shards && shards < files->count) fail("%s: texts and token shards are given, expected files of one kind", name);
+    return shards > 0;
+}
+
+void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, split_kind split,
+                double share)
+{
+    char  *text;
+    size_t bytes;
+    if (are_shards(files, "--data")) {
+        load_shards(c, ctx, vocab, files, share);
+        return;
+    }
+    text = read_texts(files, &bytes);
+    load_text(c, t, text, bytes, split, share);
+    free(text);
+}
+
+void replace_held_out(corpus *c, corpus *held)
+{
+    free(c->held);
+    c->held = held->held;
+    c->held_count = held->held_count;
+    c->held_bytes = held->held_bytes;
+    c->held_unknown = held->held_unknown;
+    c->hash = (c->hash ^ held->hash) * UINT64_C(1099511628211);
+    held->held = NULL;
+    free_corpus(held);
 }
 
 void free_corpus(corpus *c)

@@ -25,13 +25,14 @@ static void journal_init(journal *j, const char *folder)
     j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
     j->trigram = j->fivegram = j->smooth = j->all = j->all_step = NAN;
-    j->started = now();
 }
 
-/* The lock keeps two processes from writing the same run. It ends with the process. */
-static void open_log(journal *j)
+/* The lock keeps two processes from writing the same run. It ends with the process, or when the process closes any
+   descriptor of the file: nothing else may open it. */
+void journal_lock(journal *j, const char *folder)
 {
-    j->file = fopen(j->path, "ab");
+    journal_init(j, folder);
+    j->file = fopen(j->path, "a+b");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
         fail("%s is locked: another process trains this run", j->path);
@@ -43,11 +44,10 @@ static void truncate_log(journal *j, size_t bytes)
         fail("cannot write %s: %s", j->path, strerror(errno));
 }
 
-void journal_open(journal *j, const char *folder)
+void journal_start(journal *j)
 {
-    journal_init(j, folder);
-    open_log(j);
     truncate_log(j, 0);
+    j->started = now();
 }
 
 static void log_failed(journal *j)
@@ -86,13 +86,23 @@ static void read_log_line(journal *j, const char *line, const char *end)
     if (!isnan(five)) j->fivegram = five;
 }
 
-void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
+static char *read_log(journal *j, size_t *bytes)
 {
-    char  *text;
+    buffer b = {0};
+    char   piece[1 << 16];
+    size_t n;
+    buffer_add(&b, "", 0);
+    rewind(j->file);
+    while ((n = fread(piece, 1, sizeof piece, j->file)) > 0) buffer_add(&b, piece, n);
+    if (ferror(j->file)) fail("%s: %s", j->path, strerror(errno));
+    *bytes = b.bytes;
+    return b.data;
+}
+
+void journal_resume(journal *j, int64_t step, int64_t lines)
+{
     size_t all, at = 0;
-    journal_init(j, folder);
-    open_log(j);
-    text = read_file(j->path, &all);
+    char  *text = read_log(j, &all);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
@@ -105,6 +115,7 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
         warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
              (long long)j->lines, (long long)step, (long long)lines);
     truncate_log(j, at);
+    j->started = now();
 }
 
 void journal_line(journal *j, const char *format, ...)

@@ -67,8 +67,7 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
              (long long)tn_tokenizer_count(t), (long long)vocab);
 }
 
-/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
-static char *find_weights(const char *path)
+char *find_weights(const char *path)
 {
     int64_t *steps = NULL, count;
     char    *file;

@@ -43,6 +43,9 @@ static option options[] = {
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
                   ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
+    FILES_ROW("val", &train_settings.val, "a text or a token shard that is held out, instead of the end of --data", ALWAYS),
+    WORDS("split", split, SPLIT_WORDS, "what separates two stories, which begin with [BOS]: marks (" STORY_MARK "), blank "
+          "lines, or each line; auto: marks, if there are any", ALWAYS),
     NUMBER("held-out", held_out, "share of the text, at its end, that is not trained on", 0.0001, 0.9),
     /* the model */
     TEXT("model", model, "NAME", "start from a named model, such as gpt2-bilinear-4l-4h-128embd or TinyStories-1-256; the "
@@ -80,7 +83,8 @@ static option options[] = {
     FLAG("no-zero-init", no_zero_init, "do not initialise output projections and unembedding with zero", IF_GIVEN),
     AUTO_NUMBER_OF("init-std", init_std, "standard deviation of the weights at the start; auto: 1/sqrt(number of inputs)",
                    1e-9, 1e6, IF_GIVEN),
-    AUTO_NUMBER_OF("embed-std", embed_std, "standard deviation of the embedding at the start; auto: 1", 1e-9, 1e6, IF_GIVEN),
+    AUTO_NUMBER_OF("embed-std", embed_std, "standard deviation of the embedding at the start; auto: 1, or if --tied "
+                   "ln(vocabulary)/(2 width)", 1e-9, 1e6, IF_GIVEN),
     MODEL("attn-scale", attn_scale, "factor of attention where it is added to the residual stream", 1e-6, 1e6),
     MODEL("mlp-scale", mlp_scale, "factor of the MLP where it is added", 1e-6, 1e6),
     AUTO_NUMBER_OF("score-scale", score_scale, "factor of the scores; auto: 1/sqrt(d) for softmax, 1/d for squared and "
@@ -100,7 +104,7 @@ static option options[] = {
     WORDS("optimizer", optimiser, "muon|adamw", "muon updates matrices by Muon and everything else by AdamW", ALWAYS),
     AUTO_NUMBER_OF("lr", lr, "learning rate of Muon, or of AdamW alone; auto: 0.02, or 0.002", 0, 1e12, ALWAYS),
     NUMBER("adam-lr", adam_lr, "learning rate of what AdamW updates beside Muon", 0, 1e12),
-    AUTO_NUMBER_OF("embed-lr", embed_lr, "learning rate of the embedding; auto: 15 times AdamW's, or AdamW's if --tied", 0,
+    AUTO_NUMBER_OF("embed-lr", embed_lr, "learning rate of the embedding; auto: 15 times AdamW's, or 4 times if --tied", 0,
                    1e12, ALWAYS),
     NUMBER("beta1", beta1, "decay rate of AdamW's first moment", 1e-6, 0.999999),
     NUMBER("beta2", beta2, "decay rate of AdamW's second moment", 1e-6, 0.999999),
@@ -135,6 +139,7 @@ static option options[] = {
     COUNT("keep", keep, "number of checkpoints to keep; older ones are removed after the next step succeeds", 1, LARGE,
           ALWAYS),
     COUNT("stop-at", stop_at, "stop after step N as if interrupted; 0 (the default): do not", 0, 1e12, NEVER),
+    FLAG("keep-best", keep_best, "also save best.safetensors, the weights with the lowest held-out loss so far", ALWAYS),
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),
 };
 

@@ -19,6 +19,7 @@ static const usage completions_usage = {
 static const command commands[] = {
     {&train_usage, train_main},
     {&generate_usage, generate_main},
+    {&eval_usage, eval_main},
     {&info_usage, info_main},
     {&tokenizer_train_usage, tokenizer_train_main},
     {&tokenizer_encode_usage, tokenizer_encode_main},

@@ -9,6 +9,7 @@
        manual.c completions.c     the manual page and the shells' completions, from the same tables
        data.c                     tokens of texts and of shards
        run.c                      a run's folder, models from it, generating text
+       score.c                    the loss of a model on tokens
 
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
@@ -18,7 +19,7 @@
        begin.c                              a run begins, resumes, or continues from another one
        train.c                              the training loop
 
-       tokenizer.c clean.c synthetic.c generate.c info.c      one subcommand each
+       tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
@@ -186,7 +187,7 @@ typedef struct usage {
 } usage;
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
-                   synthetic_usage, clean_usage, train_usage, generate_usage, info_usage;
+                   synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -238,15 +239,22 @@ typedef struct corpus {
 /* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
-/* The tokens of a text, with [BOS] before each story; returns their number. *unknown_bytes: bytes that [UNK] replaces. */
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
-                    double *unknown_bytes);
+/* The tokens of a text, with [BOS] before each story (SPLIT_AUTO: only marks separate stories); returns their number. *unknown_bytes: bytes that [UNK] replaces. */
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
+                    double *text_bytes, double *unknown_bytes);
 /* Writes token ids in llm.c's format, or fails. */
 void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab);
 /* Fails if the file does not exist, or cannot be read twice. */
 bool    is_shard(const char *path);
-void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
+void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
+/* One or the other: all files must be of one kind. */
+void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, split_kind split,
+                   double share);
+/* Whether the files are token shards; fails if some are and some are not. `name` is the option's. */
+bool    are_shards(const file_list *files, const char *name);
+/* Replaces the held-out part of c by all of `held`, which is emptied. */
+void    replace_held_out(corpus *c, corpus *held);
 void    free_corpus(corpus *c);
 
 /* ---- n-grams ---------------------------------------------------------------------------------- ngram.c */
@@ -289,12 +297,40 @@ char *folder_of(const char *path);                    /* "./" if the path has no
 int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
+/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
+char   *find_weights(const char *path);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
    tokenizer: NULL for the one beside the weights. *weights: the file that was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
+
+/* ---- the loss of a model on tokens ------------------------------------------------------------------ score.c */
+
+typedef struct scoring {
+    const model   *m;
+    const char    *name;                /* what the tokens are, for messages                         */
+    const int32_t *ids;                 /* [count], count >= 2: all but the first are predicted      */
+    int64_t        count, batch;        /* batch: at most so many windows per forward pass           */
+    double        *nats;                /* NULL, or [count-1]: gets -log p of each predicted token   */
+    void (*logits)(void *user, const float *rows, int64_t first, int64_t count);    /* NULL, or gets the logits [count,vocab]
+                                           of the predicted tokens first, first + 1, ...             */
+    void          *user;
+} scoring;
+/* nats per token over all predicted tokens */
+double  whole_loss(const scoring *s);
+/* nats per token over about `tokens` tokens. They are those of m windows that are spread evenly: number i is window
+   floor((2i + 1) count / (2m)) of the `count` windows of whole_loss, the same ones in each call. nats gets those alone. */
+double  sampled_loss(const scoring *s, int64_t tokens);
+/* The loss by the length of the context, in windows that do not overlap: sum[i] and tokens[i] are of the tokens that follow
+   i + 1 others in their window. Both have space for the model's context; returns the length of a window. */
+int64_t loss_by_position(const scoring *s, double *sum, int64_t *tokens);
+/* nats per token of the held-out part to nats per byte, or NaN if the bytes are unknown. Every byte that an [UNK] replaces
+   costs ln 256. */
+double  nats_per_byte(const corpus *c, double nats);
+/* The same as ", N nats per byte", or "". */
+const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes);
 
 /* ---- backends ------------------------------------------------------------------------------------ run.c */
 
@@ -332,6 +368,7 @@ int synthetic_main(int argc, char **argv);
 int clean_main(int argc, char **argv);
 int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
+int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 
 /* ---- the manual page and completions ---------------------------------------------- manual.c, completions.c */

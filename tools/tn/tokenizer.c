@@ -188,7 +188,7 @@ int tokenizer_encode_main(int argc, char **argv)
                  tn_tokenizer_is_bytes(t) ? "kept" : "read as U+FFFD");
         if (encoding.shard) {
             double text_bytes, hidden;
-            n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
+            n = encode_text(t, text, bytes, SPLIT_AUTO, &ids, &text_bytes, &hidden);
             write_shard(encoding.shard, ctx, ids, n, tn_tokenizer_count(t));
             printf("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
         } else {

@@ -64,21 +64,11 @@ static void train(run *r, const char *title)
 /* Evaluates the loss once more: after the last step there is no other whose loss would show that it succeeded. */
 static void finish(run *r)
 {
-    char   *path = join_path(r->folder, "model.safetensors"), *why;
     double  loss = batch_loss(r, &r->feed, false);
     fault   found = take_error(r->m.ctx);
-    tn_note notes[2];
-    weights w;
-    buffer  starts = {0};
     if (!(loss <= loss_limit(r)) || found.status != TN_OK) stop_diverged(r, loss, &found);
     remove_old_checkpoints(r);
-    w.r = r;
-    w.notes = notes;
-    w.count = model_notes(r, notes, &starts);
-    why = write_file_with(path, put_weights, &w, r->m.ctx);
-    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
-    free(starts.data);
-    free(path);
+    save_weights(r, "model.safetensors");
 }
 
 /* Reads the settings of a file or a checkpoint. A length of the training on the command line replaces theirs. */

@@ -6,9 +6,10 @@
 #include "tn.h"
 
 typedef struct settings {
-    file_list   data;
+    file_list   data, val;
     const char *tokenizer, *out, *resume, *from, *config, *model, *prompt;
     double      held_out;
+    int         split;
     int64_t     vocab;
     /* the model */
     int64_t     layers, heads, width, context, hidden, order, d_qk, d_v;
@@ -26,7 +27,7 @@ typedef struct settings {
     bool        recompute;
     /* what is logged and saved */
     int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
-    bool        no_baseline;
+    bool        no_baseline, keep_best;
 } settings;
 
 extern settings    train_settings;
@@ -56,9 +57,11 @@ typedef struct journal {
     double  smooth;                 /* of the loss                                             */
 } journal;
 
-void journal_open(journal *j, const char *folder);
-/* Continues a log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
-void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines);
+/* Opens and locks the log of a run, or fails: another process trains it. Called before anything of the run is read. */
+void journal_lock(journal *j, const char *folder);
+void journal_start(journal *j);                      /* begins the log, which becomes empty */
+/* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
+void journal_resume(journal *j, int64_t step, int64_t lines);
 void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -148,22 +151,24 @@ void stop_diverged(run *r, double loss, const fault *found);
 double loss_limit(const run *r);
 
 /* heldout.c */
-/* ", N nats per byte", or "" if the bytes are unknown */
-const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes);
 /* Evaluates and reports the loss of windows that are spread over the held-out part, the same ones at each step, and after
    the last step that of all of it as well. */
 void evaluate_held_out(run *r, bool last);
 void write_sample(run *r);
 
 /* checkpoint.c */
-typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
-int64_t model_notes(const run *r, tn_note *notes, buffer *starts);
-tn_status put_weights(void *user, tn_sink sink);
+/* Writes the weights alone to a file of the run's folder, or fails. */
+void save_weights(run *r, const char *name);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
+
+/* data of a run: its training and held-out part, with a tokenizer that is known */
+void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s);
+/* nats per token of n-grams of c's training part, on the held-out part of `on`; false: out of memory, which is said */
+bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1]);
 
 /* begin.c */
 void start_run(run *r, bool again);

@@ -1,0 +1,345 @@
+/* eval.c - tn eval: the loss of a model on texts, and on the held-out part of its run */
+#include "train.h"
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+static struct {
+    file_list   files;
+    const char *tokenizer, *logits;
+    int64_t     threads, device, batch;
+    int         backend;
+    bool        by_position, by_frequency, no_baseline;
+} settings_of_eval = { .batch = AUTO_COUNT };
+
+#define OURS(field) (&settings_of_eval.field)
+static option options[] = {
+    FILES_ROW("data", OURS(files), "a text or a token shard; without one, the held-out part of the run", NEVER),
+    FLAG_ROW("by-position", OURS(by_position), "also print the loss by the length of the context", NEVER),
+    FLAG_ROW("by-frequency", OURS(by_frequency), "also print the loss by how frequent a token is in the training text",
+             NEVER),
+    TEXT_ROW("logits", OURS(logits), "FILE.npy", "write the logits of all predicted tokens, F32 [tokens-1,vocabulary]",
+             NEVER),
+    FLAG_ROW("no-baseline", OURS(no_baseline), "do not compute the n-gram baseline", NEVER),
+    TEXT_ROW("tokenizer", OURS(tokenizer), "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
+    AUTO_COUNT_ROW("batch", OURS(batch), "windows per forward pass; auto: as in the run's training", 1, 1e9, NEVER),
+    WORDS_ROW("backend", OURS(backend), "auto|" BACKEND_WORDS, "auto: that of the run; reference: plain loops, slow; cuda: "
+              "a GPU", NEVER),
+    COUNT_ROW("device", OURS(device), "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
+    COUNT_ROW("threads", OURS(threads), "number of threads; 0 (the default): one per core", 0, 1024, NEVER),
+};
+#undef OURS
+
+const usage eval_usage = {
+    "eval", "RUN|CHECKPOINT [FILE...]", "the loss of a model on texts",
+    "Prints the loss of a model on each file, and on all of them together: nats per token and per byte, and the perplexity "
+    "e^(nats per token). Beside them is the loss of n-grams of the run's training text. Without a file it evaluates the "
+    "held-out part of the run as the end of its training does, to the same digit.",
+    "Every token has at least half a context before it, except at the beginning of a file. Bytes that [UNK] replaces cost "
+    "ln 256 each; nats per byte of a token shard are unknown.",
+    options, sizeof options / sizeof *options, INT_MAX
+};
+
+/* ---- the run of the model ------------------------------------------------------------------------------------- */
+
+/* Reads the settings of the run that weights belong to; false if there is no config.txt beside them. */
+static bool read_run_settings(const char *file)
+{
+    char  *folder = folder_of(file), *config = join_path(folder, "config.txt"), *text;
+    size_t bytes;
+    bool   found = is_file(config);
+    if (found) {
+        text = read_file(config, &bytes);
+        read_config(&train_usage, text, bytes, config);
+        free(text);
+    }
+    free(config);
+    free(folder);
+    return found;
+}
+
+/* The tokens of the run: its training part for n-grams and frequencies, and its held-out part. False if a file of the run
+   is not where it was. */
+static bool read_run_data(const model *m, corpus *c)
+{
+    int64_t i;
+    for (i = 0; i < train_settings.data.count; i++) if (!is_file(train_settings.data.path[i])) return false;
+    for (i = 0; i < train_settings.val.count; i++) if (!is_file(train_settings.val.path[i])) return false;
+    if (!train_settings.data.count) return false;
+    load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
+    return true;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+static void print_number(double v, const char *format, int width)
+{
+    char text[64];
+    snprintf(text, sizeof text, format, v);
+    printf("  %*s", width, isnan(v) ? "-" : text);
+}
+
+static void print_heading(int name, bool grams)
+{
+    printf("%-*s  %9s  %10s  %10s  %10s  %10s", name, "", "tokens", "bytes", "nats/token", "perplexity", "nats/byte");
+    printf(grams ? "  %8s  %8s\n" : "\n", "trigram", "5-gram");
+}
+
+/* c: the file's tokens, as a held-out part; grams: nats per token of n-grams, or NULL. */
+static void print_row(const char *name, int width, const corpus *c, double nats, const double *grams)
+{
+    printf("%-*s  %9lld", width, name, (long long)(c->held_count - 1));
+    print_number(c->held_bytes > 0 ? c->held_bytes : NAN, "%.0f", 10);
+    print_number(nats, "%.4f", 10);
+    print_number(exp(nats), "%.2f", 10);
+    print_number(nats_per_byte(c, nats), "%.4f", 10);
+    if (grams) print_number(grams[3], "%.4f", 8), print_number(grams[5], "%.4f", 8);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Sums over all files: [context], by the number of tokens before the predicted one, less 1. */
+typedef struct positions { double *nats; int64_t *tokens, context; } positions;
+
+static void add_positions(positions *p, const scoring *s)
+{
+    double  *nats = (double *)allocate((size_t)p->context, sizeof *nats);
+    int64_t *tokens = (int64_t *)allocate((size_t)p->context, sizeof *tokens), n = loss_by_position(s, nats, tokens), i;
+    for (i = 0; i < n; i++) p->nats[i] += nats[i], p->tokens[i] += tokens[i];
+    free(nats);
+    free(tokens);
+}
+
+/* In classes of 1, 2, 3-4, 5-8, ... tokens. */
+static void print_by_position(const positions *p)
+{
+    int64_t from, to, i;
+    printf("\n%-24s  %9s  %10s\n", "context", "tokens", "nats/token");
+    for (from = 1; from <= p->context; from = to + 1) {
+        double  nats = 0;
+        int64_t count = 0;
+        char    name[64];
+        to = from == 1 ? 1 : 2 * (from - 1);
+        if (to > p->context) to = p->context;
+        for (i = from; i <= to; i++) nats += p->nats[i - 1], count += p->tokens[i - 1];
+        snprintf(name, sizeof name, from == to ? "%lld" : "%lld-%lld", (long long)from, (long long)to);
+        if (count) printf("%-24s  %9lld  %10.4f\n", name, (long long)count, nats / (double)count);
+    }
+}
+
+typedef struct ranked { int32_t id; int64_t count; } ranked;
+
+static int more_frequent(const void *a, const void *b)
+{
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    if (x->count != y->count) return x->count < y->count ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* The rank of each token by its frequency in the training text, from 0; -1: it does not occur there. */
+static int32_t *frequency_ranks(const corpus *c, int64_t vocab)
+{
+    ranked  *list = (ranked *)allocate((size_t)vocab, sizeof *list);
+    int32_t *rank = (int32_t *)allocate((size_t)vocab, sizeof *rank);
+    int64_t  i;
+    for (i = 0; i < vocab; i++) list[i].id = (int32_t)i;
+    for (i = 0; i < c->train_count; i++) list[c->train[i]].count++;
+    qsort(list, (size_t)vocab, sizeof *list, more_frequent);
+    for (i = 0; i < vocab; i++) rank[list[i].id] = list[i].count ? (int32_t)i : -1;
+    free(list);
+    return rank;
+}
+
+enum { FREQUENCIES = 6 };               /* ranks 1-10, 11-100, ..., beyond 10000, and tokens that never occurred */
+typedef struct frequencies { double nats[FREQUENCIES]; int64_t tokens[FREQUENCIES]; } frequencies;
+
+static void add_frequencies(frequencies *f, const int32_t *rank, const scoring *s)
+{
+    int64_t i;
+    for (i = 0; i + 1 < s->count; i++) {
+        const int32_t r = rank[s->ids[i + 1]];
+        const int     k = r < 0 ? 5 : r < 10 ? 0 : r < 100 ? 1 : r < 1000 ? 2 : r < 10000 ? 3 : 4;
+        f->nats[k] += s->nats[i];
+        f->tokens[k]++;
+    }
+}
+
+static void print_by_frequency(const frequencies *f)
+{
+    static const char *const names[FREQUENCIES] = {
+        "1-10", "11-100", "101-1000", "1001-10000", "above 10000", "not in the text"
+    };
+    int64_t all = 0;
+    int     k;
+    for (k = 0; k < FREQUENCIES; k++) all += f->tokens[k];
+    printf("\n%-24s  %9s  %10s  %7s\n", "rank in training text", "tokens", "nats/token", "share");
+    for (k = 0; k < FREQUENCIES; k++)
+        if (f->tokens[k])
+            printf("%-24s  %9lld  %10.4f  %6.2f%%\n", names[k], (long long)f->tokens[k], f->nats[k] / (double)f->tokens[k],
+                   100 * (double)f->tokens[k] / (double)all);
+}
+
+/* ---- logits as .npy --------------------------------------------------------------------------------------------- */
+
+typedef struct logit_file { atomic_file file; const char *path; int64_t vocab; } logit_file;
+
+static void store(logit_file *f, const void *src, size_t bytes)
+{
+    if (!atomic_store(&f->file, src, bytes)) fail("%s", write_failure(&f->file, f->path, strerror(f->file.error)));
+}
+
+/* The header of numpy's format, version 1.0. Says how large the file will be, and fails if the disk has less room. */
+static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
+{
+    logit_file     *f = (logit_file *)allocate(1, sizeof *f);
+    const double    bytes = 128 + 4 * (double)rows * (double)vocab;
+    char            head[128], *folder = folder_of(path);
+    const uint16_t  one = 1;
+    struct statvfs  disk;
+    int             n;
+    if (statvfs(folder, &disk) == 0 && bytes > (double)disk.f_bavail * (double)disk.f_frsize)
+        fail("--logits %s needs %.3g GB, and its disk has %.3g GB free", path, bytes / 1e9,
+             (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
+    fprintf(stderr, "writing %lld x %lld logits, %.3g MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
+    memset(head, ' ', sizeof head);
+    n = snprintf(head + 10, sizeof head - 10, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                 *(const unsigned char *)&one ? '<' : '>', (long long)rows, (long long)vocab);
+    head[10 + n] = ' ';
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);          /* 118 bytes follow */
+    head[127] = '\n';
+    f->path = path;
+    f->vocab = vocab;
+    if (!atomic_open(&f->file, path)) fail("%s", write_failure(&f->file, path, strerror(errno)));
+    store(f, head, sizeof head);
+    free(folder);
+    return f;
+}
+
+static void store_logits(void *user, const float *rows, int64_t first, int64_t count)
+{
+    logit_file *f = (logit_file *)user;
+    (void)first;                                      /* whole_loss goes from front to back */
+    store(f, rows, sizeof *rows * (size_t)(count * f->vocab));
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------ */
+
+typedef struct evaluation {
+    model        m;
+    corpus       run;                   /* the run's tokens, if has_run             */
+    bool         has_run;
+    int32_t     *rank;                  /* or NULL                                  */
+    frequencies  frequency;
+    positions    position;
+    int          width;                 /* of the column of names                   */
+    double       nats, grams[2];        /* sums over all files                      */
+    corpus       all;                   /* their counts                             */
+} evaluation;
+
+static void evaluate(evaluation *e, const char *name, const corpus *c)
+{
+    double  grams[NGRAM_MAX + 1], nats;
+    bool    counted = false;
+    scoring s = {0};
+    if (c->held_count < 2) fail("%s has %lld tokens, expected at least 2", name, (long long)c->held_count);
+    s.m = &e->m;
+    s.name = name;
+    s.ids = c->held;
+    s.count = c->held_count;
+    s.batch = settings_of_eval.batch ? settings_of_eval.batch : train_settings.batch;
+    if (e->rank) s.nats = (double *)allocate((size_t)s.count, sizeof *s.nats);
+    if (settings_of_eval.logits) {
+        s.logits = store_logits;
+        s.user = open_logits(settings_of_eval.logits, s.count - 1, e->m.desc.vocab);
+    }
+    nats = whole_loss(&s);
+    if (s.user) {
+        logit_file *f = (logit_file *)s.user;
+        if (!atomic_commit(&f->file)) fail("%s", write_failure(&f->file, f->path, strerror(errno)));
+        free(f);
+    }
+    if (e->has_run && !settings_of_eval.no_baseline)
+        counted = baseline_losses(&e->run, c, e->m.desc.vocab, grams);
+    print_row(name, e->width, c, nats, counted ? grams : NULL);
+    if (e->rank) add_frequencies(&e->frequency, e->rank, &s);
+    free(s.nats);
+    s.nats = NULL;
+    if (settings_of_eval.by_position) add_positions(&e->position, &s);
+    e->nats += nats * (double)(c->held_count - 1);
+    e->grams[0] += counted ? grams[3] * (double)(c->held_count - 1) : NAN;
+    e->grams[1] += counted ? grams[5] * (double)(c->held_count - 1) : NAN;
+    e->all.held_bytes += c->held_bytes > 0 ? c->held_bytes : NAN;
+    e->all.held_unknown += c->held_unknown;
+    e->all.held_count += c->held_count - 1;
+}
+
+static void evaluate_file(evaluation *e, const char *path)
+{
+    corpus    c;
+    file_list one = {0};
+    add_file(&one, path);
+    load_files(&c, e->m.ctx, e->m.tokenizer, e->m.desc.vocab, &one, (split_kind)train_settings.split, 1);
+    evaluate(e, path, &c);
+    free_corpus(&c);
+}
+
+static void print_sum(evaluation *e)
+{
+    const double n = (double)e->all.held_count;
+    double       grams[NGRAM_MAX + 1];
+    grams[3] = e->grams[0] / n;
+    grams[5] = e->grams[1] / n;
+    e->all.held_count++;                              /* a corpus counts its first token, too */
+    print_row("all", e->width, &e->all, e->nats / n, isnan(grams[3]) ? NULL : grams);
+}
+
+int eval_main(int argc, char **argv)
+{
+    evaluation e = {0};
+    tn_desc    desc;
+    char      *file;
+    const int  arguments = read_options(&eval_usage, argc, argv);
+    file_list *files = &settings_of_eval.files;
+    bool       known;
+    int64_t    i;
+    if (!arguments) usage_error("no model is given, expected tn eval RUN [FILE...]");
+    for (i = 1; i < arguments; i++) add_file(files, argv[i]);
+    if (settings_of_eval.logits && files->count > 1)
+        usage_error("--logits is given with %lld files, expected one", (long long)files->count);
+    file = find_weights(argv[0]);
+    known = read_run_settings(file);
+    if (!known && !files->count)
+        fail("%s is no part of a run, so it has no held-out part: expected tn eval %s FILE", file, argv[0]);
+    set_ctx_desc(&train_settings, &desc);
+    if (settings_of_eval.backend) use_backend(&desc, settings_of_eval.backend - 1, settings_of_eval.device);
+    desc.threads = (int)settings_of_eval.threads;
+    open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
+    e.has_run = known && (!files->count || settings_of_eval.by_frequency || !settings_of_eval.no_baseline)
+             && read_run_data(&e.m, &e.run);
+    if (known && !e.has_run && (!files->count || settings_of_eval.by_frequency))
+        fail("the run's text %s does not exist any more", train_settings.data.count ? train_settings.data.path[0] : "");
+    if (settings_of_eval.by_frequency && !known)
+        fail("%s is no part of a run, whose text --by-frequency needs", file);
+    if (settings_of_eval.by_frequency) e.rank = frequency_ranks(&e.run, e.m.desc.vocab);
+    e.position.context = e.m.desc.context;
+    e.position.nats = (double *)allocate((size_t)e.m.desc.context, sizeof *e.position.nats);
+    e.position.tokens = (int64_t *)allocate((size_t)e.m.desc.context, sizeof *e.position.tokens);
+    for (i = 0, e.width = 13; i < files->count; i++)
+        if ((int)strlen(files->path[i]) > e.width) e.width = (int)strlen(files->path[i]);
+    print_heading(e.width, e.has_run && !settings_of_eval.no_baseline);
+    if (!files->count) evaluate(&e, "held-out part", &e.run);
+    for (i = 0; i < files->count; i++) evaluate_file(&e, files->path[i]);
+    if (files->count > 1) print_sum(&e);
+    if (settings_of_eval.by_position) print_by_position(&e.position);
+    if (e.rank) print_by_frequency(&e.frequency);
+    free(e.position.nats);
+    free(e.position.tokens);
+    free(e.rank);
+    if (e.has_run) free_corpus(&e.run);
+    free(file);
+    close_model(&e.m);
+    return 0;
+}
