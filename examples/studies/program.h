@@ -64,7 +64,7 @@ static inline void make_folder(const char *path)
 }
 
 /* Saves a picture as FOLDER/FILE.png, or as FILE.svg where the program was built without stb_image_write, prints the name
-   of the file, and destroys the picture. A file that cannot be written is reported; the program goes on. */
+   of the file, and destroys the picture. A file that cannot be written is reported; the program continues. */
 static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
 {
     char path[600];
