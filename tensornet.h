@@ -643,13 +643,13 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY. Equal matrices give bit-identical results. Nothing
    here is recorded.
 
+   If desc.measure is set, `error` in each result is |A - product of the results|_F / |A|_F, for the results as stored and
+   truncated; else it is NaN.
+
        tn_eigh_result e;
        if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
    ====================================================================== */
-
-/* `error` in each result: |A - product of the results|_F / |A|_F, for the results as stored and truncated, if
-   desc.measure is set, else NaN. */
 
 typedef enum tn_eigh_order {
     TN_EIGH_ASCENDING = 0,

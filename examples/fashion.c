@@ -84,20 +84,6 @@ static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
     return top;
 }
 
-/* Of one picture, as the head of this file defines it; 0 for a constant one. */
-static double autocorrelation(const double *v)
-{
-    double mean = 0, square = 0, product = 0;
-    int    i, j;
-    for (i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
-    for (i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
-    for (i = 0; i < SIDE; i++)
-        for (j = 0; j + 1 < SIDE; j++)
-            product += (v[i * SIDE + j] - mean) * (v[i * SIDE + j + 1] - mean)
-                     + (v[j * SIDE + i] - mean) * (v[(j + 1) * SIDE + i] - mean);
-    return square > 0 ? product / (2 * SIDE * (SIDE - 1)) / square : 0;
-}
-
 static double mean_autocorrelation(const double *top)
 {
     double sum = 0;

@@ -24,7 +24,7 @@ expect 0 "Done" train s.bin --out cpu $tiny $quiet
 expect 0 "Done" train s.bin --out gpu $tiny $quiet --backend cuda
 cp said first
 near "the CPU's losses" cpu gpu 1e-5 24
-grep -q "cannot be captured as a graph" first && fail "no graph: $(grep "is no graph" first)" || pass
+grep -q "cannot be captured as a graph" first && fail "no graph: $(grep "cannot be captured as a graph" first)" || pass
 grep -q "GPU 0, [0-9.]* Gflop/s in matrix products" first && pass || fail "the peak is not reported"
 
 # However often it stops to look or save, whatever becomes a graph: the same bits.

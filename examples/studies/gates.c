@@ -157,7 +157,7 @@ static void train(tn_ctx *ctx, tn_params *params, const tn_mlp *layer)
     tn_optim_destroy(optim);
 }
 
-/* a a = a: what stands on the diagonal may as well stand in the last row and column. */
+/* a a = a: the entries of the diagonal may as well be in the last row and column. */
 static void without_squares(double *q)
 {
     int i;

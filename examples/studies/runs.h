@@ -3,7 +3,7 @@
    Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0,
    and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one
    order, for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and
-   leaves one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only
+   leaves one file when it has ended. A study that was stopped continues with what is missing; one that has everything only
    prints.
 
    A training run gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
@@ -243,7 +243,7 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
     }
 }
 
-/* A copy goes on to step `end` and settles there; the original has then forgotten it. */
+/* A copy is trained up to step `end` and settles there; the original has then forgotten it. */
 static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point)
 {
     const lesson *l = &p->lesson;
@@ -637,7 +637,7 @@ static inline reach tokens_to(const study *s, const double *at, double loss)
     return r;
 }
 
-/* What other work on the machine adds to a time differs from run to run, so the least stands for all. */
+/* What other work on the machine adds to a time differs from run to run, so the least is reported. */
 static inline double seconds_a_token(const study *s, int v)
 {
     double  least = HUGE_VAL;

@@ -57,8 +57,11 @@ static void read_widths(options *o, const char *text)
     do {
         char *end;
         long  v = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || v < 1 || v > 100000) stop("--widths wants numbers from 1 to 100000 with commas between, or none");
-        if (o->widths == MAX_WIDTHS) stop("--widths takes at most 16 of them");
+        if (end == at || (*end && *end != ',') || v < 1 || v > 100000 || o->widths == MAX_WIDTHS) {
+            fprintf(stderr, PROGRAM ": --widths is \"%s\", expected none, or 1 to %d integers from 1 to 100000 with commas "
+                    "between them\n", text, MAX_WIDTHS);
+            exit(2);
+        }
         o->width[o->widths++] = v;
         at = end + (*end == ',');
         if (*end == 0) return;
@@ -70,7 +73,7 @@ static options read_options(int argc, char **argv)
     options     o = {"fashion", "out", 5, {0}, 0, 1, 15, 256, 0, 1e-3, 0.8, 1.2, 2, false};
     const char *widths = "30,100,300,1000";
     const flag  flags[] = {
-        {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "one seed, three epochs, two widths unless told otherwise"},
+        {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "by default one seed, three epochs and two widths"},
         TRAINING_FLAGS(&o),
         {"--seeds", FLAG_COUNT, &o.seeds, 1, MAX_SEEDS, NULL},
         {"--widths", FLAG_TEXT, &widths, 0, 0, "numbers with commas between, or none"},
@@ -82,7 +85,7 @@ static options read_options(int argc, char **argv)
     };
     int i;
     for (i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--quick")) {          /* before all others, which may say otherwise */
+        if (!strcmp(argv[i], "--quick")) {          /* before all others, which may change its settings */
             o.seeds = 1;
             o.epochs = 3;
             widths = "30,100";
@@ -102,21 +105,6 @@ typedef struct measure {            /* of one network */
     int64_t count[2];
     tn_cp  *pixels;                 /* the operator on pixels, where it is kept                                              */
 } measure;
-
-static double morans_i(const double *v)
-{
-    double  m = 0, var = 0, sum = 0;
-    int64_t r, c, i;
-    for (i = 0; i < PIXELS; i++) m += v[i] / PIXELS;
-    for (i = 0; i < PIXELS; i++) var += (v[i] - m) * (v[i] - m) / PIXELS;
-    for (r = 0; r < SIDE; r++)
-        for (c = 0; c < SIDE; c++) {
-            double d = v[r * SIDE + c] - m;
-            if (c + 1 < SIDE) sum += d * (v[r * SIDE + c + 1] - m);
-            if (r + 1 < SIDE) sum += d * (v[(r + 1) * SIDE + c] - m);
-        }
-    return var > 0 ? sum / (2 * SIDE * (SIDE - 1)) / var : 0;
-}
 
 /* The mean of classes' effective ranks; the mean of their falling |eigenvalues|, each class against its largest. */
 static double read_spectrum(const tn_tensor *values, double **falling, int64_t *count)
@@ -153,7 +141,7 @@ static void pick_top(const tn_eigen *e, measure *m)
             m->value[tile] = values[i];
             for (j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
             for (j = 0; j < PIXELS; j++) m->vector[tile * PIXELS + j] = sum < 0 ? -vectors[i * PIXELS + j] : vectors[i * PIXELS + j];
-            m->smoothness += morans_i(vectors + i * PIXELS);
+            m->smoothness += autocorrelation(vectors + i * PIXELS);
         }
     }
     if (found) m->smoothness /= (double)found;
@@ -503,7 +491,7 @@ int main(int argc, char **argv)
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     pixel_std = standard_deviation(&set, &image_norm);
-    if (o.quick) printf("--quick: one seed, three epochs, two widths unless told otherwise. Its figures show that the program runs, no more.\n");
+    if (o.quick) printf("--quick: few seeds, epochs and widths. The figures only show that the program runs.\n");
     printf("%s: AdamW, %lld epochs of batches of %lld, learning rate %g falling as half a cosine, %d thread%s\n", o.data, (long long)o.epochs,
            (long long)o.batch, o.lr, tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
     printf("weight decay %g; input noise of standard deviation %g, %g of the pixels' own %.4f\n\n", o.weight_decay,
