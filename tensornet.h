@@ -23032,39 +23032,68 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. scale^3 and x * dy may exceed the range of float if x, or x and dy, are far from 1: for
-   such a row dx comes from the reference, in double, and dw from x * scale. */
+/* Whether all x * dy, or all x * dy * w, of a row are below the normal range of float, but not zero. They are seen through
+   x * scale * dy, which is in that range where dx and dw are. */
+TNI_INLINE bool TNI_T(rmsnorm_is_tiny)(const float *x, const float *dy, const float *w, float scale, int64_t C)
+{
+    const float most = 1e-37f * scale;
+    const TNI_V s = TNI_SET(scale);
+    TNI_V       top = TNI_SET(0.0f), top_w = top;
+    float       lane[TNI_W], lane_w[TNI_W], a = 0, b = 0;
+    int64_t     i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(x + i, k) * s * TNI_LOAD(dy + i, k);
+        top = TNI_MAX(top, TNI_ABS(d));
+        if (w) top_w = TNI_MAX(top_w, TNI_ABS(d * TNI_LOAD(w + i, k)));
+    }
+    TNI_STORE(lane, top, TNI_W);
+    TNI_STORE(lane_w, top_w, TNI_W);
+    for (i = 0; i < TNI_W; i++) {
+        if (lane[i] > a) a = lane[i];
+        if (lane_w[i] > b) b = lane_w[i];
+    }
+    return (a > 0 && a < most) || (b > 0 && b < most);
+}
+
+/* One row: dx, and its share of dw. scale^3 and x * dy may leave the range of float, above or below, if x or dy is far from
+   1: for such a row dx comes from the reference, in double, and dw from x * scale. A mean product below 1e-30 is looked at
+   more closely: single products lose digits below 1e-38, and no gain is expected to be above 1e7. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r], factor;
-    bool         far = !(s > 1e-6 && s < 1e6);
+    double       s = (double)TNI_IN(2)[r], sum, factor;
     TNI_T(wide) dot = TNI_T(wide_zero)();
     TNI_V        mean;
     int64_t      i;
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (dw && far)
-            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
-        else if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
         if (w) d = d * TNI_LOAD(w + i, k);
         TNI_T(wide_add)(&dot, d);
     }
-    factor = -s * s * s * TNI_T(wide_sum)(&dot) / (double)C;
-    far = far || fabs(factor) > 3.4e38 || (factor != 0 && fabs(factor) < 1.2e-38);
-    if (dx && far) {
-        tni_f32_rmsnorm_dx(c, r);
+    sum = TNI_T(wide_sum)(&dot);
+    factor = -s * s * s * sum / (double)C;
+    if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
+        || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
+        for (i = 0; dw && i < C; i += TNI_W) {
+            int k = TNI_T(lanes)(C - i);
+            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
+        }
+        if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
     mean = TNI_SET((float)factor);
-    for (i = 0; dx && i < C; i += TNI_W) {
+    for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k) * scale;
+        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
+        if (!dx) continue;
+        d = d * scale;
         if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(TNI_LOAD(x + i, k), mean, d);
+        d = TNI_FMA(v, mean, d);
         if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
         TNI_STORE(dx + i, d, k);
     }
