@@ -464,8 +464,8 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
-   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; copies keep the dtype of their operand. A gradient
-   has the dtype of its tensor.
+   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
+   tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.
    ====================================================================== */
 
 /* The elementwise functions of tn_activation, tn_glu and the MLPs. */
@@ -4394,6 +4394,12 @@ static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
+/* The result of an op that moves numbers of this dtype without rounding: F32 stays F32, and I32 stays I32. */
+static tn_tensor *tni_made_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return dtype == TN_BF16 ? tni_made(ctx, rank, shape) : tn_tensor_nd(ctx, dtype, rank, shape);
+}
+
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
@@ -5563,8 +5569,10 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     int64_t    shape[TN_MAX_RANK], k, start = 0;
     const int  given = axis;
     int        rank, i;
+    tn_dtype   dtype;
     tn_tensor *y;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
+    dtype = t[0]->dtype;
     rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
@@ -5575,8 +5583,11 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
-    for (k = 0; k < n; k++) shape[axis] += stacked ? 1 : t[k]->shape[axis];
-    y = t[0]->dtype == TN_I32 ? tn_tensor_nd(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
+    for (k = 0; k < n; k++) {
+        shape[axis] += stacked ? 1 : t[k]->shape[axis];
+        if (t[k]->dtype == TN_BF16) dtype = TN_BF16;
+    }
+    y = tni_made_of(ctx, dtype, rank, shape);
     for (k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
@@ -5761,7 +5772,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     for (i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
     v = x->shape[axis];
     n = tn_tensor_count(ids);
-    y = tni_made(ctx, rank, shape);
+    y = tni_made_of(ctx, x->dtype, rank, shape);
     table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
     rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
