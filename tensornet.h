@@ -464,8 +464,8 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
-   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; copies keep the dtype of their operand. A gradient
-   has the dtype of its tensor.
+   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
+   tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.
    ====================================================================== */
 
 /* The elementwise functions of tn_activation, tn_glu and the MLPs. */
@@ -887,7 +887,8 @@ typedef enum tn_mlp_kind {
     TN_MLP_GELU_TANH            /* one: GPT-2's approximation of GELU by tanh, made of several ops */
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
-   that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). */
+   that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
+   layer then counts as an input, in + 1 and hidden + 1; with order 2 set .fan_in to that where it shall. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
@@ -3234,7 +3235,9 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (s != TN_OK) return tni_backend_fail(ctx, s, "sync");
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
-    if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
+    if (f[0] == 1)
+        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels is %d, which is "
+                        "outside the table", (int)f[1], (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
@@ -3291,18 +3294,18 @@ static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
-static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
-    if (!tni_rank_fits(ctx, "tensor", rank, shape)) return false;
+    if (!tni_rank_fits(ctx, op, rank, shape)) return false;
     for (i = 0; i < rank; i++)
         if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative, expected 0 or more", i,
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
                      tni_shape_of(rank, shape).s);
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tn_dtype_name(dtype),
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
              tni_shape_of(rank, shape).s);
     return false;
 }
@@ -3323,11 +3326,11 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
     }
 }
 
-static bool tni_dtype_known(tn_ctx *ctx, tn_dtype *dtype)
+static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "tensor: dtype is %d, expected %d to %d", (int)*dtype, (int)TN_REAL, (int)TN_I32);
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
     return false;
 }
 
@@ -3347,7 +3350,8 @@ tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *sh
     tn_tensor *t;
     size_t     bytes;
     void      *data;
-    if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
     data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
     if (!t) return NULL;
@@ -3375,7 +3379,9 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
 tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
 {
     tn_tensor *t;
-    if (!ctx || !tni_dtype_known(ctx, &as)) return NULL;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
     t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
@@ -3433,7 +3439,8 @@ static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtyp
 {
     tn_tensor *t;
     size_t     bytes;
-    if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
     t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
     if (!t) return NULL;
     tni_fill_header(t, ctx, dtype, rank, shape);
@@ -3625,12 +3632,13 @@ static tn_tensor *tni_view_of(tn_tensor *t)
     return v;
 }
 
-static bool tni_axis(const tn_tensor *t, int *axis, const char *op)
+static bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
 {
     const int given = *axis;
     if (*axis < 0) *axis += t->rank;
     if (*axis >= 0 && *axis < t->rank) return true;
-    tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
+    if (t->rank == 0) tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %s has rank 0, expected at least 1", op, what);
+    else tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
     return false;
 }
 
@@ -3638,7 +3646,7 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
 {
     tn_tensor *v;
     int64_t    n;
-    if (!tni_alive(t) || !tni_axis(t, &axis, "slice")) return NULL;
+    if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
     n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
@@ -3660,7 +3668,7 @@ tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop) { retur
 tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
 {
     tn_tensor *v;
-    if (!tni_alive(t) || !tni_axis(t, &a, "transpose") || !tni_axis(t, &b, "transpose")) return NULL;
+    if (!tni_alive(t) || !tni_axis(t, &a, "transpose", "t") || !tni_axis(t, &b, "transpose", "t")) return NULL;
     v = tni_view_of(t);
     if (!v) return NULL;
     v->shape[a] = t->shape[b];
@@ -3755,7 +3763,7 @@ static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
 static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *host, int64_t count, const char *op)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
-    if (!tni_dtype_known(t->ctx, as)) return TN_ERR_DTYPE;
+    if (!tni_dtype_known(t->ctx, op, "as", as)) return TN_ERR_DTYPE;
     if (count != tn_tensor_count(t))
         return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: count is %lld, expected the elements of %s", op, (long long)count,
                         TNI_SHAPE(t));
@@ -4261,7 +4269,7 @@ static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_t
     tn_tensor kept, *y = NULL;
     size_t    bytes = 0;
     bool      there = result && tni_usable(ctx, result, "recompute", "what fn returned")
-                   && tni_shape_bytes(ctx, result->dtype, result->rank, result->shape, &bytes);
+                   && tni_shape_bytes(ctx, "tensor", result->dtype, result->rank, result->shape, &bytes);
     if (there) {
         tni_fill_header(&kept, ctx, result->dtype, result->rank, result->shape);
         kept.data = tni_arena_take(ctx, &ctx->data[0], bytes ? bytes : 1);
@@ -4418,6 +4426,12 @@ static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
+/* The result of an op that moves numbers of this dtype without rounding: F32 stays F32, and I32 stays I32. */
+static tn_tensor *tni_made_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return dtype == TN_BF16 ? tni_made(ctx, rank, shape) : tn_tensor_nd(ctx, dtype, rank, shape);
+}
+
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
@@ -4549,7 +4563,7 @@ tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 {
     tn_tensor *y;
-    if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, &dtype)) return NULL;
+    if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, "cast", "dtype", &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
     y = tn_tensor_nd(ctx, dtype, a->rank, a->shape);
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
@@ -4967,7 +4981,7 @@ tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a)
 
 tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis)
 {
-    return tni_is_real(ctx, a, "sum_axis", "a") && tni_axis(a, &axis, "sum_axis") ? tni_sum(ctx, a, axis, 1) : NULL;
+    return tni_is_real(ctx, a, "sum_axis", "a") && tni_axis(a, &axis, "sum_axis", "a") ? tni_sum(ctx, a, axis, 1) : NULL;
 }
 
 tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
@@ -5590,20 +5604,26 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     int64_t    shape[TN_MAX_RANK], k, start = 0;
     const int  given = axis;
     int        rank, i;
+    tn_dtype   dtype;
     tn_tensor *y;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
+    dtype = t[0]->dtype;
     rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
         if (rank > TN_MAX_RANK)
             tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
+        else if (rank == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op);
         else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
-    for (k = 0; k < n; k++) shape[axis] += stacked ? 1 : t[k]->shape[axis];
-    y = t[0]->dtype == TN_I32 ? tn_tensor_nd(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
+    for (k = 0; k < n; k++) {
+        shape[axis] += stacked ? 1 : t[k]->shape[axis];
+        if (t[k]->dtype == TN_BF16) dtype = TN_BF16;
+    }
+    y = tni_made_of(ctx, dtype, rank, shape);
     for (k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
@@ -5775,7 +5795,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_call    c;
     tni_node  *node;
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
-    if (!tni_axis(x, &axis, "gather")) return NULL;
+    if (!tni_axis(x, &axis, "gather", "x")) return NULL;
     rank = x->rank - 1 + ids->rank;
     if (rank > TN_MAX_RANK) {
         tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
@@ -5788,7 +5808,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     for (i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
     v = x->shape[axis];
     n = tn_tensor_count(ids);
-    y = tni_made(ctx, rank, shape);
+    y = tni_made_of(ctx, x->dtype, rank, shape);
     table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
     rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
@@ -9665,38 +9685,41 @@ static tn_init tni_init_bias(tn_init of_weights)
 /* Products of two such extents plus one fit 64 bits. */
 static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
+/* The name of a layer for "mlp%s%s: ..."; a layer may have none. */
+#define TNI_NAMED(name) ((name) && *(name) ? " " : ""), ((name) ? (name) : "")
+
 static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
                                    const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: %s is %lld, expected 1 to 2^31 - 2", layer,
-                    name ? name : "", tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s%s%s: %s is %lld, expected 1 to 2^31 - 2", layer,
+                    TNI_NAMED(name), tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
 }
 
 /* Checks the output side of mlp and modifier layers; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
-    if (!name) name = "";
     if (*out == 0) *out = none ? hidden : in;
     if (*out < 0 || *out >= INT32_MAX)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer, name,
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s%s%s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer,
+                        TNI_NAMED(name),
                         (long long)*out);
     if (none && *out != hidden)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected hidden = %lld, as there is no projection", layer,
-                        name, (long long)*out, (long long)hidden);
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s%s%s: out is %lld, expected hidden = %lld, as there is no projection", layer,
+                        TNI_NAMED(name), (long long)*out, (long long)hidden);
     if (!none || !bias) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias is true, expected false with no_projection: it is the projection's",
-                    layer, name);
+    return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: out_bias is true, expected false with no_projection: it is the projection's",
+                    layer, TNI_NAMED(name));
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: a bias is true, expected false with augmented: the matrices hold the biases",
-                    layer, name ? name : "");
+    return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: a bias is true, expected false with augmented: the matrices hold the biases",
+                    layer, TNI_NAMED(name));
 }
 
 /* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
@@ -9773,11 +9796,11 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: kind is %d, not a valid tn_norm_kind", name ? name : "",
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: kind is %d, not a valid tn_norm_kind", TNI_NAMED(name),
                         (int)desc->kind);
     if (desc->bias && desc->kind != TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
-                        name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: bias is true, expected false: only TN_NORM_LAYER has one",
+                        TNI_NAMED(name));
     if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
@@ -9813,25 +9836,26 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     tn_ctx   *ctx = tn_params_ctx(ps);
     tn_status s = tni_layer_extents(ps, "mlp", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
-    if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: kind is %d, not a valid tn_mlp_kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: kind is %d, not a valid tn_mlp_kind", TNI_NAMED(name), (int)d->kind);
     if (d->kind != TN_MLP_BILINEAR && d->order != 0)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
-                        name, (long long)d->order, tn_mlp_kind_name(d->kind));
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
+                        TNI_NAMED(name), (long long)d->order, tn_mlp_kind_name(d->kind));
     if (d->kind == TN_MLP_BILINEAR && d->order == 0) d->order = 2;
     if (d->order < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 1 or more, or 0 for 2", name, (long long)d->order);
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: order is %lld, expected 1 or more, or 0 for 2", TNI_NAMED(name),
+                        (long long)d->order);
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld, expected in = %lld with residual", name, (long long)d->out,
+        return tni_fail(ctx, TN_ERR_SHAPE, "mlp%s%s: out is %lld, expected in = %lld with residual", TNI_NAMED(name),
+                        (long long)d->out,
                         (long long)d->in);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
-/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With a normal rule the constant one counts as an
-   input. */
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With an order other than 2 the constant one counts as
+   an input. */
 static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
 {
     const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
@@ -9914,8 +9938,8 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if (desc->augmented && desc->bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: bias is true, expected false with augmented: the "
-                        "tensor holds the bias", name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic%s%s: bias is true, expected false with augmented: the "
+                        "tensor holds the bias", TNI_NAMED(name));
     layer->desc = *desc;
     shape[0] = desc->out;
     shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
@@ -9957,13 +9981,14 @@ static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier
     tn_ctx   *ctx = tn_params_ctx(ps);
     tn_status s = tni_layer_extents(ps, "modifier", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
-    if (!name) name = "";
     if (d->rank < 0 || d->rank >= INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank is %lld, expected 0 to 2^31 - 2", name, (long long)d->rank);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: rank is %lld, expected 0 to 2^31 - 2", TNI_NAMED(name),
+                        (long long)d->rank);
     if (!(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: step is %g, expected 0, or 1e-30 to 1e30", name, d->step);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: step is %g, expected 0, or 1e-30 to 1e30", TNI_NAMED(name), d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: penalty is %d, not a valid tn_penalty", name, (int)d->penalty);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: penalty is %d, not a valid tn_penalty", TNI_NAMED(name),
+                        (int)d->penalty);
     return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
@@ -10066,10 +10091,10 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
     if (*d != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
-                        "%lld heads together", name, what, (long long)*d, (long long)heads);
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
-                    "given", name, (long long)dim, (long long)(heads * sets), (long long)heads, what);
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention%s%s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
+                        "%lld heads together", TNI_NAMED(name), what, (long long)*d, (long long)heads);
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention%s%s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
+                    "given", TNI_NAMED(name), (long long)dim, (long long)(heads * sets), (long long)heads, what);
 }
 
 /* Checks all fields but dim and heads, and fills in the defaults. */
@@ -10078,9 +10103,9 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     tn_attend_desc a;
     bool           differential;
     tn_status      s;
-    if (!name) name = "";
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: kind is %d, not a valid tn_attention_kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: kind is %d, not a valid tn_attention_kind", TNI_NAMED(name),
+                        (int)d->kind);
     differential = tni_attention_kinds[d->kind].differential;
     s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
     if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
@@ -10090,11 +10115,14 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base is %g, expected a finite number >= 0", name, d->rope_base);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: rope_base is %g, expected a finite number >= 0", TNI_NAMED(name),
+                        d->rope_base);
     if (d->depth < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: depth is %lld, expected 0 or more", name, (long long)d->depth);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
+                        (long long)d->depth);
     if (!(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: lambda_init is %g, expected a finite number", name, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: lambda_init is %g, expected a finite number", TNI_NAMED(name),
+                        d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -23422,39 +23450,68 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. scale^3 and x * dy may exceed the range of float if x, or x and dy, are far from 1: for
-   such a row dx comes from the reference, in double, and dw from x * scale. */
+/* Whether all x * dy, or all x * dy * w, of a row are below the normal range of float, but not zero. They are seen through
+   x * scale * dy, which is in that range where dx and dw are. */
+TNI_INLINE bool TNI_T(rmsnorm_is_tiny)(const float *x, const float *dy, const float *w, float scale, int64_t C)
+{
+    const float most = 1e-37f * scale;
+    const TNI_V s = TNI_SET(scale);
+    TNI_V       top = TNI_SET(0.0f), top_w = top;
+    float       lane[TNI_W], lane_w[TNI_W], a = 0, b = 0;
+    int64_t     i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(x + i, k) * s * TNI_LOAD(dy + i, k);
+        top = TNI_MAX(top, TNI_ABS(d));
+        if (w) top_w = TNI_MAX(top_w, TNI_ABS(d * TNI_LOAD(w + i, k)));
+    }
+    TNI_STORE(lane, top, TNI_W);
+    TNI_STORE(lane_w, top_w, TNI_W);
+    for (i = 0; i < TNI_W; i++) {
+        if (lane[i] > a) a = lane[i];
+        if (lane_w[i] > b) b = lane_w[i];
+    }
+    return (a > 0 && a < most) || (b > 0 && b < most);
+}
+
+/* One row: dx, and its share of dw. scale^3 and x * dy may leave the range of float, above or below, if x or dy is far from
+   1: for such a row dx comes from the reference, in double, and dw from x * scale. A mean product below 1e-30 is looked at
+   more closely: single products lose digits below 1e-38, and no gain is expected to be above 1e7. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r], factor;
-    bool         far = !(s > 1e-6 && s < 1e6);
+    double       s = (double)TNI_IN(2)[r], sum, factor;
     TNI_T(wide) dot = TNI_T(wide_zero)();
     TNI_V        mean;
     int64_t      i;
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (dw && far)
-            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
-        else if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
         if (w) d = d * TNI_LOAD(w + i, k);
         TNI_T(wide_add)(&dot, d);
     }
-    factor = -s * s * s * TNI_T(wide_sum)(&dot) / (double)C;
-    far = far || fabs(factor) > 3.4e38 || (factor != 0 && fabs(factor) < 1.2e-38);
-    if (dx && far) {
-        tni_f32_rmsnorm_dx(c, r);
+    sum = TNI_T(wide_sum)(&dot);
+    factor = -s * s * s * sum / (double)C;
+    if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
+        || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
+        for (i = 0; dw && i < C; i += TNI_W) {
+            int k = TNI_T(lanes)(C - i);
+            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
+        }
+        if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
     mean = TNI_SET((float)factor);
-    for (i = 0; dx && i < C; i += TNI_W) {
+    for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k) * scale;
+        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
+        if (!dx) continue;
+        d = d * scale;
         if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(TNI_LOAD(x + i, k), mean, d);
+        d = TNI_FMA(v, mean, d);
         if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
         TNI_STORE(dx + i, d, k);
     }
@@ -26050,6 +26107,7 @@ static const char *const *tni_letter_rows(size_t *count)
 #undef TNI_POSIX
 #undef TNI_PRINTF
 #undef TNI_ROW
+#undef TNI_NAMED
 #undef TNI_SHAPE
 #undef TNI_TEXT
 #undef TNI_TILE_BEGIN
