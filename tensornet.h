@@ -523,8 +523,8 @@ TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
 /* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
    An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. With eps = 0 a row of zeros gives NaN; eps >= 0.
-   Zhang & Sennrich 2019 */
+/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL; eps >= 0. With eps = 0 a row of zeros gives NaN,
+   and a row of subnormal numbers may give infinities.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
@@ -4682,11 +4682,12 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* The gradient of t += factor dy * other; where t was broadcast, a second pass sums the product. */
-static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
+/* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
+static void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
+                         double factor)
 {
     tn_tensor *product = NULL;
-    tn_call    c = tni_call(TN_KERNEL_MUL, 1, &dy, 0, NULL);
+    tn_call    c = tni_call(kernel, 1, &dy, 0, NULL);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
     c.f[0] = factor;
@@ -4702,22 +4703,24 @@ static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, cons
 
 static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tni_mul_grad(ctx, n->in[0], n->in[1], n->out->grad, 1);
-    tni_mul_grad(ctx, n->in[1], n->in[0], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[0], n->in[1], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[1], n->in[0], n->out->grad, 1);
 }
 
+/* da += dy / b, db += -(dy * y) / b: y is finite where dy / b may overflow, and neither needs b^2. */
 static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = n->out->grad;
-    tn_tensor       *q = tn_tensor_nd(ctx, TN_REAL, dy->rank, dy->shape);
+    tn_tensor       *product;
     tn_call          c;
-    if (!q) return;
-    c = tni_call(TN_KERNEL_DIV, 1, &dy, 1, &q);
-    c.in[c.n_in++] = tni_expand_view(tni_view(n->in[1]), dy->rank, dy->shape);
+    tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[0], n->in[1], dy, 1);
+    if (!tni_wants_grad(n->in[1])) return;
+    product = tni_like(ctx, dy);
+    if (!product) return;
+    c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
+    c.in[c.n_in++] = tni_view(n->out);
     c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return;
-    tni_grad_sum(ctx, n->in[0], q, 1);
-    tni_mul_grad(ctx, n->in[1], n->out, q, -1);
+    if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
 }
 
 static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_tensor *a, tn_tensor *b, double f0, double f1)
@@ -18373,10 +18376,10 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         if (width < 1 || height < 1)
-            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+            tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
                      (long long)(width < 1 ? width : height));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are larger than the address space", (long long)width,
-                      (long long)height);
+        else tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
+                      (long long)width, (long long)height);
         return NULL;
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
@@ -18447,10 +18450,10 @@ static void tni_oklab_to_rgb(const double lab[3], uint8_t rgb[3])
 static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 0 <= t <= 1 */
 {
     double p[4][3], lab[3], at = t * (TNI_KNOTS - 1);
-    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2);
+    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2), k, i;
     double x = at - knot;
-    for (int k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
-    for (int i = 0; i < 3; i++) {
+    for (k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
+    for (i = 0; i < 3; i++) {
         if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* straight on at the ends */
         if (knot == TNI_KNOTS - 2) p[3][i] = 2 * p[2][i] - p[1][i];
         lab[i] = p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
@@ -18553,7 +18556,8 @@ static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
             bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
-    for (int64_t y = top; y < bottom; y++) {
+    int64_t y, x;
+    for (y = top; y < bottom; y++) {
         double  py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;      /* the part of the segment that is near this row */
         int64_t left, right;
         if (dy != 0) {
@@ -18565,7 +18569,7 @@ static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
         left = tni_pixel(ax + fmin(t0 * dx, t1 * dx) - reach, c->clip_x0, c->clip_x1);
         right = tni_pixel(ax + fmax(t0 * dx, t1 * dx) + reach + 1, c->clip_x0, c->clip_x1);
         tni_cover_grow(c, left, y, right, y + 1);
-        for (int64_t x = left; x < right; x++) {
+        for (x = left; x < right; x++) {
             double   px = (double)x + 0.5 - ax, t = length2 > 0 ? (px * dx + py * dy) / length2 : 0, qx, qy, share;
             uint8_t *cover = c->cover + y * c->image->width + x;
             t = t < 0 ? 0 : t > 1 ? 1 : t;
@@ -18588,9 +18592,10 @@ static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, doubl
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
     int64_t top = tni_pixel(y0, c->clip_y0, c->clip_y1), bottom = tni_pixel(ceil(y1), c->clip_y0, c->clip_y1);
+    int64_t y, x;
     tni_cover_grow(c, left, top, right, bottom);
-    for (int64_t y = top; y < bottom; y++)
-        for (int64_t x = left; x < right; x++) {
+    for (y = top; y < bottom; y++)
+        for (x = left; x < right; x++) {
             double   w = fmin(x1, (double)x + 1) - fmax(x0, (double)x), h = fmin(y1, (double)y + 1) - fmax(y0, (double)y);
             uint8_t *cover = c->cover + y * c->image->width + x;
             if (w > 0 && h > 0) *cover = (uint8_t)fmin(*cover + w * h * 255 + 0.5, 255);
@@ -18607,9 +18612,9 @@ static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double
 static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
 {
     tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
-    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1);
+    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1), x;
     if (m) m->v[5] = b1;
-    for (double x = from; x < to && b > a;) {
+    for (x = from; x < to && b > a;) {
         double end = fmin(floor(x) + 1, to), t = ((x + end) / 2 - a) / (b - a);
         double y0 = a0 + t * (b0 - a0), y1 = a1 + t * (b1 - a1);
         tni_cover_area(c, x, fmin(y0, y1), end, fmax(y0, y1));
@@ -18621,16 +18626,17 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
 static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
-    int       most = (int)(strength * 256);
+    int       most = (int)(strength * 256), i;
     tni_mark *m = tni_mark_add(c, TNI_MARK_INK, strength, 0, 0, 0, 0);
+    int64_t   y, x;
     if (m) m->ink = ink;
     tni_unpack(ink, rgb);
-    for (int64_t y = c->y0; y < c->y1; y++)
-        for (int64_t x = c->x0; x < c->x1; x++) {
+    for (y = c->y0; y < c->y1; y++)
+        for (x = c->x0; x < c->x1; x++) {
             uint8_t *cover = c->cover + y * c->image->width + x, *pixel = c->image->pixels + 3 * (y * c->image->width + x);
             int      share = *cover * most / 256;
             if (*cover == 0) continue;
-            for (int i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
+            for (i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
             *cover = 0;
         }
     c->x0 = c->y0 = INT64_MAX;
@@ -18784,8 +18790,9 @@ static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 
 static int tni_glyph_width(const char *glyph)            /* of the ink, in steps */
 {
-    int width = 0;
-    for (const char *p = glyph + 1; *p; p += 2) {
+    const char *p;
+    int         width = 0;
+    for (p = glyph + 1; *p; p += 2) {
         if (*p == ' ') p++;
         width = (int)tni_max(width, (*p | 32) - 'a');
     }
@@ -18847,11 +18854,11 @@ static void tni_pen_line(const tni_pen *pen, const double a[2], const double b[2
 static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[2], const double c[2])
 {
     double from[2], to[2];
-    int    steps = 4 + (int)(pen->unit * 2);
+    int    steps = 4 + (int)(pen->unit * 2), k, i;
     from[0] = a[0]; from[1] = a[1];
-    for (int k = 1; k <= steps; k++) {
+    for (k = 1; k <= steps; k++) {
         double t = (double)k / steps;
-        for (int i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
+        for (i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
         tni_pen_line(pen, from, to);
         from[0] = to[0]; from[1] = to[1];
     }
@@ -18860,9 +18867,10 @@ static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[
 /* `right` is in steps, `up` in units. */
 static void tni_pen_glyph(const tni_pen *pen, const char *glyph, double right, double up)
 {
-    double p[3][2] = {{0, 0}, {0, 0}, {0, 0}};            /* where the pen is, the bend, the new point */
-    bool   down = false, bent = false;
-    for (const char *s = glyph + 1; *s; s += 2) {
+    double      p[3][2] = {{0, 0}, {0, 0}, {0, 0}};       /* where the pen is, the bend, the new point */
+    bool        down = false, bent = false;
+    const char *s;
+    for (s = glyph + 1; *s; s += 2) {
         if (*s == ' ') { s++; down = false; }
         p[2][0] = ((*s | 32) - 'a' + right) * TNI_GLYPH_STEP * pen->unit;
         p[2][1] = tni_hint(s[1] - 'e', pen->unit) + up * pen->unit;
@@ -18894,9 +18902,9 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
                           bool turned)
 {
     tni_list *letters = &tni_picture_of(c->image)->letters;
-    size_t    from = letters->count;
+    size_t    from = letters->count, i;
     tni_mark *m;
-    for (size_t i = 0; i < bytes && !c->failed; i++) {
+    for (i = 0; i < bytes && !c->failed; i++) {
         char *to = (char *)tni_list_add(c->image->ctx, letters, "image");
         if (to) *to = s[i];
         else c->failed = true;
@@ -18976,7 +18984,8 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
-    for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {
+    int    lines;
+    for (lines = 0; s && *s && lines < TNI_LINES; lines++) {
         size_t bytes = tni_line_bytes(s, size, room);
         if (c) {
             tni_cover_text(c, s, bytes, x, y + height + size, size, 0.5, false);
@@ -19058,13 +19067,13 @@ static void tni_tick(tni_ruler *r, double at, double value, int digits, int deci
 static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted, bool whole)
 {
     double step = tni_round_step((high - low) / wanted), first, most;
-    int    digits, decimals;
+    int    digits, decimals, k;
     if (whole && step < 1) step = 1;
     first = ceil(low / step - 1e-6);
     most = fmax(fabs(low), fabs(high));
     digits = (int)fmin(fmax(floor(log10(most / step) + 1e-6) + 2, 6), 15);
     decimals = (int)fmin(fmax(-floor(log10(step) + 1e-6), 0), 6);
-    for (int k = 0; k < TNI_TICKS; k++) {
+    for (k = 0; k < TNI_TICKS; k++) {
         double v = (first + k) * step;
         if (r->log && v <= 0) continue;
         tni_tick(r, r->log ? log10(v) : v, v, digits, v == 0 && step < 1e-4 ? 0 : decimals);
@@ -19074,14 +19083,15 @@ static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted,
 static void tni_ticks_log(tni_ruler *r, double wanted)
 {
     static const double digit[] = {1, 2, 5};
-    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9);
+    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9), e;
+    int    k;
     if (last - first >= 2) {
         double step = ceil((last - first + 1) / fmax(wanted, 1));
-        for (double e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
+        for (e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
         return;
     }
-    for (double e = first - 1; e <= last; e++)
-        for (int k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
+    for (e = first - 1; e <= last; e++)
+        for (k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
     if (r->ticks >= 2) return;
     r->ticks = 0;
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
@@ -19090,20 +19100,21 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
 /* If one label has an exponent, all get one. */
 static void tni_ticks_one_style(tni_ruler *r, int digits)
 {
-    int with = 0;
-    for (int k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
-    for (int k = 0; with > 0 && k < r->ticks; k++)
+    int with = 0, k;
+    for (k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
+    for (k = 0; with > 0 && k < r->ticks; k++)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
 static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
+    int tries;
     memset(r, 0, sizeof *r);
     r->low = low;
     r->high = high;
     r->log = log;
     wanted = fmax(fmin(wanted, 16), 2);
-    for (int tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) {     /* two numbers do not show a scale */
+    for (tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) {     /* two numbers do not show a scale */
         r->ticks = 0;
         if (log) tni_ticks_log(r, wanted);
         else tni_ticks_even(r, low, high, wanted, whole);
@@ -19114,7 +19125,8 @@ static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
 static double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
-    for (int k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
+    int    k;
+    for (k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
     return width;
 }
 
@@ -19134,16 +19146,17 @@ typedef struct tni_heat {
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t columns, int64_t cell, int64_t size, int64_t scale)
+static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+                          int64_t size, int64_t scale)
 {
     int64_t longest = tni_max(rows, columns);
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         if (rows < 0 || columns < 0)
-            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 0 or more", rows < 0 ? "rows" : "columns",
-                     (long long)(rows < 0 ? rows : columns));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld values are larger than the address space", (long long)rows,
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix has %lld x %lld values, expected 0 or more rows and columns", what,
+                     (long long)rows, (long long)columns);
+        else tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
                       (long long)columns);
         return false;
     }
@@ -19168,8 +19181,8 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
     if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
-                 (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
+                 what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
         return false;
     }
     h->height = h->down * h->cell_h;
@@ -19182,9 +19195,10 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 {
     int64_t i1 = tni_min((i + 1) * h->block, h->rows), j1 = tni_min((j + 1) * h->block, h->columns);
     double  sum = 0, count = 0;
+    int64_t r, k;
     if (h->block == 1) return values[i * h->columns + j];
-    for (int64_t r = i * h->block; r < i1; r++)
-        for (int64_t k = j * h->block; k < j1; k++) {
+    for (r = i * h->block; r < i1; r++)
+        for (k = j * h->block; k < j1; k++) {
             double v = values[r * h->columns + k];
             if (v == v) { sum += v; count++; }
         }
@@ -19194,8 +19208,9 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 /* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
 static void tni_heat_range(const tni_heat *h, const double *values, double *low, double *high)
 {
-    for (int64_t i = 0; i < h->down; i++)
-        for (int64_t j = 0; j < h->across; j++) {
+    int64_t i, j;
+    for (i = 0; i < h->down; i++)
+        for (j = 0; j < h->across; j++) {
             double v = tni_heat_value(h, values, i, j);
             if (!(fabs(v) < TNI_HUGE)) continue;
             *low = fmin(*low, v);
@@ -19207,6 +19222,7 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
 static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
 {
     bool diverging = colours == TN_COLOURS_DIVERGING;
+    int  k;
     if (diverging) {
         high = fmax(fabs(low), fabs(high));
         low = -high;
@@ -19217,7 +19233,7 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     }
     s->low = low;
     s->high = high;
-    for (int k = 0; k < TNI_SHADES; k++) {
+    for (k = 0; k < TNI_SHADES; k++) {
         double t = (double)k / (TNI_SHADES - 1);
         tn_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
     }
@@ -19249,11 +19265,11 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
 /* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
-    int64_t cells = h->down * h->across, n = 0;
+    int64_t cells = h->down * h->across, n = 0, k, i;
     double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
     if (!sizes) return -1;
-    for (int64_t k = 0; k < count; k++)
-        for (int64_t i = 0; i < cells; i++) {
+    for (k = 0; k < count; k++)
+        for (i = 0; i < cells; i++) {
             double v = fabs(tni_heat_value(h, values + k * h->rows * h->columns, i / h->across, i % h->across));
             if (v < TNI_HUGE) sizes[n++] = v;
         }
@@ -19270,9 +19286,10 @@ typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_sca
 static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
-    double low = scale->low, high = scale->high;
+    double  low = scale->low, high = scale->high;
+    int64_t k;
     if (low == 0 && high == 0 && h->down > 0) {
-        for (int64_t k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
+        for (k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
         if (scale->clip > 0 && scale->clip < 100 && count > 0) {
             double end = tni_heat_percentile(ctx, h, values, count, scale->clip);
             if (end < 0) return false;
@@ -19301,15 +19318,16 @@ static void tni_mark_cells(tni_canvas *c, int64_t x, int64_t y, int64_t width, i
 /* Cells with their corner at (x,y), in a thin frame. */
 static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
+    int64_t i, j, k;
     tni_mark_cells(c, x, y, h->width, h->height, h->cell_w, h->cell_h);
-    for (int64_t i = 0; i < h->down; i++) {
+    for (i = 0; i < h->down; i++) {
         uint8_t *line = c->image->pixels + 3 * ((y + i * h->cell_h) * c->image->width + x);
-        for (int64_t j = 0; j < h->across; j++) {
+        for (j = 0; j < h->across; j++) {
             uint8_t rgb[3];
             tni_shade(s, tni_heat_value(h, values, i, j), rgb);
-            for (int64_t k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
+            for (k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
         }
-        for (int64_t k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
+        for (k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
     }
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
@@ -19318,10 +19336,11 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
-    double size = tni_small * c->scale;
+    double  size = tni_small * c->scale;
+    int64_t i, j;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
-    for (int64_t i = 0; i < h->down; i++)
-        for (int64_t j = 0; j < h->across; j++) {
+    for (i = 0; i < h->down; i++)
+        for (j = 0; j < h->across; j++) {
             double  v = tni_heat_value(h, values, i, j);
             uint8_t rgb[3];
             char    number[32];
@@ -19352,9 +19371,9 @@ static void tni_bar_end(tni_ruler *r, double v)
 static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
-    int    kept = 0;
+    int    kept = 0, k;
     tni_ruler_init(r, s->low, s->high, false, height / (36 * scale), false);
-    for (int k = 0; k < r->ticks; k++) {
+    for (k = 0; k < r->ticks; k++) {
         if (r->at[k] - s->low < least || s->high - r->at[k] < least) continue;
         r->at[kept] = r->at[k];
         r->value[kept] = r->value[k];
@@ -19369,17 +19388,19 @@ static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
 
 static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
-    double u = c->scale, right = x + tni_bar_width * u;
+    double  u = c->scale, right = x + tni_bar_width * u;
+    int64_t row, column;
+    int     k;
     tni_mark_cells(c, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x, (int64_t)(y + height) - (int64_t)y,
                    (int64_t)right - (int64_t)x, 1);
-    for (int64_t row = (int64_t)y; row < (int64_t)(y + height); row++)
-        for (int64_t column = (int64_t)x; column < (int64_t)right; column++)
+    for (row = (int64_t)y; row < (int64_t)(y + height); row++)
+        for (column = (int64_t)x; column < (int64_t)right; column++)
             tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
                       c->image->pixels + 3 * (row * c->image->width + column));
     tni_draw_frame(c, x, y, right, y + height, u, TNI_LINE_INK);
     r->from = y + height;
     r->to = y;
-    for (int k = 0; k < r->ticks; k++) {
+    for (k = 0; k < r->ticks; k++) {
         double at = floor(tni_ruler_pixel(r, r->at[k]) - u / 2 + 0.5);
         tni_draw_box(c, right + u, at, right + (tni_tick_length + 1) * u, at + u, TNI_LINE_INK);
         tni_draw_label(c, r->label[k], right + (tni_tick_length + 4) * u, at + u / 2 + tni_small * u * 0.35, tni_small * u,
@@ -19388,24 +19409,50 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 }
 
 /* ---- one matrix --------------------------------------------- >>image-matrix */
-static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, double clip,
-                                    bool symmetric)
+/* Checks of a desc: `what` is the function that was called, `name` the field. */
+static bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
-    if (cell < 0 || cell > 4096) return "cell is out of range, expected 0 to 4096";
-    if (size < 0 || size > 65536) return "size is out of range, expected 0 to 65536";
-    if (scale < 0 || scale > 16) return "scale is out of range, expected 0 to 16";
-    if (!(clip >= 0 && clip <= 100)) return "clip is out of range, expected 0 to 100";
-    if (!(fabs(low) < TNI_HUGE)) return "low is not finite, expected less than 1e300";
-    if (!(fabs(high) < TNI_HUGE)) return "high is not finite, expected less than 1e300";
-    if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
-        return "low is not below high, expected low < high";
-    return NULL;
+    if (v >= low && v <= high) return true;
+    if (high == INT64_MAX)
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
+    else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                  (long long)high);
+    return false;
 }
 
-static bool tni_figure_ok(tn_ctx *ctx, const char *what, const char *problem)
+static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, double v, double low, double high)
 {
-    if (problem && ctx) tni_fail(ctx, TN_ERR_ARG, "%s: %s", what, problem);
-    return ctx && !problem;
+    if (v >= low && v <= high) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high);
+    return false;
+}
+
+static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+{
+    if (!needed || array) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
+    return false;
+}
+
+/* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
+static bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+{
+    char name[2][8];
+    tni_print(name[0], sizeof name[0], "%slow", axis);
+    tni_print(name[1], sizeof name[1], "%shigh", axis);
+    if (!tni_figure_number(ctx, what, name[0], low, -TNI_HUGE, TNI_HUGE)
+        || !tni_figure_number(ctx, what, name[1], high, -TNI_HUGE, TNI_HUGE)) return false;
+    if ((low == 0 && high == 0) || symmetric || high - low > 1e-9 * fmax(fabs(low), fabs(high))) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
+             name[1]);
+    return false;
+}
+
+static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
+{
+    return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
+        && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_COLOURS_DIVERGING);
 }
 
 /* The labels along one side: of value 0, step, 2 step ... */
@@ -19426,8 +19473,9 @@ static const char *tni_side_label(const tni_side *s, int64_t k, char number[32])
 
 static void tni_side_init(tni_side *s, const char *const *names, int64_t count, double spacing, bool across, double scale)
 {
-    double size = tni_small * scale, room;
-    char   number[32];
+    double  size = tni_small * scale, room;
+    char    number[32];
+    int64_t k;
     s->names = names;
     s->count = spacing > 0 ? count : 0;
     s->step = 1;
@@ -19439,7 +19487,7 @@ static void tni_side_init(tni_side *s, const char *const *names, int64_t count, 
         room = across ? tni_label_width(tni_side_label(s, count, number), size) + 18 * scale : 26 * scale;
         s->step = (int64_t)fmax(tni_round_step(room / spacing), 1);
     }
-    for (int64_t k = 0; k < s->count; k += s->step)
+    for (k = 0; k < s->count; k += s->step)
         s->widest = fmax(s->widest, tni_label_width(tni_side_label(s, k, number), size));
     s->turned = across && names && s->widest + 6 * scale > spacing;
     s->widest = fmin(s->widest, s->room);
@@ -19458,9 +19506,10 @@ static void tni_draw_side_label(tni_canvas *c, const tni_side *s, const char *la
 
 static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, tni_side_place place)
 {
-    double u = c->scale, size = tni_small * u;
-    char   number[32];
-    for (int64_t k = 0; k < s->count; k += s->step) {
+    double  u = c->scale, size = tni_small * u;
+    char    number[32];
+    int64_t k;
+    for (k = 0; k < s->count; k += s->step) {
         const char *label = tni_side_label(s, k, number);
         double      at = ((double)k + 0.5) * s->spacing, edge = floor((place == TNI_LEFT ? y : x) + at - u / 2 + 0.5);
         if (place == TNI_BELOW) tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
@@ -19528,6 +19577,7 @@ static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char 
 
 typedef struct tni_matrix {
     tn_matrix_desc d;
+    tni_scale  scale;
     tni_heat   heat;
     tni_shades shades;
     tni_side   across, down;
@@ -19540,12 +19590,14 @@ typedef struct tni_matrix {
 static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, int64_t rows, int64_t columns)
 {
     tn_matrix_desc *d = &m->d;
-    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
-                                           d->colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_matrix", problem)) return false;
+    m->scale.colours = d->colours;
+    m->scale.low = d->low;
+    m->scale.high = d->high;
+    m->scale.clip = d->clip;
+    if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)) return false;
     d->scale = (int)tni_max(d->scale, 1);
-    if (!tni_heat_plan(ctx, &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)) return false;
-    return tni_figure_ok(ctx, "image_matrix", m->heat.down > 0 && !values ? "values is NULL" : NULL);
+    return tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)
+        && tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
 }
 
 static void tni_matrix_plan(tni_matrix *m)
@@ -19591,15 +19643,10 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
 tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
 {
     tni_matrix m;
-    tni_scale  scale;
     memset(&m, 0, sizeof m);
     if (desc) m.d = *desc;
     if (!tni_matrix_check(&m, ctx, values, rows, columns)) return NULL;
-    scale.colours = m.d.colours;
-    scale.low = m.d.low;
-    scale.high = m.d.high;
-    scale.clip = m.d.clip;
-    if (!tni_shades_of(ctx, &m.shades, &scale, &m.heat, values, 1)) return NULL;
+    if (!tni_shades_of(ctx, &m.shades, &m.scale, &m.heat, values, 1)) return NULL;
     tni_matrix_plan(&m);
     if (!tni_figure_open(&m.f, &m.c, ctx)) return NULL;
     tni_matrix_draw(&m, values);
@@ -19611,25 +19658,24 @@ static const double tni_tile_gap = 10, tni_tile_caption = 20;
 
 static double tni_widest(const char *const *names, int64_t count, double size, double room)
 {
-    double widest = 0;
-    for (int64_t k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
+    double  widest = 0;
+    int64_t k;
+    for (k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
     return fmin(widest, room);
 }
 
-/* Fills in rows and columns of tiles where they are not given; returns what is wrong with those that are. */
-static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
+/* Fills in rows and columns of tiles where they are not given. */
+static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 {
-    if (count < 0) return "count is negative, expected 0 or more";
-    if (d->rows < 0) return "rows is negative, expected 0 or more";
-    if (d->columns < 0) return "columns is negative, expected 0 or more";
+    if (!tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)
+        || !tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, TNI_SIDE_MAX)) return false;
     if (d->columns == 0)
         d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
+    if (!tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, TNI_SIDE_MAX)) return false;
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX) return "there are too many rows";
-    if (d->columns > TNI_SIDE_MAX) return "there are too many columns";
-    if (d->rows * d->columns < count) return "count is too large, expected at most rows * columns";
-    return NULL;
+    return tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 1, TNI_SIDE_MAX)
+        && tni_figure_whole(ctx, "image_tiles", "count", count, 0, d->rows * d->columns);
 }
 
 typedef struct tni_tiles {
@@ -19648,20 +19694,21 @@ typedef struct tni_tiles {
 static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int64_t height, int64_t width)
 {
     tn_tiles_desc *d = &t->d;
-    size_t      bytes;
-    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
-                                           d->colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_tiles", problem ? problem : tni_tiles_problem(d, t->count))) return false;
-    d->scale = (int)tni_max(d->scale, 1);
-    if (!tni_heat_plan(ctx, &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
-    problem = !tni_area_size(t->count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
-            : bytes > 0 && !values ? "values is NULL" : NULL;
-    d->no_bar = d->no_bar || d->own_scales;
+    size_t bytes;
     t->scale.colours = d->colours;
     t->scale.low = d->low;
     t->scale.high = d->high;
     t->scale.clip = d->clip;
-    return tni_figure_ok(ctx, "image_tiles", problem);
+    if (!tni_figure_cells(ctx, "image_tiles", d->cell, d->size, d->scale, &t->scale)
+        || !tni_tiles_grid(ctx, d, t->count)) return false;
+    d->scale = (int)tni_max(d->scale, 1);
+    d->no_bar = d->no_bar || d->own_scales;
+    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
+    if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
+        return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
+    tni_fail(ctx, TN_ERR_ARG, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+             (long long)t->count, (long long)height, (long long)width);
+    return false;
 }
 
 /* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those
@@ -19715,12 +19762,13 @@ static void tni_draw_grid_names(tni_tiles *t)
     tni_canvas *c = &t->c;
     double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
     double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
+    int64_t     k;
     if (d->x_names) above -= t->across.turned ? t->across.widest + 10 * u : 18 * u;
-    for (int64_t k = 0; d->row_names && k < d->rows; k++)
+    for (k = 0; d->row_names && k < d->rows; k++)
         tni_draw_label(c, d->row_names[k], x - 8 * u - side,
                        y + (double)k * t->step_y + (double)t->heat.height / 2 + size * 0.35, size, 1, false, 130 * u,
                        TNI_TEXT_INK);
-    for (int64_t k = 0; d->column_names && k < d->columns; k++)
+    for (k = 0; d->column_names && k < d->columns; k++)
         tni_draw_label(c, d->column_names[k], x + (double)k * t->step_x + (double)t->heat.width / 2, above, size, 0.5, false,
                        t->step_x - 6 * u, TNI_TEXT_INK);
     tni_draw_axis_titles(c, &t->f, d->x_title, d->y_title, t->f.top + t->f.body_height + t->f.bottom,
@@ -19733,6 +19781,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     tni_tiles t;
     tn_image *image;
     bool      ok = true;
+    int64_t   k;
     memset(&t, 0, sizeof t);
     if (desc) t.d = *desc;
     t.count = count;
@@ -19740,7 +19789,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_shades_of(ctx, &t.shades, &t.scale, &t.heat, values, t.d.own_scales ? 0 : count)) return NULL;
     tni_tiles_plan(&t);
     if (!tni_figure_open(&t.f, &t.c, ctx)) return NULL;
-    for (int64_t k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
+    for (k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
     tni_draw_grid_names(&t);
     if (!t.d.no_bar)
         tni_draw_bar(&t.c, &t.bar, &t.shades, t.f.left + t.f.body_width + tni_bar_gap * t.c.scale, t.f.top, t.bar_height);
@@ -19844,9 +19893,10 @@ static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, dou
 /* The least distance of neighbours along x, on the ruler. */
 static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 {
-    double least = HUGE_VAL, before = 0, x, y;
-    bool   any = false;
-    for (int64_t i = 0; i < s->count; i++) {
+    double  least = HUGE_VAL, before = 0, x, y;
+    bool    any = false;
+    int64_t i;
+    for (i = 0; i < s->count; i++) {
         if (!tni_plot_point(p, s, i, &x, &y)) continue;
         if (any && x != before) least = fmin(least, fabs(x - before));
         before = x;
@@ -19858,12 +19908,13 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 /* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
-    double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
-    bool   from_zero = p->upright > 0 && !across && !log;
+    double  margin, x, y, side = 0, top = across ? 0.015 : 0.05;
+    bool    from_zero = p->upright > 0 && !across && !log;
+    int64_t k, i;
     *low = HUGE_VAL;
     *high = -HUGE_VAL;
-    for (int64_t k = 0; k < p->count; k++) {
-        for (int64_t i = 0; i < p->series[k].count; i++)
+    for (k = 0; k < p->count; k++) {
+        for (i = 0; i < p->series[k].count; i++)
             if (tni_plot_point(p, &p->series[k], i, &x, &y)) {
                 *low = fmin(*low, across ? x : y);
                 *high = fmax(*high, across ? x : y);
@@ -19888,15 +19939,16 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
 
 static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
 {
-    bool   log = across ? p->d.log_x : p->d.log_y, whole = across;
-    double low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
-    for (int64_t k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
+    bool    log = across ? p->d.log_x : p->d.log_y, whole = across;
+    double  low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
+    int64_t k;
+    for (k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
     if (low == 0 && high == 0) tni_plot_range(p, across, log, &low, &high);
     else if (log) { low = log10(low); high = log10(high); }
     tni_ruler_init(r, low, high, log, wanted, whole);
     if (!across || !p->d.x_names || log) return;
     r->ticks = 0;
-    for (int64_t k = 0; k < p->d.x_name_count; k++)
+    for (k = 0; k < p->d.x_name_count; k++)
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
 }
 
@@ -19910,9 +19962,11 @@ static const char *tni_plot_label(const tni_plot *p, int k)
 static void tni_draw_minor_ticks(tni_plot *p, const tni_ruler *r, bool across, double edge)
 {
     double u = p->c.scale, decade = fabs(r->to - r->from) / (r->high - r->low), slack = 1e-9 * (r->high - r->low);
+    double e;
+    int    digit;
     if (!r->log || decade < 28 * u || r->high - r->low < 0.3) return;
-    for (double e = floor(r->low); e <= r->high; e++)
-        for (int digit = 2; digit < 10; digit++) {
+    for (e = floor(r->low); e <= r->high; e++)
+        for (digit = 2; digit < 10; digit++) {
             double v = e + log10((double)digit), at = floor(tni_ruler_pixel(r, v) - u / 2 + 0.5);
             if (v < r->low - slack || v > r->high + slack) continue;
             if (across) tni_draw_box(&p->c, at, edge, at + u, edge + 2.5 * u, TNI_LINE_INK);
@@ -19924,14 +19978,15 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u;
-    for (int k = 0; k < p->x.ticks; k++) {
+    int         k;
+    for (k = 0; k < p->x.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
         tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false,
                        1e6, TNI_TEXT_INK);
     }
-    for (int k = 0; k < p->y.ticks; k++) {
+    for (k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, x0, at, x1, at + u, p->upright > 0 && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
         tni_draw_box(c, x0 - tni_tick_length * u, at, x0, at + u, TNI_LINE_INK);
@@ -19967,8 +20022,9 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
 
 static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uint32_t ink)
 {
-    double x, y;
-    for (int64_t i = 0; i < s->count; i++)
+    double  x, y;
+    int64_t i;
+    for (i = 0; i < s->count; i++)
         if (tni_plot_pixel(p, s, i, &x, &y)) tni_cover_segment(&p->c, x, y, x, y, radius);
     tni_paint(&p->c, ink, 1);
 }
@@ -19976,11 +20032,12 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
 /* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
 static bool tni_has_markers(const tn_series *s)
 {
-    double first = 0;
-    bool   any = false, varies = false;
+    double  first = 0;
+    bool    any = false, varies = false;
+    int64_t i;
     if (s->kind == TN_SERIES_POINTS) return true;
     if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
-    for (int64_t i = 0; i < s->count; i++) {
+    for (i = 0; i < s->count; i++) {
         if (s->y[i] != s->y[i]) continue;
         varies = varies || (any && s->y[i] != first);
         if (!any) first = s->y[i];
@@ -19992,9 +20049,10 @@ static bool tni_has_markers(const tn_series *s)
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
 static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
-    bool   before = false, dot = false;
-    for (int64_t i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
+    double  u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
+    bool    before = false, dot = false;
+    int64_t i;
+    for (i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before) tni_cover_line(&p->c, ax, ay, x, y, radius, tni_is_dashed(s, k), &phase);
         else if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
@@ -20013,10 +20071,11 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 /* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
 static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
 {
-    double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
-    double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->upright, 1);
-    double zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
-    for (int64_t i = 0; i < s->count; i++) {
+    double  u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
+    double  half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->upright, 1);
+    double  zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
+    int64_t i;
+    for (i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
         if (s->kind == TN_SERIES_BARS)
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
@@ -20031,9 +20090,10 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
 
 static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double ax = 0, a0 = 0, a1 = 0, x, y, low;
-    bool   before = false;
-    for (int64_t i = 0; i < s->count; i++) {
+    double  ax = 0, a0 = 0, a1 = 0, x, y, low;
+    bool    before = false;
+    int64_t i;
+    for (i = 0; i < s->count; i++) {
         bool shown = tni_plot_low(p, s, i, &low) && tni_plot_pixel(p, s, i, &x, &y);
         if (shown) low = tni_ruler_pixel(&p->y, low);
         if (shown && before) tni_cover_band(&p->c, ax, a0, a1, x, y, low);
@@ -20055,15 +20115,16 @@ static uint32_t tni_pack(tn_colours colours, double t)
 
 static void tni_draw_series(tni_plot *p)
 {
-    int64_t place = 0;
-    for (int64_t k = 0; k < p->count; k++) {
+    int64_t place = 0, k;
+    int     sign;
+    for (k = 0; k < p->count; k++) {
         const tn_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
             if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
             else tni_draw_curve(p, s, k);
             continue;
         }
-        for (int sign = 0; sign < 2; sign++) {
+        for (sign = 0; sign < 2; sign++) {
             if (sign == 1 && p->d.log_y) break;
             tni_cover_upright(p, s, sign == 1, place);
             tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
@@ -20075,7 +20136,8 @@ static void tni_draw_series(tni_plot *p)
 /* The last value shown of a line, and its number; false without one. */
 static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
 {
-    for (int64_t i = s->count; s->show_last && i-- > 0;) {
+    int64_t i;
+    for (i = s->count; s->show_last && i-- > 0;) {
         if (!tni_plot_point(p, s, i, x, y)) continue;
         tni_tick_text(number, s->y[i], fabs(s->y[i]) < 1 ? 3 : 4, 0);
         return true;
@@ -20086,16 +20148,17 @@ static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32
 /* The last values, right of the lines' ends; one that would touch another is moved away from it. */
 static void tni_draw_last(tni_plot *p)
 {
-    double u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
-    int    used = 0;
-    char   number[32];
-    for (int64_t k = 0; k < p->count && used < TNI_SERIES_INKS; k++) {
+    double  u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
+    int     used = 0, tries, i;
+    char    number[32];
+    int64_t k;
+    for (k = 0; k < p->count && used < TNI_SERIES_INKS; k++) {
         if (!tni_last_label(p, &p->series[k], number, &x, &y)) continue;
         x = tni_ruler_pixel(&p->x, x);
         y = tni_ruler_pixel(&p->y, y);
         if (y < p->f.top || y > p->f.top + p->f.body_height) continue;
-        for (int tries = 0; tries < used; tries++)
-            for (int i = 0; i < used; i++)
+        for (tries = 0; tries < used; tries++)
+            for (i = 0; i < used; i++)
                 if (fabs(y - taken[i]) < line) y = y < taken[i] ? taken[i] - line : taken[i] + line;
         taken[used++] = y;
         tni_draw_label(&p->c, number, x + 7 * u, y + size * 0.35, size, 0, false, 1e6, tni_series_ink(&p->series[k], k));
@@ -20120,8 +20183,9 @@ static void tni_legend_plan(tni_plot *p)
 {
     double      u = p->f.scale;
     const char *name = NULL;
+    int64_t     k;
     if (p->two_colours) return;
-    for (int64_t k = 0; k < p->count; k++) {
+    for (k = 0; k < p->count; k++) {
         if (!p->series[k].name) continue;
         name = p->series[k].name;
         p->legend_width = fmax(p->legend_width, fmin(tni_label_width(name, tni_small * u), 180 * u) + 44 * u);
@@ -20136,7 +20200,8 @@ static void tni_legend_plan(tni_plot *p)
 static bool tni_meets_box(const double a[2], const double b[2], const double low[2], const double high[2])
 {
     double t0 = 0, t1 = 1;
-    for (int i = 0; i < 2; i++) {
+    int    i;
+    for (i = 0; i < 2; i++) {
         double d = b[i] - a[i], in = (low[i] - a[i]), out = (high[i] - a[i]);
         if (d == 0 && (in > 0 || out < 0)) return false;
         if (d == 0) continue;
@@ -20151,8 +20216,8 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const do
 {
     double  a[2] = {0, 0}, b[2], y;
     bool    before = false;
-    int64_t n = 0;
-    for (int64_t i = 0; i < s->count; i++) {
+    int64_t n = 0, i;
+    for (i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
         if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
@@ -20169,15 +20234,16 @@ static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
             y1 = p->y.from;
-    int64_t least = INT64_MAX;
-    for (int corner = 0; corner < 4; corner++) {
+    int64_t least = INT64_MAX, k;
+    int     corner;
+    for (corner = 0; corner < 4; corner++) {
         double  low[2], high[2];
         int64_t n = 0;
         low[0] = corner & 1 ? x0 + 8 * u : x1 - w - 6 * u;
         low[1] = corner & 2 ? y1 - h - 8 * u : y0 + 6 * u;
         high[0] = low[0] + w;
         high[1] = low[1] + h;
-        for (int64_t k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
+        for (k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
         if (n >= least) continue;
         least = n;
         p->legend_x = low[0];
@@ -20202,12 +20268,12 @@ static void tni_draw_legend(tni_plot *p)
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u, x = p->legend_x, y = p->legend_y;
-    int64_t     lines = p->lines;
+    int64_t     lines = p->lines, k;
     if (lines < 1) return;
     tni_draw_box(c, x, y, x + p->legend_width, y + tni_legend_height(p), TNI_WHITE);
     tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
-    for (int64_t k = 0; k < p->count && lines > 0; k++) {
+    for (k = 0; k < p->count && lines > 0; k++) {
         const tn_series *s = &p->series[k];
         if (!s->name) continue;
         tni_draw_legend_key(p, s, k, x, y);
@@ -20217,35 +20283,51 @@ static void tni_draw_legend(tni_plot *p)
     }
 }
 
-static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *series, int64_t count)
+static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
 {
-    const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, 0, false);
-    if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, 0, false);
-    if (problem) return problem;
-    if (count < 0) return "count is negative, expected 0 or more";
-    if (count > 0 && !series) return "series is NULL, expected an array";
-    for (int64_t k = 0; k < count; k++) {
-        if (series[k].count < 0) return "the count of a series is negative, expected 0 or more";
-        if (series[k].count > 0 && !series[k].y) return "y of a series is NULL, expected an array";
-        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low)
-            return "low of a band is NULL, expected an array";
-        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS)
-            return "the colour of a series is out of range, expected 0 to 7";
-    }
-    if (d->x_name_count < 0) return "x_name_count is negative, expected 0 or more";
-    if (d->x_name_count > 0 && !d->x_names) return "x_names is NULL, expected an array";
-    if (d->width < 0 || d->width > 65536) return "width is out of range, expected 0 to 65536";
-    if (d->height < 0 || d->height > 65536) return "height is out of range, expected 0 to 65536";
-    if (d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) return "x_low is not above 0, as log_x needs";
-    if (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)) return "y_low is not above 0, as log_y needs";
-    return NULL;
+    char name[3][40];
+    tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
+    tni_print(name[1], sizeof name[1], "y of series %lld", (long long)k);
+    tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
+    if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
+        || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
+        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_SERIES_BAND, s->low)) return false;
+    tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
+    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS);
+}
+
+/* The lower end of an axis, if one is given, is positive where the axis is logarithmic. */
+static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double low, double high)
+{
+    if (!log || low > 0 || (low == 0 && high == 0)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis);
+    return false;
+}
+
+static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *series, int64_t count)
+{
+    int64_t k;
+    if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
+        || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
+        || !tni_figure_whole(ctx, "image_plot", "height", d->height, 0, 65536)
+        || !tni_figure_ends(ctx, "image_plot", "x_", d->x_low, d->x_high, false)
+        || !tni_figure_ends(ctx, "image_plot", "y_", d->y_low, d->y_high, false)
+        || !tni_plot_positive(ctx, "x", d->log_x, d->x_low, d->x_high)
+        || !tni_plot_positive(ctx, "y", d->log_y, d->y_low, d->y_high)
+        || !tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, 0, INT64_MAX)
+        || !tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names)
+        || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
+        || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
+    for (k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
+    return true;
 }
 
 static double tni_last_room(const tni_plot *p)
 {
-    double widest = 0, x, y;
-    char   number[32];
-    for (int64_t k = 0; k < p->count; k++)
+    double  widest = 0, x, y;
+    char    number[32];
+    int64_t k;
+    for (k = 0; k < p->count; k++)
         if (tni_last_label(p, &p->series[k], number, &x, &y))
             widest = fmax(widest, tni_label_width(number, tni_small * p->f.scale));
     return widest > 0 ? widest + 4 * p->f.scale : 0;
@@ -20321,12 +20403,13 @@ tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, con
 {
     tni_plot p;
     double   left;
+    int64_t  k;
     memset(&p, 0, sizeof p);
     if (desc) p.d = *desc;
-    if (!tni_figure_ok(ctx, "image_plot", tni_plot_problem(&p.d, series, count))) return NULL;
+    if (!tni_plot_check(ctx, &p.d, series, count)) return NULL;
     p.series = series;
     p.count = count;
-    for (int64_t k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
+    for (k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
     p.two_colours = count == 1 && p.upright > 0 && series[0].colour == 0;
     p.f.scale = (double)tni_max(p.d.scale, 1);
     tni_plot_plan(&p);
@@ -20363,7 +20446,7 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
     (void)sink;
     if (!tni_is_image(image)) return TN_ERR_ARG;
     return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing: include it before the "
-                    "implementation, or write a PPM");
+                    "implementation, or write an SVG or a PPM");
 }
 #endif
 
@@ -20404,8 +20487,9 @@ static void tni_svg_colour(tni_svg *s, const char *before, const uint8_t rgb[3])
 {
     static const char hex[] = "0123456789abcdef";
     char text[8];
+    int  k;
     text[0] = '#';
-    for (int k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
+    for (k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
     tni_svg_put(s, before);
     tni_svg_put(s, "\"");
     tni_put(&s->w, text, 7);
@@ -20490,11 +20574,11 @@ static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
 /* The parts of a band from mark i on: along its upper curve, then along the lower one in reverse. */
 static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
 {
-    size_t n = 1;
+    size_t n = 1, i;
     while (n < count && m[n].kind == TNI_MARK_BAND && m[n].v[0] == m[n - 1].v[3]) n++;
     tni_svg_point(s, "<path d=\"M", m->v[0], m->v[1]);
-    for (size_t i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
-    for (size_t i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
+    for (i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
+    for (i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
     tni_svg_point(s, " ", m->v[0], m->v[2]);
     tni_svg_colour(s, "Z\" fill=", s->ink);
     tni_svg_put(s, "/>\n");
@@ -20509,16 +20593,19 @@ static void tni_base64(tni_svg *s, const uint8_t *three, int have)
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = (uint32_t)three[0] << 16 | (uint32_t)three[1] << 8 | three[2];
     char     four[4];
-    for (int k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
-    for (int k = have + 1; k < 4; k++) four[k] = '=';
+    int      k;
+    for (k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
+    for (k = have + 1; k < 4; k++) four[k] = '=';
     tni_put(&s->w, four, 4);
 }
 
 static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
+    size_t i;
+    int    k;
+    for (i = 0; i < bytes; i++) {
         p->crc ^= data[i];
-        for (int k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
+        for (k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
         p->left[p->have++] = data[i];
         if (p->have < 3) continue;
         tni_base64(p->s, p->left, 3);
@@ -20529,7 +20616,8 @@ static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 static void tni_png_u32(tni_png *p, uint32_t v)
 {
     uint8_t four[4];
-    for (int k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
+    int     k;
+    for (k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
     tni_png_put(p, four, 4);
 }
 
@@ -20545,8 +20633,9 @@ static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
 /* One row of pixels as a stored block: final, length, its complement, then filter 0 and the pixels; counts Adler-32. */
 static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
 {
-    size_t  bytes = 3 * width + 1;
+    size_t  bytes = 3 * width + 1, i;
     uint8_t head[6];
+    int     k;
     head[0] = last;
     head[1] = (uint8_t)(bytes & 255);
     head[2] = (uint8_t)(bytes >> 8);
@@ -20555,9 +20644,9 @@ static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t wid
     head[5] = 0;
     tni_png_put(p, head, 6);
     p->b = (p->b + p->a) % 65521;
-    for (size_t i = 0; i < width; i++, from += step) {
+    for (i = 0; i < width; i++, from += step) {
         tni_png_put(p, from, 3);
-        for (int k = 0; k < 3; k++) {
+        for (k = 0; k < 3; k++) {
             p->a = (p->a + from[k]) % 65521;
             p->b = (p->b + p->a) % 65521;
         }
@@ -20571,7 +20660,8 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 {
     static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
     const tn_image *image = &s->p->image;
-    tni_png p;
+    tni_png         p;
+    int64_t         i;
     memset(&p, 0, sizeof p);
     p.s = s;
     p.a = 1;
@@ -20583,7 +20673,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
     tni_png_close(&p);
     tni_png_open(&p, (size_t)down * (size_t)(3 * across + 6) + 6, "IDAT");
     tni_png_put(&p, zlib, sizeof zlib);
-    for (int64_t i = 0; i < down; i++)
+    for (i = 0; i < down; i++)
         tni_png_row(&p, image->pixels + 3 * ((y + i * step_y) * image->width + x), (size_t)(3 * step_x), (size_t)across,
                     i == down - 1);
     tni_png_u32(&p, p.b << 16 | p.a);
@@ -20599,7 +20689,8 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 /* Cells as one picture, in strips that a block can hold. */
 static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int64_t cell_h, int64_t across, int64_t down)
 {
-    for (int64_t first = 0; first < across; first += TNI_PNG_WIDEST) {
+    int64_t first;
+    for (first = 0; first < across; first += TNI_PNG_WIDEST) {
         int64_t n = tni_min(across - first, TNI_PNG_WIDEST);
         tni_svg_number(s, "<image x=\"", (double)(x + first * cell_w));
         tni_svg_number(s, "\" y=\"", (double)y);
@@ -20616,15 +20707,15 @@ static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int
 static void tni_svg_cells(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
-    int64_t x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
-    int64_t across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0;
+    int64_t         x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
+    int64_t         across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0, i, j, n;
     if (across < 1 || down < 1) return;
     if (across > TNI_SVG_CELLS / down && across > 1) {
         tni_svg_raster(s, x, y, w, h, across, down);
         return;
     }
     tni_svg_put(s, "<g shape-rendering=\"crispEdges\">\n");
-    for (int64_t i = 0, j, n; i < down; i += across == 1 ? n : 1)
+    for (i = 0; i < down; i += across == 1 ? n : 1)
         for (j = 0, n = 1; j < across; j += across == 1 ? 1 : n) {
             const uint8_t *rgb = image->pixels + 3 * ((y + i * h) * image->width + x + j * w);
             int64_t        next = across == 1 ? 3 * h * image->width : 3 * w, most = across == 1 ? down - i : across - j;
@@ -20676,14 +20767,16 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 {
     uint8_t rgb[3] = {0, 0, 0};
     size_t  n = 0, i = 0;
+    bool    translucent;
     while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS) n++;
     if (n == 0 && count > 0 && m->kind != TNI_MARK_INK) return tni_svg_mark(s, m, count);
     if (n < count) tni_unpack(m[n].ink, rgb);
     s->ink = rgb;
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "\">\n");
+    translucent = n < count && n > 0 && m[n].v[0] < 1;
+    if (translucent) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
+    if (translucent) tni_svg_put(s, "\">\n");
     while (i < n) i += tni_svg_mark(s, m + i, n - i);
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "</g>\n");
+    if (translucent) tni_svg_put(s, "</g>\n");
     return n + (n < count && m[n].kind == TNI_MARK_INK);
 }
 
@@ -20722,6 +20815,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path)
 {
     return tn_image_write_ppm(image, tn_sink_path(path));
 }
+
 tn_status tn_image_save_svg(const tn_image *image, const char *path)
 {
     return tn_image_write_svg(image, tn_sink_path(path));

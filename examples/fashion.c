@@ -45,18 +45,13 @@ static options read_options(int argc, char **argv)
 {
     options    o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1, 0.3, 0.42};
     const flag flags[] = {
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        TRAINING_FLAGS(&o),
+        NOISE_FLAG(&o),
         {"--regularised-weight-decay", FLAG_REAL, &o.regularised_weight_decay, 0, 10, NULL},
         {"--regularised-noise", FLAG_REAL, &o.regularised_noise, 0, 1000, NULL},
-        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        WIDTH_FLAG(&o),
+        SEED_FLAG(&o),
+        OUT_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);

@@ -188,6 +188,27 @@ TEST(gradients_of_a_quotient)
     tn_ctx_destroy(ctx);
 }
 
+/* -dy a/b^2 is within the range of F32 where dy/b is not: it overflows, so that 0/b has the gradient 0 * infinity, or underflows. */
+TEST(gradients_of_a_quotient_near_the_ends)
+{
+    enum { COUNT = 4 };
+    static const float a[COUNT] = {0, 1e-42f, 1e38f, 6}, b[COUNT] = {1e-39f, 1e-39f, 1e30f, 4}, dy[COUNT] = {1, 1, 1e-10f, 2};
+    const int64_t n = COUNT;
+    int level, i;
+    for (level = 0; level <= TN_SIMD_NEON; level++) {
+        tn_ctx    *ctx = ctx_of(TN_F32, level);
+        tn_tensor *ta = tn_tensor_from(ctx, 1, &n, TN_F32, a), *tb = tn_tensor_from(ctx, 1, &n, TN_F32, b);
+        double     want[COUNT];
+        for (i = 0; i < COUNT; i++) want[i] = -((double)dy[i] * (double)a[i] / (double)b[i] / (double)b[i]);
+        tn_watch(tb);
+        tn_record(ctx);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, tn_div(ctx, ta, tb), tn_tensor_from(ctx, 1, &n, TN_F32, dy)))), TN_OK);
+        has(tb->grad, COUNT, want, 1e-6);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 /* ---- where ------------------------------------------------------------------------------------------------------------------ */
 
 TEST(what_is_not_chosen_plays_no_part)
@@ -406,5 +427,5 @@ TEST(messages_name_the_culprit)
 }
 
 TEST_MAIN(softmax_of_known_rows, softmax_of_rows_of_any_length, quotients_and_roots_are_correctly_rounded, roots_and_logarithms_at_the_ends,
-          gradients_of_a_quotient, what_is_not_chosen_plays_no_part, joined_by_hand, the_tape_knows_all_parts, gathered_by_hand,
+          gradients_of_a_quotient, gradients_of_a_quotient_near_the_ends, what_is_not_chosen_plays_no_part, joined_by_hand, the_tape_knows_all_parts, gathered_by_hand,
           gather_is_embed_along_any_axis, tensors_of_numbers, messages_name_the_culprit)

@@ -328,7 +328,7 @@ mkdir inside
 cd inside || exit 1
 expect 0 "Done: saved run/model.safetensors" train ../text --out run $small
 mv said ..
-is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')" \
+is "what is in the folder of a run" "$(ls run | sed 's/svg/png/' | tr '\n' ' ')" \
     "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
 is "what is beside it" "$(ls | tr '\n' ' ')" "run "
 cd ..
@@ -650,7 +650,7 @@ holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too 
 holds "and the checkpoint" grep -q "stopped because the log cannot be written; the last checkpoint is full-log/step-00000004" said
 expect 0 "Done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
-cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.ppm.tmp
+cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.svg.tmp
 expect 0 "tn train: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors
 # A disk that is full, where there may be one.

@@ -288,18 +288,4 @@ static inline tn_tensor *logits_of_network(tn_ctx *ctx, const void *model, tn_te
     return tn_linear_forward(ctx, &net->unembed, x);
 }
 
-/* ---- pictures ------------------------------------------------------------------- */
-
-static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
-{
-    char path[512];
-    check(ctx);
-    snprintf(path, sizeof path, "%s/%s.png", folder, file);
-    if (tn_image_save_png(image, path) != TN_OK) {       /* built without stb_image_write, or the disk is full */
-        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-    } else printf("  %s\n", path);
-    tn_image_destroy(image);
-}
-
 #endif

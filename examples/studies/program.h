@@ -1,4 +1,4 @@
-/* program.h - what every example with a command line shares: the clock, giving up, flags, folders
+/* program.h - what every example with a command line shares: the clock, giving up, folders, pictures, flags
 
    One file of the program defines PROGRAM (its name, for messages) and includes this after the implementation of
    tensornet.h, with _POSIX_C_SOURCE 200809L defined before everything for the clock and isatty. */
@@ -61,6 +61,28 @@ static inline void make_folder(const char *path)
         if (mkdir(part, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
         *slash = '/';
     }
+}
+
+/* Saves a picture as FOLDER/FILE.png, or as FILE.svg where the program was built without stb_image_write, prints the name
+   of the file, and destroys the picture. A file that cannot be written is reported; the program goes on. */
+static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
+{
+    char path[600];
+    bool saved;
+    check(ctx);
+#ifdef HAVE_STB_IMAGE_WRITE
+    snprintf(path, sizeof path, "%s/%s.png", folder, file);
+    saved = tn_image_save_png(image, path) == TN_OK;
+#else
+    snprintf(path, sizeof path, "%s/%s.svg", folder, file);
+    saved = tn_image_save_svg(image, path) == TN_OK;
+#endif
+    if (saved) printf("  %s\n", path);
+    else {
+        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+    }
+    tn_image_destroy(image);
 }
 
 /* ---- flags: a table says what there is, where it goes and what it may be; the usage text comes from the same table -------- */

@@ -752,8 +752,6 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
 {
     tn_series series[2 * MAX_VARIANTS];
     double    mean[MAX_VARIANTS][MAX_CURVE], done[MAX_VARIANTS][POINTS], x[POINTS], low = HUGE_VAL, high = 0;
-    char      path[600];
-    tn_image *image;
     int       i, j, drawn = 0;
     int64_t   k;
     memset(series, 0, sizeof series);
@@ -775,19 +773,10 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
         series[drawn++] = points;
     }
     if (!drawn) return;
-    image = tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
-        .y_title = "held-out loss, nats a token",
+    save_image(s->ctx, tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+        .y_title = "held-out loss, nats per token",
         .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low),
-            .y_high = high,
-        .width = 720, .height = 480, .scale = 2 });
-    check(s->ctx);
-    snprintf(path, sizeof path, "%s/%s.png", s->out, axis);
-    if (tn_image_save_png(image, path) == TN_OK) printf("  %s\n", path);
-    else {                          /* built without stb_image_write, or the disk is full */
-        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(s->ctx));
-        tn_ctx_clear_error(s->ctx);
-    }
-    tn_image_destroy(image);
+        .y_high = high, .width = 720, .height = 480, .scale = 2 }), s->out, axis);
 }
 
 #endif

@@ -408,17 +408,37 @@ static mask_result try_masks(tn_ctx *ctx, const tn_cp *cp, const image_set *test
 
 /* ---- pictures ------------------------------------------------------------------- */
 
-/* at[0]: before training, then one per regularisation; of the first seed */
-static void draw_spectra(tn_ctx *ctx, const measure *const *at, const options *o, int space)
+/* of[0]: before training, then one per regularisation. The line is the mean over all seeds, the band reaches from the lowest
+   of them to the highest. */
+static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o, int space)
 {
     static const char *const names[KINDS + 1] = {"before training", "no regularisation", "weight decay", "input noise"};
     static const char *const titles[2] = {"Spectra in the space of the embedding", "Spectra in the space of pixels"};
-    tn_series series[KINDS + 1];
+    static double mean[KINDS + 1][WIDTH], low[KINDS + 1][WIDTH], high[KINDS + 1][WIDTH];
+    tn_series series[2 * (KINDS + 1)];
+    char      caption[96] = "means over classes";
+    int64_t   i, s;
     int       k;
-    for (k = 0; k <= KINDS; k++)
-        series[k] = (tn_series){ .name = names[k], .y = at[k]->falling[space], .count = at[k]->count[space] < WIDTH ? at[k]->count[space] : WIDTH };
-    save_image(ctx, tn_image_plot(ctx, series, KINDS + 1, &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
-        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-5, .y_high = 1.2,
+    for (k = 0; k <= KINDS; k++) {
+        int64_t count = WIDTH;
+        for (s = 0; s < o->seeds; s++) if (of[k][s].count[space] < count) count = of[k][s].count[space];
+        for (i = 0; i < count; i++) {
+            low[k][i] = HUGE_VAL;
+            mean[k][i] = high[k][i] = 0;
+            for (s = 0; s < o->seeds; s++) {
+                double v = of[k][s].falling[space][i];
+                mean[k][i] += v / (double)o->seeds;
+                low[k][i] = fmin(low[k][i], v);
+                high[k][i] = fmax(high[k][i], v);
+            }
+        }
+        series[k] = (tn_series){ .y = high[k], .low = low[k], .count = count, .kind = TN_SERIES_BAND, .colour = k + 1 };
+        series[KINDS + 1 + k] = (tn_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
+    }
+    if (o->seeds > 1)
+        snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds", (long long)o->seeds);
+    save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
+        .y_title = "|eigenvalue| / the largest", .caption = caption, .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");
 }
 
@@ -469,7 +489,7 @@ int main(int argc, char **argv)
     options   o = read_options(argc, argv);
     tn_desc   desc = { .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
-    const measure *at[KINDS + 1];
+    const measure *of[KINDS + 1];
     char      why[TN_WHY];
     double    start = now(), pixel_std, image_norm, headline, widths;
     tn_ctx   *ctx;
@@ -550,11 +570,11 @@ int main(int argc, char **argv)
     for (k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].clean);
 
     printf("\n\npictures:\n");
-    at[0] = &before[0];
-    for (k = 0; k < KINDS; k++) at[k + 1] = &run_of[k][0];
-    draw_spectra(ctx, at, &o, 0);
-    draw_spectra(ctx, at, &o, 1);
-    draw_gallery(ctx, at, &o, names);
+    of[0] = before;
+    for (k = 0; k < KINDS; k++) of[k + 1] = run_of[k];
+    draw_spectra(ctx, of, &o, 0);
+    draw_spectra(ctx, of, &o, 1);
+    draw_gallery(ctx, of, &o, names);
     draw_masks(ctx, masks, result, &o, names);
 
     printf("smoothness_before: %.4f\n", AVERAGE(before, o.seeds, smoothness).mean);

@@ -187,7 +187,7 @@ static tn_status put_picture(void *image, tn_sink sink)
 #ifdef HAVE_STB_IMAGE_WRITE
     return tn_image_write_png((const tn_image *)image, sink);
 #else
-    return tn_image_write_ppm((const tn_image *)image, sink);
+    return tn_image_write_svg((const tn_image *)image, sink);
 #endif
 }
 

@@ -260,14 +260,14 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
-   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
+   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
    is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
 #define PICTURE "loss.png"
 #else
-#define PICTURE "loss.ppm"
+#define PICTURE "loss.svg"
 #endif
 
 enum { START_TOKENS = 64 };
