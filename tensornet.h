@@ -524,7 +524,7 @@ TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
    An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
 /* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL; eps >= 0. With eps = 0 a row of zeros gives NaN,
-   and a row of subnormal numbers may give infinities.   Zhang & Sennrich 2019 */
+   and a row of subnormal numbers infinities or NaN.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
@@ -1736,10 +1736,11 @@ typedef struct tn_image {
 
 /* Creates a white picture. Pictures, and all figures below, live until tn_image_destroy or the end of the context. All
    functions that return one return NULL on error: TN_ERR_SHAPE for sizes that are too large for the memory, TN_ERR_ARG
-   for a desc that contradicts itself. */
+   for a desc with a field that is out of range. */
 TN_API tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height);
 TN_API void      tn_image_destroy(tn_image *image);            /* frees a picture; NULL is allowed */
-/* Writes a PNG with stb_image_write, which the file with the implementation has to include before tensornet.h. */
+/* Writes a PNG with stb_image_write, which the file with the implementation has to include before tensornet.h; TN_ERR_FILE
+   where it does not. */
 TN_API tn_status tn_image_write_png(const tn_image *image, tn_sink sink);
 /* Writes a binary PPM, which needs no library and which most viewers can show. */
 TN_API tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink);
@@ -18661,8 +18662,8 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 
 /* ---- letters ------------------------------------------------ >>image-letters
    Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
-   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up, e = 0, so that
-   o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A point whose x is a
+   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the baseline up, e = 0, so that
+   o = 10 is the x-height and s = 14 the height of a capital. A blank lifts the pen. A point whose x is a
    capital is the control point of a parabola between its neighbours. */
 #define TNI_GLYPH_STEP 0.54
 #define TNI_FONT_UNITS 20.0                                /* of a font's size */
@@ -18759,7 +18760,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     uint32_t digit = tni_script_digit(code, &s->up);
     const char *mark;
     char        base;
-    memset(&s->mark, 0, sizeof s->mark);
+    s->mark = NULL;
     s->size = digit ? 0.62 : 1;
     s->mark_up = 0;
     if (!digit) s->up = 0;
@@ -18833,7 +18834,7 @@ static double tni_text_width(const char *s, size_t bytes, double size)
     return width;
 }
 
-/* Base line and the heights of x and capitals are on whole pixels, so that small text is crisp. */
+/* The baseline, the x-height and the height of capitals are on whole pixels, so that small text is crisp. */
 static double tni_hint(double y, double unit)
 {
     static const double line[] = {-4, 0, 10, 14, 24};
@@ -18915,7 +18916,7 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     m->bytes = bytes;
 }
 
-/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
+/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool turned)
 {
@@ -18965,7 +18966,7 @@ static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, dou
         back = width - align * (width + dots);
         tni_cover_text(c, s, bytes, turned ? x : x + back, turned ? y - back : y, size, 1, turned);
         tni_cover_text(c, "...", 3, turned ? x : x + back, turned ? y - back : y, size, 0, turned);
-    } else if (s) tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
+    } else tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
     tni_paint(c, ink, 1);
 }
 
@@ -19706,7 +19707,7 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
     if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
-    tni_fail(ctx, TN_ERR_ARG, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+    tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
              (long long)t->count, (long long)height, (long long)width);
     return false;
 }
@@ -20165,9 +20166,8 @@ static void tni_draw_last(tni_plot *p)
     }
 }
 
-static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
-
 /* ---- the legend --------------------------------------------- >>image-legend */
+static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
 
 /* Whether two strings are equal except for the case of ASCII letters. */
 static bool tni_same_words(const char *a, const char *b)
@@ -20283,6 +20283,7 @@ static void tni_draw_legend(tni_plot *p)
     }
 }
 
+/* ---- the whole plot: checks, layout, drawing ---------------- >>image-plot-whole */
 static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
 {
     char name[3][40];

@@ -188,21 +188,24 @@ TEST(gradients_of_a_quotient)
     tn_ctx_destroy(ctx);
 }
 
-/* -dy a/b^2 is within the range of F32 where dy/b is not: it overflows, so that 0/b has the gradient 0 * infinity, or underflows. */
+/* -dy a/b^2 is within the range of F32 where dy/b is not: it overflows, so that 0/b has the gradient 0 * infinity, or
+   underflows. */
 TEST(gradients_of_a_quotient_near_the_ends)
 {
     enum { COUNT = 4 };
-    static const float a[COUNT] = {0, 1e-42f, 1e38f, 6}, b[COUNT] = {1e-39f, 1e-39f, 1e30f, 4}, dy[COUNT] = {1, 1, 1e-10f, 2};
+    static const float a[COUNT] = {0, 1e-42f, 1e38f, 6}, b[COUNT] = {1e-39f, 1e-39f, 1e30f, 4};
+    static const float dy[COUNT] = {1, 1, 1e-10f, 2};
     const int64_t n = COUNT;
     int level, i;
     for (level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx    *ctx = ctx_of(TN_F32, level);
         tn_tensor *ta = tn_tensor_from(ctx, 1, &n, TN_F32, a), *tb = tn_tensor_from(ctx, 1, &n, TN_F32, b);
+        tn_tensor *tdy = tn_tensor_from(ctx, 1, &n, TN_F32, dy);
         double     want[COUNT];
         for (i = 0; i < COUNT; i++) want[i] = -((double)dy[i] * (double)a[i] / (double)b[i] / (double)b[i]);
         tn_watch(tb);
         tn_record(ctx);
-        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, tn_div(ctx, ta, tb), tn_tensor_from(ctx, 1, &n, TN_F32, dy)))), TN_OK);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, tn_div(ctx, ta, tb), tdy))), TN_OK);
         has(tb->grad, COUNT, want, 1e-6);
         CHECK_CTX(ctx);
         tn_ctx_destroy(ctx);

@@ -578,7 +578,8 @@ TEST(refusals_say_why)
     refused(ctx, tn_image_create(ctx, 0, 5), TN_ERR_SHAPE, "image_create: width is 0, expected 1 or more");
     refused(ctx, tn_image_create(ctx, INT64_MAX, INT64_MAX), TN_ERR_SHAPE, "pixels are larger than the address space");
     refused(ctx, tn_image_matrix(ctx, NULL, 2, 2, NULL), TN_ERR_ARG, "image_matrix: values is NULL, expected an array");
-    refused(ctx, tn_image_matrix(ctx, one, -1, 2, NULL), TN_ERR_SHAPE, "image_matrix: a matrix has -1 x 2 values, expected 0 or more rows and columns");
+    refused(ctx, tn_image_matrix(ctx, one, -1, 2, NULL), TN_ERR_SHAPE,
+            "image_matrix: a matrix has -1 x 2 values, expected 0 or more rows and columns");
     refused(ctx, tn_image_matrix(ctx, one, INT64_MAX, INT64_MAX, NULL), TN_ERR_SHAPE, "values are larger than the address space");
     m.cell = 5000;
     refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: cell is 5000, expected 0 to 4096");
@@ -597,9 +598,11 @@ TEST(refusals_say_why)
     m.colours = TN_COLOURS_SEQUENTIAL;
     m.high = 1;
     m.low = 2;
-    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: low is 2 and high is 1, expected low < high");
+    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG,
+            "image_matrix: low is 2 and high is 1, expected low < high");
     refused(ctx, tn_image_tiles(ctx, one, -1, 1, 1, NULL), TN_ERR_ARG, "image_tiles: count is -1, expected 0 or more");
-    refused(ctx, tn_image_tiles(ctx, one, INT64_MAX, INT64_MAX, 1, NULL), TN_ERR_ARG, "image_tiles: columns is 3037000500, expected 0 to 16777216");
+    refused(ctx, tn_image_tiles(ctx, one, INT64_MAX, INT64_MAX, 1, NULL), TN_ERR_ARG,
+            "image_tiles: columns is 3037000500, expected 0 to 16777216");
     t.rows = t.columns = 1;
     refused(ctx, tn_image_tiles(ctx, one, 2, 1, 1, &t), TN_ERR_ARG, "image_tiles: count is 2, expected 0 to 1");
     t.rows = 1 << 24;
@@ -624,7 +627,8 @@ TEST(refusals_say_why)
     p.y_high = 1;
     refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "image_plot: y_low is 0, expected more than 0 with log_y");
     p.y_low = 2;
-    refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "image_plot: y_low is 2 and y_high is 1, expected y_low < y_high");
+    refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG,
+            "image_plot: y_low is 2 and y_high is 1, expected y_low < y_high");
     CHECK_STATUS(tn_image_save_ppm(NULL, "x"), TN_ERR_ARG);
     tn_ctx_destroy(ctx);
 }

@@ -186,8 +186,8 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
             to->dashed = b == 0;
             to->colour = c + 1;
         }
-    save_image(ctx, tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens", .y_title = y_title,
-        .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
+    save_image(ctx, tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+        .y_title = y_title, .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
         .height = 480, .scale = 2 }), o->out, file);
 }
 

@@ -212,7 +212,8 @@ static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1,
         { .name = "L1, rank 1", .x = curve, .y = slim, .count = CURVE },
         { .name = "linear: no W", .x = curve, .y = level, .count = CURVE, .dashed = true } }, 4,
         &(tn_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption,
-        .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 }), o->out, "modifier");
+        .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 }),
+        o->out, "modifier");
     printf("\n");
 }
 

@@ -436,7 +436,8 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o
         series[KINDS + 1 + k] = (tn_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
     }
     if (o->seeds > 1)
-        snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds", (long long)o->seeds);
+        snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds",
+                 (long long)o->seeds);
     save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
         .y_title = "|eigenvalue| / the largest", .caption = caption, .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");

@@ -1,5 +1,5 @@
-/* fuzz_config.c: a config.json that may be anything. What is refused leaves the desc as it was; what is taken is valid, is written, read
-   again and written as the same bytes; a small model is made, counted and run. See fuzz.h. */
+/* fuzz_config.c: a config.json that may be anything. What is refused leaves the desc as it was; what is taken is valid, is
+   written, read again and written as the same bytes; a small model is made, counted and run. See fuzz.h. */
 
 #include "fuzz.h"
 
@@ -12,7 +12,8 @@ static size_t fuzz_write(tn_ctx *ctx, const tn_transformer_desc *d, char *to)
     return used;
 }
 
-/* Desc and model count the same numbers, and a text of two tokens has logits. A context of its own, because workspaces grow and stay. */
+/* Desc and model count the same numbers, and a text of two tokens has logits. The context is the model's own, because
+   workspaces grow and stay. */
 static void fuzz_model(const tn_transformer_desc *d)
 {
     static const int32_t id[2] = {0, 0};
