@@ -1730,8 +1730,9 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
    A figure is an owned picture: save it, or give its pixels to a writer of your own. Values are doubles of the host;
    tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; at scale 2 or 3 a figure has the same layout
    with finer pixels. Text is UTF-8: there are glyphs for ASCII, the letters of Latin-1, Greek letters, digits as
-   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. '\n' breaks titles
-   and captions. NaN is drawn grey. Strings are used during the call only.
+   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. A hyphen that
+   begins a text, or a number in it, is drawn as a minus sign. "\n" and "\r\n" break titles and captions. NaN is drawn
+   grey. Strings are used during the call only.
    ====================================================================== */
 
 typedef struct tn_image {
@@ -1751,10 +1752,11 @@ TN_API tn_status tn_image_write_png(const tn_image *image, tn_sink sink);
 /* Writes a binary PPM, which needs no library and which most viewers can show. */
 TN_API tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink);
 /* Writes a figure as SVG: lines, rectangles and text that are sharp at any size, for papers and web pages. Text uses the
-   viewer's own sans-serif font. A matrix of up to 4096 cells is made of rectangles, a larger one is an embedded PNG with
-   one pixel per cell. No library is needed, and equal figures give equal bytes. The file repeats what the figure
-   functions drew: a picture of tn_image_create is one embedded PNG, and pixels that were changed after drawing a figure
-   are visible only within matrices. */
+   viewer's own sans-serif font, fitted to the width that the figure has for it. A matrix of up to 4096 cells is made of
+   rectangles, a larger one is an embedded PNG with one pixel per cell (two or more side by side where a row has more than
+   21844 cells). No library is needed, and equal figures give equal bytes. The file repeats what the figure functions drew,
+   without strokes that would change no pixel: a picture of tn_image_create is embedded as PNG, and pixels that were changed
+   after drawing a figure are visible only within matrices. */
 TN_API tn_status tn_image_write_svg(const tn_image *image, tn_sink sink);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_image_save_png(const tn_image *image, const char *path);       /* writes a file */
@@ -1776,8 +1778,8 @@ typedef struct tn_matrix_desc {
     const char *x_title, *y_title;  /* of the columns, of the rows                                    */
     const char *const *x_names, *const *y_names;  /* one per column, per row; NULL: their numbers     */
     tn_colours colours;
-    double  low, high;              /* ends of the colour scale; both 0: from the data. Diverging
-                                       scales extend equally far below and above zero                 */
+    double  low, high;              /* ends of the colour scale; both 0: from the data and zero.
+                                       Diverging scales extend equally far below and above zero       */
     double  clip;                   /* with low = high = 0: the percentile of |value| at which the
                                        scale ends, such as 99.5, so that a few huge values do not
                                        leave the others white; 0: 100                                 */
@@ -1804,7 +1806,7 @@ typedef struct tn_tiles_desc {
     const char *const *x_names, *const *y_names;  /* one per column, per row of a tile: above the first
                                        row of tiles, left of the first column                         */
     tn_colours colours;
-    double  low, high;              /* of all tiles; both 0: from the data                            */
+    double  low, high;              /* of all tiles; both 0: from the data and zero                   */
     double  clip;                   /* as in tn_matrix_desc; of each tile if own_scales               */
     bool    own_scales;             /* each tile from its own data, and no bar                        */
     int64_t cell, size;             /* as above, of one tile; size 0: 84                              */
@@ -1826,7 +1828,8 @@ typedef enum tn_series_kind {
     TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
                                        stems of several series are placed side by side                */
     TN_SERIES_STEMS,
-    TN_SERIES_BAND                  /* the area between low and y, translucent                        */
+    TN_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
+                                       a gap                                                          */
 } tn_series_kind;
 
 typedef struct tn_series {
@@ -1837,14 +1840,16 @@ typedef struct tn_series {
     int64_t       count;
     tn_series_kind kind;
     bool          dashed;
-    bool          show_last;        /* write the last value at the end of the line                    */
+    bool          show_last;        /* write the last value at the end of the line. Labels that would
+                                       touch are moved apart; of many, the first that fit are shown   */
     int           colour;           /* 1..7 of the palette; 0: by the number of the series            */
 } tn_series;
 
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
-                                       entry that is NULL has no tick; the first 32 others are shown  */
+                                       entry that is NULL has no tick; the first 32 others are shown.
+                                       Not together with log_x                                        */
     int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* logarithmic axes: points that are not positive are left out    */
     double  x_low, x_high;          /* both 0: from the data                                          */
@@ -18561,15 +18566,15 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
-   A figure measures its text, makes a picture of the size that needs, and inks it shape by shape.
+   A figure measures its text, creates a picture of the size that it needs, and draws it shape by shape.
    One shape's coverage is collected in bytes, 255 for a pixel wholly inside; then its colour is mixed
    in by coverage. So strokes that cross within a shape do not darken each other.
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
 /* The marks that were drawn, in order, for tn_image_write_svg. A shape is several marks, ended by a TNI_MARK_INK. */
-typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_CLIP,
-                             TNI_MARK_INK } tni_mark_kind;
+typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_BAR,
+                             TNI_MARK_CLIP, TNI_MARK_INK } tni_mark_kind;
 
 typedef struct tni_mark {
     tni_mark_kind kind;
@@ -18709,10 +18714,11 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
 }
 
 /* ---- ink ---------------------------------------------------- >>image-ink
-   Each function that covers pixels also records a mark for the SVG. */
+   Each function that covers pixels also records a mark for the SVG, if it changes them. */
 typedef struct tni_canvas {
     tn_image *image;
     uint8_t  *cover;                              /* [height,width] of the current shape; zero between shapes */
+    uint8_t  *marked;                             /* [height,width]: the same of the strokes that have a mark */
     int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is changed                               */
     int64_t   x0, y0, x1, y1;                     /* where cover may be other than zero                       */
     double    scale;
@@ -18740,6 +18746,8 @@ static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, i
     tni_mark_add(c, TNI_MARK_CLIP, (double)c->clip_x0, (double)c->clip_y0, (double)c->clip_x1, (double)c->clip_y1, 0);
 }
 
+static size_t tni_canvas_bytes(const tni_canvas *c) { return 2 * (size_t)c->image->width * (size_t)c->image->height; }
+
 static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
 {
     memset(c, 0, sizeof *c);
@@ -18747,12 +18755,13 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     c->image = tn_image_create(ctx, (int64_t)ceil(width), (int64_t)ceil(height));
     if (!c->image) return false;
     tni_picture_of(c->image)->scale = scale;
-    c->cover = (uint8_t *)tni_alloc(ctx, (size_t)c->image->width * (size_t)c->image->height, "image");
+    c->cover = (uint8_t *)tni_alloc(ctx, tni_canvas_bytes(c), "image");
     if (!c->cover) {
         tn_image_destroy(c->image);
         return false;
     }
-    memset(c->cover, 0, (size_t)c->image->width * (size_t)c->image->height);
+    memset(c->cover, 0, tni_canvas_bytes(c));
+    c->marked = c->cover + tni_canvas_bytes(c) / 2;
     tni_canvas_clip(c, 0, 0, c->image->width, c->image->height);
     c->x0 = c->y0 = INT64_MAX;
     return true;
@@ -18760,7 +18769,7 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
 
 static tn_image *tni_canvas_close(tni_canvas *c)
 {
-    tni_free(c->image->ctx, c->cover, (size_t)c->image->width * (size_t)c->image->height);
+    tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
     if (c->failed) {
         tn_image_destroy(c->image);
         return NULL;
@@ -18781,13 +18790,15 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
     c->y1 = tni_max(c->y1, y1);
 }
 
-/* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. */
-static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+/* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. Returns whether
+   a pixel's share is larger than that of all strokes with a mark by 1/8 or more: only then the SVG needs another one. */
+static bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
             bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
     int64_t y, x;
+    bool    changed = false;
     for (y = top; y < bottom; y++) {
         double  py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;      /* the part of the segment that is near this row */
         int64_t left, right;
@@ -18802,41 +18813,89 @@ static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
         tni_cover_grow(c, left, y, right, y + 1);
         for (x = left; x < right; x++) {
             double   px = (double)x + 0.5 - ax, t = length2 > 0 ? (px * dx + py * dy) / length2 : 0, qx, qy, share;
-            uint8_t *cover = c->cover + y * c->image->width + x;
+            uint8_t *cover = c->cover + y * c->image->width + x, *marked = c->marked + y * c->image->width + x;
             t = t < 0 ? 0 : t > 1 ? 1 : t;
             qx = px - t * dx;
             qy = py - t * dy;
-            share = (reach - sqrt(qx * qx + qy * qy)) * 255;
-            if (share > *cover) *cover = (uint8_t)(share > 255 ? 255 : share);
+            share = fmin((reach - sqrt(qx * qx + qy * qy)) * 255, 255);
+            if (share < *cover + 1.0) continue;
+            *cover = (uint8_t)share;
+            if (*cover < *marked + 32) continue;
+            *marked = *cover;
+            changed = true;
         }
     }
+    return changed;
+}
+
+/* Adds a segment to the marks of a curve whose last three are in the same column of pixels, by dropping one of the points
+   between the first and the last: neither the lowest nor the highest. So a column has at most four points, which draw the
+   same pixels (Jugel et al. 2014, M4). Returns false where there is no such curve. */
+static bool tni_mark_extend(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+{
+    tni_list *marks = &tni_picture_of(c->image)->marks;
+    tni_mark *m;
+    double    y1, y2, column = floor(bx);
+    int       k;
+    if (c->failed || marks->count < 3 || floor(ax) != column) return false;
+    m = (tni_mark *)tni_list_at(marks, marks->count - 3);
+    for (k = 0; k < 3; k++) {
+        double x = k < 2 ? m[k + 1].v[0] : ax, y = k < 2 ? m[k + 1].v[1] : ay;
+        if (m[k].kind != TNI_MARK_LINE || m[k].v[4] != radius || floor(m[k].v[0]) != column || m[k].v[2] != x
+            || m[k].v[3] != y) return false;
+    }
+    y1 = m[1].v[1];
+    y2 = m[2].v[1];
+    if ((y1 <= y2) == (y1 >= ay)) memmove(m[1].v, m[2].v, 2 * sizeof *m->v);         /* the first has the middle height */
+    if ((y1 <= y2) == (y1 >= ay) || (y2 <= y1) == (y2 >= ay)) {                      /* the first or the second */
+        m[2].v[0] = ax;
+        m[2].v[1] = ay;
+    }
+    for (k = 0; k < 2; k++) memcpy(m[k].v + 2, m[k + 1].v, 2 * sizeof *m->v);
+    m[2].v[2] = bx;
+    m[2].v[3] = by;
+    return true;
+}
+
+/* Whether a segment inside the clip begins where the last mark ends: without it a path of the SVG would become two. */
+static bool tni_mark_continues(const tni_canvas *c, double ax, double ay, double bx, double by)
+{
+    const tni_list *marks = &tni_picture_of(c->image)->marks;
+    const tni_mark *m;
+    if (marks->count == 0 || bx < (double)c->clip_x0 || bx > (double)c->clip_x1 || (ax == bx && ay == by)) return false;
+    m = (const tni_mark *)tni_list_at(marks, marks->count - 1);
+    return m->kind == TNI_MARK_LINE && m->v[2] == ax && m->v[3] == ay;
 }
 
 static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
-    tni_mark_add(c, TNI_MARK_LINE, ax, ay, bx, by, radius);
-    tni_cover_stroke(c, ax, ay, bx, by, radius);
+    bool changed = tni_cover_stroke(c, ax, ay, bx, by, radius);
+    if (tni_mark_extend(c, ax, ay, bx, by, radius)) return;
+    if (changed || tni_mark_continues(c, ax, ay, bx, by)) tni_mark_add(c, TNI_MARK_LINE, ax, ay, bx, by, radius);
 }
 
-/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. */
-static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
+/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. Returns whether the
+   coverage of a pixel has changed. */
+static bool tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
     int64_t top = tni_pixel(y0, c->clip_y0, c->clip_y1), bottom = tni_pixel(ceil(y1), c->clip_y0, c->clip_y1);
     int64_t y, x;
+    bool    changed = false;
     tni_cover_grow(c, left, top, right, bottom);
     for (y = top; y < bottom; y++)
         for (x = left; x < right; x++) {
             double   w = fmin(x1, (double)x + 1) - fmax(x0, (double)x), h = fmin(y1, (double)y + 1) - fmax(y0, (double)y);
-            uint8_t *cover = c->cover + y * c->image->width + x;
-            if (w > 0 && h > 0) *cover = (uint8_t)fmin(*cover + w * h * 255 + 0.5, 255);
+            uint8_t *cover = c->cover + y * c->image->width + x, before = *cover;
+            if (w > 0 && h > 0) *cover = (uint8_t)fmin(before + w * h * 255 + 0.5, 255);
+            changed = changed || *cover != before;
         }
+    return changed;
 }
 
 static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
-    tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
-    tni_cover_area(c, x0, y0, x1, y1);
+    if (tni_cover_area(c, x0, y0, x1, y1)) tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
 }
 
 /* The area between two lines from x = a to x = b: from (a,a0) to (b,b0) and from (a,a1) to (b,b1), by columns of pixels. */
@@ -18868,7 +18927,7 @@ static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
             int      share = *cover * most / 256;
             if (*cover == 0) continue;
             for (i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
-            *cover = 0;
+            *cover = c->marked[y * c->image->width + x] = 0;
         }
     c->x0 = c->y0 = INT64_MAX;
     c->x1 = c->y1 = 0;
@@ -19003,7 +19062,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
 
-/* The next character of a text; invalid UTF-8 counts as one unknown character per byte or unfinished sequence.
+/* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
 static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
@@ -19142,6 +19201,7 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
     }
     m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
     if (!m) return;
+    m->v[5] = tni_text_width(s, bytes, size);
     m->text = from;
     m->bytes = bytes;
 }
@@ -19205,6 +19265,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 {
     size_t line = strcspn(s, "\n"), end, blank;
     double width;
+    if (line > 0 && s[line] == '\n' && s[line - 1] == '\r') line--;
     end = tni_text_fit(s, line, size, room, &width);
     if (end == line) return line;
     for (blank = end; blank > 0 && s[blank] != ' ';) blank--;
@@ -19225,6 +19286,7 @@ static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, do
         height += ceil(size * 1.35);
         s += bytes;
         while (*s == ' ') s++;
+        if (*s == '\r' && s[1] == '\n') s++;
         if (*s == '\n') s++;
     }
     return height;
@@ -19384,11 +19446,8 @@ static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        if (rows < 0 || columns < 0)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix has %lld x %lld values, expected 0 or more rows and columns", what,
-                     (long long)rows, (long long)columns);
-        else tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
-                      (long long)columns);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
+                 (long long)columns);
         return false;
     }
     h->rows = rows;
@@ -19493,6 +19552,13 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
     return v[k];
 }
 
+/* The index of a percentile in n sorted values. Rounding must not raise it: 99.9 % of 1000 values are the first 999. */
+static int64_t tni_percentile_index(double percent, int64_t n)
+{
+    int64_t rank = (int64_t)ceil(percent * (double)n / 100 * (1 - 1e-12));
+    return tni_max(tni_min(rank, n), 1) - 1;
+}
+
 /* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
@@ -19504,7 +19570,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
             double v = fabs(tni_heat_value(h, values + k * h->rows * h->columns, i / h->across, i % h->across));
             if (v < TNI_HUGE) sizes[n++] = v;
         }
-    if (n > 0) end = tni_kth_smallest(sizes, n, tni_max((int64_t)ceil(percent / 100 * (double)n) - 1, 0));
+    if (n > 0) end = tni_kth_smallest(sizes, n, tni_percentile_index(percent, n));
     tni_free_f64(ctx, sizes, count, cells);
     return end;
 }
@@ -19539,10 +19605,10 @@ static void tni_shade(const tni_shades *s, double v, uint8_t rgb[3])
 }
 
 /* Cells for the SVG, which takes each one's colour from the pixel in its corner. */
-static void tni_mark_cells(tni_canvas *c, int64_t x, int64_t y, int64_t width, int64_t height, int64_t cell_w,
-                           int64_t cell_h)
+static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t y, int64_t width, int64_t height,
+                           int64_t cell_w, int64_t cell_h)
 {
-    tni_mark *m = tni_mark_add(c, TNI_MARK_CELLS, (double)x, (double)y, (double)width, (double)height, (double)cell_w);
+    tni_mark *m = tni_mark_add(c, kind, (double)x, (double)y, (double)width, (double)height, (double)cell_w);
     if (m) m->v[5] = (double)cell_h;
 }
 
@@ -19550,7 +19616,7 @@ static void tni_mark_cells(tni_canvas *c, int64_t x, int64_t y, int64_t width, i
 static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
     int64_t i, j, k;
-    tni_mark_cells(c, x, y, h->width, h->height, h->cell_w, h->cell_h);
+    tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
     for (i = 0; i < h->down; i++) {
         uint8_t *line = c->image->pixels + 3 * ((y + i * h->cell_h) * c->image->width + x);
         for (j = 0; j < h->across; j++) {
@@ -19622,8 +19688,8 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
     double  u = c->scale, right = x + tni_bar_width * u;
     int64_t row, column;
     int     k;
-    tni_mark_cells(c, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x, (int64_t)(y + height) - (int64_t)y,
-                   (int64_t)right - (int64_t)x, 1);
+    tni_mark_cells(c, TNI_MARK_BAR, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x,
+                   (int64_t)(y + height) - (int64_t)y, (int64_t)right - (int64_t)x, 1);
     for (row = (int64_t)y; row < (int64_t)(y + height); row++)
         for (column = (int64_t)x; column < (int64_t)right; column++)
             tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
@@ -19648,6 +19714,16 @@ static bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, in
         tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
     else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
                   (long long)high);
+    return false;
+}
+
+/* The extents of an array, of which both are 0 or more. */
+static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
+                             int64_t columns)
+{
+    if (rows >= 0 && columns >= 0) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
+             (long long)(rows < 0 ? rows : columns));
     return false;
 }
 
@@ -19683,6 +19759,7 @@ static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_
 {
     return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
         && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL)
         && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_COLOURS_DIVERGING);
 }
 
@@ -19755,7 +19832,7 @@ static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, 
 
 /* A figure: a body with room on its four sides, a title above and a caption below. */
 typedef struct tni_figure {
-    const char *title, *caption;
+    const char *what, *title, *caption;                                 /* what: the function that was called */
     double scale, body_width, body_height, left, top, right, bottom;    /* margins */
     double width, height, title_height, caption_height;
 } tni_figure;
@@ -19785,8 +19862,8 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
     if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: the picture has %g x %g pixels, expected at most %g", f->width, f->height,
-                 tni_area_most);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
+                 (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most);
         return false;
     }
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
@@ -19825,7 +19902,8 @@ static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, i
     m->scale.low = d->low;
     m->scale.high = d->high;
     m->scale.clip = d->clip;
-    if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)) return false;
+    if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)
+        || !tni_figure_shape(ctx, "image_matrix", "rows", rows, "columns", columns)) return false;
     d->scale = (int)tni_max(d->scale, 1);
     return tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)
         && tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
@@ -19838,6 +19916,7 @@ static void tni_matrix_plan(tni_matrix *m)
     double      u = f->scale = d->scale, height = (double)m->heat.height;
     tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block, true, u);
     tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block, false, u);
+    f->what = "image_matrix";
     f->title = d->title;
     f->caption = d->caption;
     m->bar_height = fmax(height, tni_bar_least * u);
@@ -19898,15 +19977,22 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 /* Fills in rows and columns of tiles where they are not given. */
 static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 {
-    if (!tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)
-        || !tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, TNI_SIDE_MAX)) return false;
-    if (d->columns == 0)
-        d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
-    if (!tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, TNI_SIDE_MAX)) return false;
+    const int64_t most = TNI_SIDE_MAX;
+    int64_t rows, columns;
+    if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
+        || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
+        || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
+    rows = d->rows > 0 ? d->rows : most;
+    columns = d->columns > 0 ? d->columns : most;
+    if (count > rows * columns) {
+        tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
+                 (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
+        return false;
+    }
+    if (d->columns == 0) d->columns = d->rows > 0 ? tni_ceil_div(count, d->rows) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
-    if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    return tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 1, TNI_SIDE_MAX)
-        && tni_figure_whole(ctx, "image_tiles", "count", count, 0, d->rows * d->columns);
+    if (d->rows == 0) d->rows = tni_max(tni_ceil_div(count, d->columns), 1);
+    return true;
 }
 
 typedef struct tni_tiles {
@@ -19931,6 +20017,7 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
     t->scale.high = d->high;
     t->scale.clip = d->clip;
     if (!tni_figure_cells(ctx, "image_tiles", d->cell, d->size, d->scale, &t->scale)
+        || !tni_figure_shape(ctx, "image_tiles", "height", height, "width", width)
         || !tni_tiles_grid(ctx, d, t->count)) return false;
     d->scale = (int)tni_max(d->scale, 1);
     d->no_bar = d->no_bar || d->own_scales;
@@ -19952,6 +20039,7 @@ static void tni_tiles_plan(tni_tiles *t)
     double      u = f->scale = d->scale;
     tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block, true, u);
     tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block, false, u);
+    f->what = "image_tiles";
     f->title = d->title;
     f->caption = d->caption;
     t->step_x = (double)h->width + tni_tile_gap * u;
@@ -20030,12 +20118,13 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
 }
 
 /* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
-static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int high)
+static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
 {
     double *p;
-    if (!ctx || !t) return NULL;
+    if (!tni_usable(ctx, t, what, "t")) return NULL;
     if (t->rank < low || t->rank > high) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: the tensor is %s, expected rank %d to %d", TNI_SHAPE(t), low, high);
+        if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
+        else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
         return NULL;
     }
     p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
@@ -20046,7 +20135,7 @@ static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int hi
 
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc)
 {
-    double   *p = tni_image_values(ctx, t, 0, 2);
+    double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
     tn_image *image = NULL;
     if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
     if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
@@ -20055,7 +20144,7 @@ tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_de
 
 tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc)
 {
-    double   *p = tni_image_values(ctx, t, 3, 3);
+    double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
     tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
     if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
     return image;
@@ -20095,21 +20184,21 @@ static uint32_t tni_series_ink(const tn_series *s, int64_t k)
 /* The place of point i on the rulers; false where it is not shown. */
 static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
 {
+    double low = tni_series_low(s, i);
     *x = tni_series_x(s, i);
     *y = s->y[i];
-    if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE) || (p->d.log_x && *x <= 0) || (p->d.log_y && *y <= 0)) return false;
+    if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE && fabs(low) < TNI_HUGE)) return false;
+    if ((p->d.log_x && *x <= 0) || (p->d.log_y && (*y <= 0 || low <= 0))) return false;
     if (p->d.log_x) *x = log10(*x);
     if (p->d.log_y) *y = log10(*y);
     return true;
 }
 
-/* A value on the ruler of y, from a band's lower curve. */
-static bool tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i, double *y)
+/* The place on the ruler of y of a band's lower curve, at a point that is shown; of other series the same as y. */
+static double tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i)
 {
-    *y = tni_series_low(s, i);
-    if (!(fabs(*y) < TNI_HUGE) || (p->d.log_y && *y <= 0)) return false;
-    if (p->d.log_y) *y = log10(*y);
-    return true;
+    double low = tni_series_low(s, i);
+    return p->d.log_y ? log10(low) : low;
 }
 
 /* The same in pixels. */
@@ -20139,7 +20228,7 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 /* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
-    double  margin, x, y, side = 0, top = across ? 0.015 : 0.05;
+    double  margin, x, y, other, side = 0, top = across ? 0.015 : 0.05;
     bool    from_zero = p->upright > 0 && !across && !log;
     int64_t k, i;
     *low = HUGE_VAL;
@@ -20147,9 +20236,9 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
     for (k = 0; k < p->count; k++) {
         for (i = 0; i < p->series[k].count; i++)
             if (tni_plot_point(p, &p->series[k], i, &x, &y)) {
-                *low = fmin(*low, across ? x : y);
-                *high = fmax(*high, across ? x : y);
-                if (!across && tni_plot_low(p, &p->series[k], i, &y)) *low = fmin(*low, y);
+                other = across ? x : tni_plot_low(p, &p->series[k], i);
+                *low = fmin(*low, fmin(across ? x : y, other));
+                *high = fmax(*high, fmax(across ? x : y, other));
             }
         if (across && tni_is_upright(&p->series[k])) side = fmax(side, 0.6 * tni_series_spacing(p, &p->series[k]));
     }
@@ -20177,7 +20266,7 @@ static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double 
     if (low == 0 && high == 0) tni_plot_range(p, across, log, &low, &high);
     else if (log) { low = log10(low); high = log10(high); }
     tni_ruler_init(r, low, high, log, wanted, whole);
-    if (!across || !p->d.x_names || log) return;
+    if (!across || !p->d.x_names) return;
     r->ticks = 0;
     for (k = 0; k < p->d.x_name_count; k++)
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
@@ -20186,7 +20275,7 @@ static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double 
 /* The label of tick k: a name if names are given. */
 static const char *tni_plot_label(const tni_plot *p, int k)
 {
-    return p->d.x_names && !p->d.log_x ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
+    return p->d.x_names ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
 }
 
 /* Small ticks at 2 to 9 times each power of ten, where decades are wide enough. */
@@ -20245,7 +20334,8 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
         double at = fmod(*phase + from, period), to = fmin(length, from + (at < on ? on : period) - at);
         if (to <= from) break;
         if (at < on) tni_cover_segment(c, ax + (bx - ax) * from / length, ay + (by - ay) * from / length,
-                                       ax + (bx - ax) * to / length, ay + (by - ay) * to / length, radius);
+                                       to < length ? ax + (bx - ax) * to / length : bx,
+                                       to < length ? ay + (by - ay) * to / length : by, radius);
         from = to;
     }
     *phase = fmod(*phase + length, period);
@@ -20303,9 +20393,11 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
 {
     double  u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
-    double  half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->upright, 1);
+    double  half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width;
     double  zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
     int64_t i;
+    half = fmax(half, (double)tni_max(p->upright, 1) / 32);        /* coverage is rounded to bytes: 1/16 pixel or more */
+    width = 2 * half / (double)tni_max(p->upright, 1);
     for (i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
         if (s->kind == TN_SERIES_BARS)
@@ -20319,14 +20411,16 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
     }
 }
 
+/* Parts are at least 1/16 pixel wide, because the coverage of each is rounded to a byte. */
 static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
 {
     double  ax = 0, a0 = 0, a1 = 0, x, y, low;
     bool    before = false;
     int64_t i;
     for (i = 0; i < s->count; i++) {
-        bool shown = tni_plot_low(p, s, i, &low) && tni_plot_pixel(p, s, i, &x, &y);
-        if (shown) low = tni_ruler_pixel(&p->y, low);
+        bool shown = tni_plot_pixel(p, s, i, &x, &y);
+        if (shown && before && i < s->count - 1 && x >= ax && x < ax + 0.0625) continue;
+        low = shown ? tni_ruler_pixel(&p->y, tni_plot_low(p, s, i)) : 0;
         if (shown && before) tni_cover_band(&p->c, ax, a0, a1, x, y, low);
         before = shown;
         if (!shown) continue;
@@ -20376,24 +20470,57 @@ static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32
     return false;
 }
 
-/* The last values, right of the lines' ends; one that would touch another is moved away from it. */
+enum { TNI_LAST_MOST = 32 };
+typedef struct tni_last { char number[32]; double x, y; uint32_t ink; } tni_last;
+
+/* Moves labels, sorted by y, to places at least `line` apart in [low,high], where n of them fit. The sum of the squared
+   moves is minimal: y[i] - i line is replaced by the closest non-decreasing sequence, by pooling adjacent violators (Ayer et
+   al. 1955). */
+static void tni_last_spread(tni_last *l, int n, double line, double low, double high)
+{
+    double mean[TNI_LAST_MOST];
+    int    size[TNI_LAST_MOST], pools = 0, i = 0, k;
+    for (k = 0; k < n; k++) {
+        mean[pools] = l[k].y - k * line;
+        size[pools++] = 1;
+        for (; pools > 1 && mean[pools - 2] > mean[pools - 1]; pools--) {
+            int both = size[pools - 2] + size[pools - 1];
+            mean[pools - 2] += (mean[pools - 1] - mean[pools - 2]) * size[pools - 1] / both;
+            size[pools - 2] = both;
+        }
+    }
+    for (k = 0; k < pools; k++)
+        for (; size[k] > 0; size[k]--, i++) l[i].y = fmax(low, fmin(mean[k], high - (n - 1) * line)) + i * line;
+}
+
+/* The last values, sorted by y; at most as many as the axes are high enough for. Returns their number. */
+static int tni_last_labels(const tni_plot *p, tni_last l[TNI_LAST_MOST])
+{
+    double  low = p->f.top, high = p->f.top + p->f.body_height, line = tni_small * 1.1 * p->f.scale;
+    int     most = (int)fmin((high - low) / line + 1, TNI_LAST_MOST), n = 0, i;
+    int64_t k;
+    for (k = 0; k < p->count && n < most; k++) {
+        tni_last one;
+        if (!tni_last_label(p, &p->series[k], one.number, &one.x, &one.y)) continue;
+        one.x = tni_ruler_pixel(&p->x, one.x);
+        one.y = tni_ruler_pixel(&p->y, one.y);
+        one.ink = tni_series_ink(&p->series[k], k);
+        if (one.y < low || one.y > high) continue;
+        for (i = n++; i > 0 && l[i - 1].y > one.y; i--) l[i] = l[i - 1];
+        l[i] = one;
+    }
+    tni_last_spread(l, n, line, low, high);
+    return n;
+}
+
+/* They are right of the lines' ends. */
 static void tni_draw_last(tni_plot *p)
 {
-    double  u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
-    int     used = 0, tries, i;
-    char    number[32];
-    int64_t k;
-    for (k = 0; k < p->count && used < TNI_SERIES_INKS; k++) {
-        if (!tni_last_label(p, &p->series[k], number, &x, &y)) continue;
-        x = tni_ruler_pixel(&p->x, x);
-        y = tni_ruler_pixel(&p->y, y);
-        if (y < p->f.top || y > p->f.top + p->f.body_height) continue;
-        for (tries = 0; tries < used; tries++)
-            for (i = 0; i < used; i++)
-                if (fabs(y - taken[i]) < line) y = y < taken[i] ? taken[i] - line : taken[i] + line;
-        taken[used++] = y;
-        tni_draw_label(&p->c, number, x + 7 * u, y + size * 0.35, size, 0, false, 1e6, tni_series_ink(&p->series[k], k));
-    }
+    double   u = p->c.scale, size = tni_small * u;
+    tni_last l[TNI_LAST_MOST];
+    int      n = tni_last_labels(p, l), k;
+    for (k = 0; k < n; k++)
+        tni_draw_label(&p->c, l[k].number, l[k].x + 7 * u, l[k].y + size * 0.35, size, 0, false, 1e6, l[k].ink);
 }
 
 /* ---- the legend --------------------------------------------- >>image-legend */
@@ -20444,14 +20571,14 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
 /* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
 static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
 {
-    double  a[2] = {0, 0}, b[2], y;
+    double  a[2] = {0, 0}, b[2];
     bool    before = false;
     int64_t n = 0, i;
     for (i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
         if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
-        if (shown && s->kind == TN_SERIES_BAND && tni_plot_low(p, s, i, &y)) a[1] = tni_ruler_pixel(&p->y, y);
+        if (shown && s->kind == TN_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
         n += shown && tni_meets_box(a, b, low, high);
         before = shown;
         memcpy(a, b, sizeof a);
@@ -20524,7 +20651,18 @@ static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
         || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
         || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_SERIES_BAND, s->low)) return false;
     tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
-    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS);
+    tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
+    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
+        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_SERIES_LINE, TN_SERIES_BAND);
+}
+
+/* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
+static bool tni_plot_names(tn_ctx *ctx, const tn_plot_desc *d)
+{
+    if (d->x_names && d->log_x)
+        return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
+    return tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
+        && tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names);
 }
 
 /* The lower end of an axis, if one is given, is positive where the axis is logarithmic. */
@@ -20545,8 +20683,7 @@ static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *
         || !tni_figure_ends(ctx, "image_plot", "y_", d->y_low, d->y_high, false)
         || !tni_plot_positive(ctx, "x", d->log_x, d->x_low, d->x_high)
         || !tni_plot_positive(ctx, "y", d->log_y, d->y_low, d->y_high)
-        || !tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, 0, INT64_MAX)
-        || !tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names)
+        || !tni_plot_names(ctx, d)
         || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
     for (k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
@@ -20588,6 +20725,7 @@ static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
     double      u = f->scale;
+    f->what = "image_plot";
     f->title = p->d.title;
     f->caption = p->d.caption;
     f->top = f->title ? 0 : 6 * u;
@@ -20755,6 +20893,7 @@ static void tni_svg_text(tni_svg *s, const char *text, size_t bytes)
     }
 }
 
+/* Text gets the width that the layout measured, whatever font the viewer has. */
 static void tni_svg_label(tni_svg *s, const tni_mark *m)
 {
     static const char *const anchor[] = {"\"", "\" text-anchor=\"middle\"", "\" text-anchor=\"end\""};
@@ -20766,6 +20905,8 @@ static void tni_svg_label(tni_svg *s, const tni_mark *m)
         tni_svg_put(s, ")");
     }
     tni_svg_number(s, "\" font-size=\"", m->v[2]);
+    tni_svg_number(s, "\" textLength=\"", m->v[5]);
+    tni_svg_put(s, "\" lengthAdjust=\"spacingAndGlyphs");
     tni_svg_put(s, anchor[(int)(2 * m->v[3])]);
     tni_svg_colour(s, " fill=", s->ink);
     tni_svg_put(s, ">");
@@ -20934,14 +21075,14 @@ static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int
     }
 }
 
-/* Few cells are rectangles, neighbours of one colour in a row or a column a single one. */
+/* Few cells, and a colour bar, are rectangles, neighbours of one colour in a row or a column a single one. */
 static void tni_svg_cells(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
     int64_t         x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
     int64_t         across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0, i, j, n;
     if (across < 1 || down < 1) return;
-    if (across > TNI_SVG_CELLS / down && across > 1) {
+    if (m->kind != TNI_MARK_BAR && across > TNI_SVG_CELLS / down) {
         tni_svg_raster(s, x, y, w, h, across, down);
         return;
     }
@@ -20975,15 +21116,15 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "\">\n");
 }
 
-/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned; of a band:
-   x, y and low of both ends; of cells: corner, width, height, and width and height of one; of ink: its strength.
+/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
+   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its strength.
    Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);
     if (m->kind == TNI_MARK_BAND) return tni_svg_band(s, m, count);
     if (m->kind == TNI_MARK_TEXT) tni_svg_label(s, m);
-    if (m->kind == TNI_MARK_CELLS) tni_svg_cells(s, m);
+    if (m->kind == TNI_MARK_CELLS || m->kind == TNI_MARK_BAR) tni_svg_cells(s, m);
     if (m->kind == TNI_MARK_CLIP) tni_svg_clip(s, m);
     if (m->kind == TNI_MARK_BOX && m->v[2] > m->v[0] && m->v[3] > m->v[1]) {
         tni_svg_box(s, m->v[0], m->v[1], m->v[2] - m->v[0], m->v[3] - m->v[1]);
@@ -20999,7 +21140,8 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
     uint8_t rgb[3] = {0, 0, 0};
     size_t  n = 0, i = 0;
     bool    translucent;
-    while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS) n++;
+    while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS
+           && m[n].kind != TNI_MARK_BAR) n++;
     if (n == 0 && count > 0 && m->kind != TNI_MARK_INK) return tni_svg_mark(s, m, count);
     if (n < count) tni_unpack(m[n].ink, rgb);
     s->ink = rgb;
@@ -21027,7 +21169,7 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
                    (double)image->width / s.p->scale);
     tni_svg_number(&s, "\" height=\"", (double)image->height / s.p->scale);
     tni_svg_point(&s, "\" viewBox=\"0 0 ", (double)image->width, (double)image->height);
-    tni_svg_put(&s, "\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n");
+    tni_svg_put(&s, "\" xml:space=\"preserve\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n");
     if (count > 0) tni_svg_put(&s, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
     else tni_svg_raster(&s, 0, 0, 1, 1, image->width, image->height);
     while (i < count && s.w.status == TN_OK)
