@@ -465,8 +465,8 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
-   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; copies keep the dtype of their operand. A gradient
-   has the dtype of its tensor.
+   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
+   tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.
    ====================================================================== */
 
 /* The elementwise functions of tn_activation, tn_glu and the MLPs. */
@@ -524,8 +524,8 @@ TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
 /* Selects rows of a table.   table [v,d]  ids I32 [..] -> [..,d].
    An id outside [0,v) gives zeros, and an error at the next sync. */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL. With eps = 0 a row of zeros gives NaN; eps >= 0.
-   Zhang & Sennrich 2019 */
+/* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL; eps >= 0. With eps = 0 a row of zeros gives NaN,
+   and a row of subnormal numbers infinities or NaN.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
@@ -654,13 +654,13 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY. Equal matrices give bit-identical results. Nothing
    here is recorded.
 
+   If desc.measure is set, `error` in each result is |A - product of the results|_F / |A|_F, for the results as stored and
+   truncated; else it is NaN.
+
        tn_eigh_result e;
        if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
    ====================================================================== */
-
-/* `error` in each result: |A - product of the results|_F / |A|_F, for the results as stored and truncated, if
-   desc.measure is set, else NaN. */
 
 typedef enum tn_eigh_order {
     TN_EIGH_ASCENDING = 0,
@@ -898,7 +898,8 @@ typedef enum tn_mlp_kind {
     TN_MLP_GELU_TANH            /* one: GPT-2's approximation of GELU by tanh, made of several ops */
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
-   that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). */
+   that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
+   layer then counts as an input, in + 1 and hidden + 1; with order 2 set .fan_in to that where it shall. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
@@ -1766,8 +1767,9 @@ TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transf
    A figure is an owned picture: save it, or give its pixels to a writer of your own. Values are doubles of the host;
    tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; at scale 2 or 3 a figure has the same layout
    with finer pixels. Text is UTF-8: there are glyphs for ASCII, the letters of Latin-1, Greek letters, digits as
-   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. '\n' breaks titles
-   and captions. NaN is drawn grey. Strings are used during the call only.
+   subscripts and superscripts, and a few mathematical signs; other characters are drawn as a box. A hyphen that
+   begins a text, or a number in it, is drawn as a minus sign. "\n" and "\r\n" break titles and captions. NaN is drawn
+   grey. Strings are used during the call only.
    ====================================================================== */
 
 typedef struct tn_image {
@@ -1778,18 +1780,20 @@ typedef struct tn_image {
 
 /* Creates a white picture. Pictures, and all figures below, live until tn_image_destroy or the end of the context. All
    functions that return one return NULL on error: TN_ERR_SHAPE for sizes that are too large for the memory, TN_ERR_ARG
-   for a desc that contradicts itself. */
+   for a desc with a field that is out of range. */
 TN_API tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height);
 TN_API void      tn_image_destroy(tn_image *image);            /* frees a picture; NULL is allowed */
-/* Writes a PNG with stb_image_write, which the file with the implementation has to include before tensornet.h. */
+/* Writes a PNG with stb_image_write, which the file with the implementation has to include before tensornet.h; TN_ERR_FILE
+   where it does not. */
 TN_API tn_status tn_image_write_png(const tn_image *image, tn_sink sink);
 /* Writes a binary PPM, which needs no library and which most viewers can show. */
 TN_API tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink);
 /* Writes a figure as SVG: lines, rectangles and text that are sharp at any size, for papers and web pages. Text uses the
-   viewer's own sans-serif font. A matrix of up to 4096 cells is made of rectangles, a larger one is an embedded PNG with
-   one pixel per cell. No library is needed, and equal figures give equal bytes. The file repeats what the figure
-   functions drew: a picture of tn_image_create is one embedded PNG, and pixels that were changed after drawing a figure
-   are visible only within matrices. */
+   viewer's own sans-serif font, fitted to the width that the figure has for it. A matrix of up to 4096 cells is made of
+   rectangles, a larger one is an embedded PNG with one pixel per cell (two or more side by side where a row has more than
+   21844 cells). No library is needed, and equal figures give equal bytes. The file repeats what the figure functions drew,
+   without strokes that would change no pixel: a picture of tn_image_create is embedded as PNG, and pixels that were changed
+   after drawing a figure are visible only within matrices. */
 TN_API tn_status tn_image_write_svg(const tn_image *image, tn_sink sink);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_image_save_png(const tn_image *image, const char *path);       /* writes a file */
@@ -1811,8 +1815,8 @@ typedef struct tn_matrix_desc {
     const char *x_title, *y_title;  /* of the columns, of the rows                                    */
     const char *const *x_names, *const *y_names;  /* one per column, per row; NULL: their numbers     */
     tn_colours colours;
-    double  low, high;              /* ends of the colour scale; both 0: from the data. Diverging
-                                       scales extend equally far below and above zero                 */
+    double  low, high;              /* ends of the colour scale; both 0: from the data and zero.
+                                       Diverging scales extend equally far below and above zero       */
     double  clip;                   /* with low = high = 0: the percentile of |value| at which the
                                        scale ends, such as 99.5, so that a few huge values do not
                                        leave the others white; 0: 100                                 */
@@ -1839,7 +1843,7 @@ typedef struct tn_tiles_desc {
     const char *const *x_names, *const *y_names;  /* one per column, per row of a tile: above the first
                                        row of tiles, left of the first column                         */
     tn_colours colours;
-    double  low, high;              /* of all tiles; both 0: from the data                            */
+    double  low, high;              /* of all tiles; both 0: from the data and zero                   */
     double  clip;                   /* as in tn_matrix_desc; of each tile if own_scales               */
     bool    own_scales;             /* each tile from its own data, and no bar                        */
     int64_t cell, size;             /* as above, of one tile; size 0: 84                              */
@@ -1861,7 +1865,8 @@ typedef enum tn_series_kind {
     TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
                                        stems of several series are placed side by side                */
     TN_SERIES_STEMS,
-    TN_SERIES_BAND                  /* the area between low and y, translucent                        */
+    TN_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
+                                       a gap                                                          */
 } tn_series_kind;
 
 typedef struct tn_series {
@@ -1872,14 +1877,16 @@ typedef struct tn_series {
     int64_t       count;
     tn_series_kind kind;
     bool          dashed;
-    bool          show_last;        /* write the last value at the end of the line                    */
+    bool          show_last;        /* write the last value at the end of the line. Labels that would
+                                       touch are moved apart; of many, the first that fit are shown   */
     int           colour;           /* 1..7 of the palette; 0: by the number of the series            */
 } tn_series;
 
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
-                                       entry that is NULL has no tick; the first 32 others are shown  */
+                                       entry that is NULL has no tick; the first 32 others are shown.
+                                       Not together with log_x                                        */
     int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* logarithmic axes: points that are not positive are left out    */
     double  x_low, x_high;          /* both 0: from the data                                          */
@@ -1958,6 +1965,8 @@ int fsync(int);
 
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
+#define TNI_NOINLINE __attribute__((noinline))
+#define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
 #ifdef __MINGW32__                      /* where plain "printf" means Microsoft's, which has no %zu */
 #define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
 #else
@@ -1965,6 +1974,8 @@ int fsync(int);
 #endif
 #else
 #define TNI_UNUSED
+#define TNI_NOINLINE
+#define TNI_RARE
 #define TNI_PRINTF(text, first)
 #endif
 
@@ -2223,7 +2234,7 @@ static int tni_format_double(char dst[32], double v, int digits)
    The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
-static void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n; i++, t->length++)
@@ -2529,7 +2540,7 @@ static void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
     return tni_counted(ctx, ctx->desc.allocator.alloc(bytes ? bytes : 1, ctx->desc.allocator.user), bytes, what);
 }
 
-static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     ctx->desc.allocator.release(p, bytes ? bytes : 1, ctx->desc.allocator.user);
@@ -3266,7 +3277,9 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (s != TN_OK) return tni_backend_fail(ctx, s, "sync");
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
-    if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
+    if (f[0] == 1)
+        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels is %d, which is "
+                        "outside the table", (int)f[1], (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
@@ -3323,18 +3336,18 @@ static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
-static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
-    if (!tni_rank_fits(ctx, "tensor", rank, shape)) return false;
+    if (!tni_rank_fits(ctx, op, rank, shape)) return false;
     for (i = 0; i < rank; i++)
         if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative, expected 0 or more", i,
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
                      tni_shape_of(rank, shape).s);
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tn_dtype_name(dtype),
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
              tni_shape_of(rank, shape).s);
     return false;
 }
@@ -3355,11 +3368,11 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
     }
 }
 
-static bool tni_dtype_known(tn_ctx *ctx, tn_dtype *dtype)
+static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "tensor: dtype is %d, expected %d to %d", (int)*dtype, (int)TN_REAL, (int)TN_I32);
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
     return false;
 }
 
@@ -3379,7 +3392,8 @@ tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *sh
     tn_tensor *t;
     size_t     bytes;
     void      *data;
-    if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
     data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
     if (!t) return NULL;
@@ -3407,7 +3421,9 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
 tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
 {
     tn_tensor *t;
-    if (!ctx || !tni_dtype_known(ctx, &as)) return NULL;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
     t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
@@ -3443,6 +3459,10 @@ static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, 
     return c;
 }
 
+/* Appends an operand; a NULL tensor is an absent one. */
+TNI_NOINLINE static void tni_in(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_view(t); }
+TNI_NOINLINE static void tni_out(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_view(t); }
+
 static tn_status tni_fill(tn_tensor *t, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
@@ -3461,7 +3481,8 @@ static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtyp
 {
     tn_tensor *t;
     size_t     bytes;
-    if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
     t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
     if (!t) return NULL;
     tni_fill_header(t, ctx, dtype, rank, shape);
@@ -3653,12 +3674,13 @@ static tn_tensor *tni_view_of(tn_tensor *t)
     return v;
 }
 
-static bool tni_axis(const tn_tensor *t, int *axis, const char *op)
+static bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
 {
     const int given = *axis;
     if (*axis < 0) *axis += t->rank;
     if (*axis >= 0 && *axis < t->rank) return true;
-    tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
+    if (t->rank == 0) tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %s has rank 0, expected at least 1", op, what);
+    else tni_fail(t->ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of %s", op, given, TNI_SHAPE(t));
     return false;
 }
 
@@ -3666,7 +3688,7 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
 {
     tn_tensor *v;
     int64_t    n;
-    if (!tni_alive(t) || !tni_axis(t, &axis, "slice")) return NULL;
+    if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
     n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
@@ -3688,7 +3710,7 @@ tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop) { retur
 tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
 {
     tn_tensor *v;
-    if (!tni_alive(t) || !tni_axis(t, &a, "transpose") || !tni_axis(t, &b, "transpose")) return NULL;
+    if (!tni_alive(t) || !tni_axis(t, &a, "transpose", "t") || !tni_axis(t, &b, "transpose", "t")) return NULL;
     v = tni_view_of(t);
     if (!v) return NULL;
     v->shape[a] = t->shape[b];
@@ -3783,7 +3805,7 @@ static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
 static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *host, int64_t count, const char *op)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
-    if (!tni_dtype_known(t->ctx, as)) return TN_ERR_DTYPE;
+    if (!tni_dtype_known(t->ctx, op, "as", as)) return TN_ERR_DTYPE;
     if (count != tn_tensor_count(t))
         return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: count is %lld, expected the elements of %s", op, (long long)count,
                         TNI_SHAPE(t));
@@ -3999,6 +4021,8 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 
 #ifdef TN_NO_TRAINING
 /* Nothing is recorded; the compiler drops the unused backward functions. */
+static bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
+
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -4011,6 +4035,8 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #else
+static bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
+
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -4029,7 +4055,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
 /* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
 static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
-    if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
+    if (!tni_recording(ctx) || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #endif
@@ -4285,7 +4311,7 @@ static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_t
     tn_tensor kept, *y = NULL;
     size_t    bytes = 0;
     bool      there = result && tni_usable(ctx, result, "recompute", "what fn returned")
-                   && tni_shape_bytes(ctx, result->dtype, result->rank, result->shape, &bytes);
+                   && tni_shape_bytes(ctx, "tensor", result->dtype, result->rank, result->shape, &bytes);
     if (there) {
         tni_fill_header(&kept, ctx, result->dtype, result->rank, result->shape);
         kept.data = tni_arena_take(ctx, &ctx->data[0], bytes ? bytes : 1);
@@ -4310,7 +4336,7 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     int        i;
     if (!tni_recompute_given(ctx, fn, with, bytes, n, in)) return NULL;
     for (i = 0; i < n; i++) all[i] = in[i];
-    if (!ctx->recording || ctx->aside) return fn(ctx, with, all);
+    if (!tni_recording(ctx) || ctx->aside) return fn(ctx, with, all);
     again = (tni_again *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *again);
     if (again && bytes > 0) copy = tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
     if (!again || (bytes > 0 && !copy)) return NULL;
@@ -4355,6 +4381,12 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
     v.strides[0] = 1;
     return v;
 }
+
+/* Append an operand to a call as rows x columns, or as one axis. */
+TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
+TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
 static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
@@ -4421,7 +4453,7 @@ static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
 }
 
 /* A real operand; a strided view is replaced by a recorded contiguous copy. */
-static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_NOINLINE static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
@@ -4434,6 +4466,12 @@ static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_n
 static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
 {
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
+}
+
+/* The result of an op that moves numbers of this dtype without rounding: F32 stays F32, and I32 stays I32. */
+static tn_tensor *tni_made_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return dtype == TN_BF16 ? tni_made(ctx, rank, shape) : tn_tensor_nd(ctx, dtype, rank, shape);
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
@@ -4567,7 +4605,7 @@ tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 {
     tn_tensor *y;
-    if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, &dtype)) return NULL;
+    if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, "cast", "dtype", &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
     y = tn_tensor_nd(ctx, dtype, a->rank, a->shape);
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
@@ -4724,11 +4762,12 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* The gradient of t += factor dy * other; where t was broadcast, a second pass sums the product. */
-static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
+/* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
+static void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
+                         double factor)
 {
     tn_tensor *product = NULL;
-    tn_call    c = tni_call(TN_KERNEL_MUL, 1, &dy, 0, NULL);
+    tn_call    c = tni_call(kernel, 1, &dy, 0, NULL);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
     c.f[0] = factor;
@@ -4738,28 +4777,30 @@ static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, cons
     }
     product = tni_like(ctx, dy);
     if (!product) return;
-    c.out[c.n_out++] = tni_view(product);
+    tni_out(&c, product);
     if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, product, 1);
 }
 
 static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tni_mul_grad(ctx, n->in[0], n->in[1], n->out->grad, 1);
-    tni_mul_grad(ctx, n->in[1], n->in[0], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[0], n->in[1], n->out->grad, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[1], n->in[0], n->out->grad, 1);
 }
 
+/* da += dy / b, db += -(dy * y) / b: y is finite where dy / b may overflow, and neither needs b^2. */
 static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = n->out->grad;
-    tn_tensor       *q = tn_tensor_nd(ctx, TN_REAL, dy->rank, dy->shape);
+    tn_tensor       *product;
     tn_call          c;
-    if (!q) return;
-    c = tni_call(TN_KERNEL_DIV, 1, &dy, 1, &q);
-    c.in[c.n_in++] = tni_expand_view(tni_view(n->in[1]), dy->rank, dy->shape);
+    tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[0], n->in[1], dy, 1);
+    if (!tni_wants_grad(n->in[1])) return;
+    product = tni_like(ctx, dy);
+    if (!product) return;
+    c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
+    c.in[c.n_in++] = tni_view(n->out);
     c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return;
-    tni_grad_sum(ctx, n->in[0], q, 1);
-    tni_mul_grad(ctx, n->in[1], n->out, q, -1);
+    if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
 }
 
 static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_tensor *a, tn_tensor *b, double f0, double f1)
@@ -4851,7 +4892,7 @@ static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
     }
     part = tni_like(ctx, dy);
     if (!part) return;
-    c.out[c.n_out++] = tni_view(part);
+    tni_out(&c, part);
     if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, part, 1);
 }
 
@@ -4982,7 +5023,7 @@ tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a)
 
 tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis)
 {
-    return tni_is_real(ctx, a, "sum_axis", "a") && tni_axis(a, &axis, "sum_axis") ? tni_sum(ctx, a, axis, 1) : NULL;
+    return tni_is_real(ctx, a, "sum_axis", "a") && tni_axis(a, &axis, "sum_axis", "a") ? tni_sum(ctx, a, axis, 1) : NULL;
 }
 
 tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
@@ -5080,9 +5121,9 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_ACT_BACKWARD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->in[0]);
-    c.in[c.n_in++] = tni_flat_view(n->out->grad);
-    c.out[c.n_out++] = tni_flat_view(g);
+    tni_in_flat(&c, n->in[0]);
+    tni_in_flat(&c, n->out->grad);
+    tni_out_flat(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -5104,8 +5145,8 @@ static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, 
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_flat_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_in_flat(&c, x);
+    tni_out_flat(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
@@ -5157,9 +5198,9 @@ static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(kernel, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->in[0]);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_in_rows(&c, n->in[0]);
+    tni_in_rows(&c, n->out->grad);
+    tni_out_rows(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -5183,8 +5224,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
@@ -5248,8 +5289,8 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = k;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
@@ -5302,7 +5343,7 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
     tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
     c.in[c.n_in++] = a;
     c.in[c.n_in++] = b;
-    if (bias) c.in[c.n_in++] = tni_view(bias);
+    if (bias) tni_in(&c, bias);
     c.out[c.n_out++] = out;
     c.f[0] = alpha;
     c.f[1] = beta;
@@ -5422,7 +5463,7 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     g = bias ? tni_grad(bias, &add) : NULL;
     if (g) {
         tn_call c = tni_call(TN_KERNEL_SUM, 0, NULL, 0, NULL);
-        c.in[c.n_in++] = tni_rows_view(n->out->grad);
+        tni_in_rows(&c, n->out->grad);
         c.out[c.n_out++] = tni_pad_view(tni_view(g), 2);
         c.f[0] = 1;
         c.accumulate = add;
@@ -5478,7 +5519,7 @@ static void tni_append_one_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_out_rows(&c, g);
     c.in[c.n_in++] = tni_columns_view(n->out->grad, 0, c.out[0].shape[1]);
     c.f[0] = 1;
     c.accumulate = add;
@@ -5496,7 +5537,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
+    tni_in_rows(&c, x);
     c.out[c.n_out++] = tni_columns_view(y, 0, columns);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
@@ -5588,7 +5629,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
     tni_node   *node;
     int64_t     k;
     for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
-    if (!ctx->recording || k == n) return true;
+    if (!tni_recording(ctx) || k == n) return true;
     list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)n * sizeof *list);
     node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
     if (!node) return false;
@@ -5605,20 +5646,26 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     int64_t    shape[TN_MAX_RANK], k, start = 0;
     const int  given = axis;
     int        rank, i;
+    tn_dtype   dtype;
     tn_tensor *y;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
+    dtype = t[0]->dtype;
     rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
         if (rank > TN_MAX_RANK)
             tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
+        else if (rank == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op);
         else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
-    for (k = 0; k < n; k++) shape[axis] += stacked ? 1 : t[k]->shape[axis];
-    y = t[0]->dtype == TN_I32 ? tn_tensor_nd(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
+    for (k = 0; k < n; k++) {
+        shape[axis] += stacked ? 1 : t[k]->shape[axis];
+        if (t[k]->dtype == TN_BF16) dtype = TN_BF16;
+    }
+    y = tni_made_of(ctx, dtype, rank, shape);
     for (k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
@@ -5687,8 +5734,8 @@ static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad_to_add(n->in[0]);
     tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->saved[0]);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
+    tni_in_flat(&c, n->saved[0]);
+    tni_in_rows(&c, n->out->grad);
     tni_run(ctx, &c);
 }
 
@@ -5710,9 +5757,9 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
-    c.in[c.n_in++] = tni_flat_view(ids);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_in_flat(&c, ids);
+    tni_out_rows(&c, y);
+    tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
     if (n) n->saved[0] = ids;
@@ -5771,7 +5818,7 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
     dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
     dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
-    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
@@ -5790,7 +5837,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     tn_call    c;
     tni_node  *node;
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
-    if (!tni_axis(x, &axis, "gather")) return NULL;
+    if (!tni_axis(x, &axis, "gather", "x")) return NULL;
     rank = x->rank - 1 + ids->rank;
     if (rank > TN_MAX_RANK) {
         tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
@@ -5803,15 +5850,15 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     for (i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
     v = x->shape[axis];
     n = tn_tensor_count(ids);
-    y = tni_made(ctx, rank, shape);
+    y = tni_made_of(ctx, x->dtype, rank, shape);
     table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
     rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
-    c.in[c.n_in++] = tni_flat_view(ids);
+    tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     if (rows != y) {
         c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
@@ -5924,10 +5971,10 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.in[c.n_in++] = tni_view(gain);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(r);
+    tni_in_rows(&c, x);
+    tni_in(&c, gain);
+    tni_out_rows(&c, y);
+    tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
@@ -6065,11 +6112,11 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.in[c.n_in++] = tni_view(gain);
-    c.in[c.n_in++] = tni_view(bias);
-    c.out[c.n_out++] = tni_rows_view(y);
-    c.out[c.n_out++] = tni_view(r);
+    tni_in_rows(&c, x);
+    tni_in(&c, gain);
+    tni_in(&c, bias);
+    tni_out_rows(&c, y);
+    tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
@@ -6188,10 +6235,10 @@ static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
     tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
     tn_tensor *work = tni_chain_work(n->in[0], 4);
     if (!work) return;
-    c.in[c.n_in++] = tni_view(n->in[0]);
-    c.in[c.n_in++] = tni_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->saved[1]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_in(&c, n->in[0]);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, n->saved[1]);
+    tni_in(&c, n->out->grad);
     c.n_out = 2;
     c.out[1] = tni_view(work);
     tni_run_grad(ctx, &c, n->in[0]);
@@ -6211,7 +6258,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     }
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
-    if (ctx->recording && tni_wants_grad(m)
+    if (tni_recording(ctx) && tni_wants_grad(m)
         && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
@@ -6349,8 +6396,8 @@ static void tni_node_give(const tni_node *n, tn_call *c)
 static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_view(n->in[0]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_in(&c, n->in[0]);
+    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     tni_run_grad(ctx, &c, n->in[0]);
 }
@@ -6832,7 +6879,7 @@ static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
     const int64_t elements = tni_attention_work(ctx, c);
     tn_tensor    *work = elements ? tn_tensor_1d(ctx, TN_REAL, elements) : NULL;
     if (elements && !work) return ctx->status;
-    c->out[c->n_out++] = tni_view(work);
+    tni_out(c, work);
     return tni_run(ctx, c);
 }
 
@@ -6858,10 +6905,10 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
     tn_tensor *grad[3], *to[3];
     int        i, j;
-    for (i = 0; i < 3; i++) c.in[c.n_in++] = tni_view(n->in[i]);
-    c.in[c.n_in++] = tni_view(n->saved[0] ? n->out : NULL);
-    c.in[c.n_in++] = tni_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
+    for (i = 0; i < 3; i++) tni_in(&c, n->in[i]);
+    tni_in(&c, n->saved[0] ? n->out : NULL);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (i = 0; i < 3; i++) {
@@ -6872,7 +6919,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
             if (!to[i] || tni_fill(to[i], 0) != TN_OK) return;
             break;
         }
-        c.out[c.n_out++] = tni_view(to[i]);
+        tni_out(&c, to[i]);
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
     for (i = 0; i < 3; i++) {
@@ -6998,7 +7045,7 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     else if (q->shape[1] > k->shape[1])
         tni_fail(ctx, TN_ERR_SHAPE, "attend: there are %lld queries, expected at most the %lld keys with a state",
                  (long long)q->shape[1], (long long)k->shape[1]);
-    else if (ctx->recording)
+    else if (tni_recording(ctx))
         tni_fail(ctx, TN_ERR_ARG, "attend: a state is given while recording, expected none: it has no gradient");
     else return true;
     return false;
@@ -7024,11 +7071,11 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
-    c.in[c.n_in++] = tni_view(q);
-    c.in[c.n_in++] = tni_view(k);
-    c.in[c.n_in++] = tni_view(v);
-    c.out[c.n_out++] = tni_view(stat);
-    if (linear) c.out[c.n_out++] = tni_view(a.state);
+    tni_in(&c, q);
+    tni_in(&c, k);
+    tni_in(&c, v);
+    tni_out(&c, stat);
+    if (linear) tni_out(&c, a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
@@ -7089,9 +7136,9 @@ static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->out);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
+    tni_in_rows(&c, n->out);
+    tni_in_rows(&c, n->out->grad);
+    tni_out_rows(&c, g);
     c.i[0] = n->i[0];
     c.accumulate = add;
     tni_run(ctx, &c);
@@ -7106,8 +7153,8 @@ static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool lo
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_rows_view(y);
+    tni_in_rows(&c, x);
+    tni_out_rows(&c, y);
     c.i[0] = log_of;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
@@ -7144,9 +7191,9 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
     tn_tensor *g = tni_grad(n->in[0], &add);
     tn_call    c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     if (!g) return;
-    c.in[c.n_in++] = tni_flat_view(n->out->grad);
-    c.in[c.n_in++] = tni_view(ctx->clock);
-    c.out[c.n_out++] = tni_flat_view(g);
+    tni_in_flat(&c, n->out->grad);
+    tni_in(&c, ctx->clock);
+    tni_out_flat(&c, g);
     c.i[0] = n->i[0];
     c.i[1] = n->i[1];
     c.f[0] = n->f[0];
@@ -7164,12 +7211,12 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
         tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
         return NULL;
     }
-    if (!ctx->recording || p == 0) return x;
+    if (!tni_recording(ctx) || p == 0) return x;
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     c.in[0] = tni_flat_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_out_flat(&c, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
@@ -7186,7 +7233,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
         tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
         return NULL;
     }
-    if (!ctx->recording || std == 0) return x;
+    if (!tni_recording(ctx) || std == 0) return x;
     z = tn_normal(ctx, x->rank, x->shape, 0, std);
     return z ? tn_add(ctx, x, z) : NULL;
 }
@@ -7257,17 +7304,17 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
         return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
-    wanted = ctx->recording && tni_wants_grad(z);
+    wanted = tni_recording(ctx) && tni_wants_grad(z);
     loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
     c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
-    c.in[c.n_in++] = tni_rows_view(z);
-    c.in[c.n_in++] = tni_flat_view(labels);
-    c.out[c.n_out++] = tni_view(lse);
-    c.out[c.n_out++] = tni_view(ctx->fault);
-    if (dz) c.out[c.n_out++] = tni_rows_view(dz);
+    tni_in_rows(&c, z);
+    tni_in_flat(&c, labels);
+    tni_out(&c, lse);
+    tni_out(&c, ctx->fault);
+    if (dz) tni_out_rows(&c, dz);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
     if (n) n->saved[0] = dz;
@@ -7313,8 +7360,8 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
     y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
-    c.in[c.n_in++] = tni_rows_view(x);
-    c.out[c.n_out++] = tni_flat_view(y);
+    tni_in_rows(&c, x);
+    tni_out_flat(&c, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 
@@ -7328,8 +7375,8 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
-    c.in[c.n_in++] = tni_rows_view(z);
-    c.in[c.n_in++] = tni_flat_view(labels);
+    tni_in_rows(&c, z);
+    tni_in_flat(&c, labels);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 #endif
@@ -7518,6 +7565,7 @@ static tn_status tni_compose_glu(tn_ctx *ctx, const tn_call *call)
     return tni_run_views(ctx, TN_KERNEL_MUL, &v, &right, &call->out[0], 0, false);
 }
 
+#ifndef TN_NO_TRAINING
 static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 {
     const tn_view *dy = &call->in[1];
@@ -7541,12 +7589,15 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
     return s;
 }
+#endif
 
 static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
+#ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+#endif
     default: return false;
     }
 }
@@ -9706,38 +9757,41 @@ static tn_init tni_init_bias(tn_init of_weights)
 /* Products of two such extents plus one fit 64 bits. */
 static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
+/* The name of a layer for "mlp%s%s: ..."; a layer may have none. */
+#define TNI_NAMED(name) ((name) && *(name) ? " " : ""), ((name) ? (name) : "")
+
 static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
                                    const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
     if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: %s is %lld, expected 1 to 2^31 - 2", layer,
-                    name ? name : "", tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s%s%s: %s is %lld, expected 1 to 2^31 - 2", layer,
+                    TNI_NAMED(name), tni_is_extent(a) ? what_b : what_a, (long long)(tni_is_extent(a) ? b : a));
 }
 
 /* Checks the output side of mlp and modifier layers; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
-    if (!name) name = "";
     if (*out == 0) *out = none ? hidden : in;
     if (*out < 0 || *out >= INT32_MAX)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer, name,
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s%s%s: out is %lld, expected 1 to 2^31 - 2, or 0 for the default", layer,
+                        TNI_NAMED(name),
                         (long long)*out);
     if (none && *out != hidden)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld, expected hidden = %lld, as there is no projection", layer,
-                        name, (long long)*out, (long long)hidden);
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s%s%s: out is %lld, expected hidden = %lld, as there is no projection", layer,
+                        TNI_NAMED(name), (long long)*out, (long long)hidden);
     if (!none || !bias) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias is true, expected false with no_projection: it is the projection's",
-                    layer, name);
+    return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: out_bias is true, expected false with no_projection: it is the projection's",
+                    layer, TNI_NAMED(name));
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: a bias is true, expected false with augmented: the matrices hold the biases",
-                    layer, name ? name : "");
+    return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: a bias is true, expected false with augmented: the matrices hold the biases",
+                    layer, TNI_NAMED(name));
 }
 
 /* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
@@ -9814,11 +9868,11 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: kind is %d, not a valid tn_norm_kind", name ? name : "",
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: kind is %d, not a valid tn_norm_kind", TNI_NAMED(name),
                         (int)desc->kind);
     if (desc->bias && desc->kind != TN_NORM_LAYER)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
-                        name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: bias is true, expected false: only TN_NORM_LAYER has one",
+                        TNI_NAMED(name));
     if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
@@ -9854,25 +9908,26 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     tn_ctx   *ctx = tn_params_ctx(ps);
     tn_status s = tni_layer_extents(ps, "mlp", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
-    if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: kind is %d, not a valid tn_mlp_kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: kind is %d, not a valid tn_mlp_kind", TNI_NAMED(name), (int)d->kind);
     if (d->kind != TN_MLP_BILINEAR && d->order != 0)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
-                        name, (long long)d->order, tn_mlp_kind_name(d->kind));
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
+                        TNI_NAMED(name), (long long)d->order, tn_mlp_kind_name(d->kind));
     if (d->kind == TN_MLP_BILINEAR && d->order == 0) d->order = 2;
     if (d->order < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 1 or more, or 0 for 2", name, (long long)d->order);
+        return tni_fail(ctx, TN_ERR_ARG, "mlp%s%s: order is %lld, expected 1 or more, or 0 for 2", TNI_NAMED(name),
+                        (long long)d->order);
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld, expected in = %lld with residual", name, (long long)d->out,
+        return tni_fail(ctx, TN_ERR_SHAPE, "mlp%s%s: out is %lld, expected in = %lld with residual", TNI_NAMED(name),
+                        (long long)d->out,
                         (long long)d->in);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
-/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With a normal rule the constant one counts as an
-   input. */
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). With an order other than 2 the constant one counts as
+   an input. */
 static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
 {
     const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
@@ -9955,8 +10010,8 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
     if (desc->augmented && desc->bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: bias is true, expected false with augmented: the "
-                        "tensor holds the bias", name ? name : "");
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic%s%s: bias is true, expected false with augmented: the "
+                        "tensor holds the bias", TNI_NAMED(name));
     layer->desc = *desc;
     shape[0] = desc->out;
     shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
@@ -9998,13 +10053,14 @@ static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier
     tn_ctx   *ctx = tn_params_ctx(ps);
     tn_status s = tni_layer_extents(ps, "modifier", name, "in", d->in, "hidden", d->hidden);
     if (s != TN_OK) return s;
-    if (!name) name = "";
     if (d->rank < 0 || d->rank >= INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank is %lld, expected 0 to 2^31 - 2", name, (long long)d->rank);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: rank is %lld, expected 0 to 2^31 - 2", TNI_NAMED(name),
+                        (long long)d->rank);
     if (!(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: step is %g, expected 0, or 1e-30 to 1e30", name, d->step);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: step is %g, expected 0, or 1e-30 to 1e30", TNI_NAMED(name), d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2)
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: penalty is %d, not a valid tn_penalty", name, (int)d->penalty);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier%s%s: penalty is %d, not a valid tn_penalty", TNI_NAMED(name),
+                        (int)d->penalty);
     return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
@@ -10107,10 +10163,10 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
     if (*d != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
-                        "%lld heads together", name, what, (long long)*d, (long long)heads);
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
-                    "given", name, (long long)dim, (long long)(heads * sets), (long long)heads, what);
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention%s%s: %s is %lld, expected at least 1, and below 2^31 - 1 for all "
+                        "%lld heads together", TNI_NAMED(name), what, (long long)*d, (long long)heads);
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention%s%s: dim is %lld, expected a multiple of %lld for %lld heads, or %s to be "
+                    "given", TNI_NAMED(name), (long long)dim, (long long)(heads * sets), (long long)heads, what);
 }
 
 /* Checks all fields but dim and heads, and fills in the defaults. */
@@ -10119,9 +10175,9 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     tn_attend_desc a;
     bool           differential;
     tn_status      s;
-    if (!name) name = "";
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: kind is %d, not a valid tn_attention_kind", name, (int)d->kind);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: kind is %d, not a valid tn_attention_kind", TNI_NAMED(name),
+                        (int)d->kind);
     differential = tni_attention_kinds[d->kind].differential;
     s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
     if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
@@ -10131,12 +10187,15 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base is %g, expected a finite number >= 0", name, d->rope_base);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: rope_base is %g, expected a finite number >= 0", TNI_NAMED(name),
+                        d->rope_base);
     if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
     if (d->depth < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: depth is %lld, expected 0 or more", name, (long long)d->depth);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
+                        (long long)d->depth);
     if (!(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: lambda_init is %g, expected a finite number", name, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: lambda_init is %g, expected a finite number", TNI_NAMED(name),
+                        d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -10406,7 +10465,8 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
                  "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
                  (long long)made->d_v, (long long)made->window);
-    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
+    else if (tni_recording(ctx))
+        tni_fail(ctx, TN_ERR_ARG, "attention: the context is recording, expected decoding without it");
     else if (!tni_uncaptured(ctx, "an attention cache is updated")) return false;
     else if (c->broken)
         tni_fail(ctx, TN_ERR_ARG, "attention: an earlier call failed while it updated the cache, which must be reset first");
@@ -12372,14 +12432,14 @@ static tn_status tni_optim_begin(tn_optim *o)
         tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
-        c.in[c.n_in++] = tni_flat_view(p->value->grad);
-        c.out[c.n_out++] = tni_view(ctx->fault);
+        tni_in_flat(&c, p->value->grad);
+        tni_out(&c, ctx->fault);
         c.i[0] = i;
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
-    c.out[c.n_out++] = tni_view(ctx->fault);
+    tni_out(&c, ctx->fault);
     c.f[0] = o->desc.clip_norm;
     return tni_run(ctx, &c);
 }
@@ -12493,9 +12553,9 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
-    c.in[c.n_in++] = tni_flat_view(p->value);
+    tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
-    c.out[c.n_out++] = tni_flat_view(p->value);
+    tni_out_flat(&c, p->value);
     c.f[3] = o->desc.weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
     return s == TN_OK ? tni_run(ctx, &c) : s;
@@ -12510,10 +12570,10 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
-    c.out[c.n_out++] = tni_flat_view(p->value);
-    c.out[c.n_out++] = tni_flat_view(p->value->grad);
+    tni_out_flat(&c, p->value);
+    tni_out_flat(&c, p->value->grad);
     for (k = 0; k < 2; k++)
-        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
+        if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
@@ -18566,7 +18626,7 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
         tni_fail(ctx, TN_ERR_ARG, "transformer: an earlier call failed while it updated the cache, so reset it first");
         return false;
     }
-    if (ctx->recording) {
+    if (tni_recording(ctx)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer: the context is recording, expected decoding without it");
         return false;
     }
@@ -19760,15 +19820,15 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
-   A figure measures its text, makes a picture of the size that needs, and inks it shape by shape.
+   A figure measures its text, creates a picture of the size that it needs, and draws it shape by shape.
    One shape's coverage is collected in bytes, 255 for a pixel wholly inside; then its colour is mixed
    in by coverage. So strokes that cross within a shape do not darken each other.
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
 /* The marks that were drawn, in order, for tn_image_write_svg. A shape is several marks, ended by a TNI_MARK_INK. */
-typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_CLIP,
-                             TNI_MARK_INK } tni_mark_kind;
+typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_BAR,
+                             TNI_MARK_CLIP, TNI_MARK_INK } tni_mark_kind;
 
 typedef struct tni_mark {
     tni_mark_kind kind;
@@ -19806,10 +19866,10 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         if (width < 1 || height < 1)
-            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
+            tni_fail(ctx, TN_ERR_SHAPE, "image_create: %s is %lld, expected 1 or more", width < 1 ? "width" : "height",
                      (long long)(width < 1 ? width : height));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are larger than the address space", (long long)width,
-                      (long long)height);
+        else tni_fail(ctx, TN_ERR_SHAPE, "image_create: %lld x %lld pixels are larger than the address space",
+                      (long long)width, (long long)height);
         return NULL;
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
@@ -19880,10 +19940,10 @@ static void tni_oklab_to_rgb(const double lab[3], uint8_t rgb[3])
 static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 0 <= t <= 1 */
 {
     double p[4][3], lab[3], at = t * (TNI_KNOTS - 1);
-    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2);
+    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2), k, i;
     double x = at - knot;
-    for (int k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
-    for (int i = 0; i < 3; i++) {
+    for (k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
+    for (i = 0; i < 3; i++) {
         if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* straight on at the ends */
         if (knot == TNI_KNOTS - 2) p[3][i] = 2 * p[2][i] - p[1][i];
         lab[i] = p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
@@ -19908,10 +19968,11 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
 }
 
 /* ---- ink ---------------------------------------------------- >>image-ink
-   Each function that covers pixels also records a mark for the SVG. */
+   Each function that covers pixels also records a mark for the SVG, if it changes them. */
 typedef struct tni_canvas {
     tn_image *image;
     uint8_t  *cover;                              /* [height,width] of the current shape; zero between shapes */
+    uint8_t  *marked;                             /* [height,width]: the same of the strokes that have a mark */
     int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is changed                               */
     int64_t   x0, y0, x1, y1;                     /* where cover may be other than zero                       */
     double    scale;
@@ -19939,6 +20000,8 @@ static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, i
     tni_mark_add(c, TNI_MARK_CLIP, (double)c->clip_x0, (double)c->clip_y0, (double)c->clip_x1, (double)c->clip_y1, 0);
 }
 
+static size_t tni_canvas_bytes(const tni_canvas *c) { return 2 * (size_t)c->image->width * (size_t)c->image->height; }
+
 static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
 {
     memset(c, 0, sizeof *c);
@@ -19946,12 +20009,13 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     c->image = tn_image_create(ctx, (int64_t)ceil(width), (int64_t)ceil(height));
     if (!c->image) return false;
     tni_picture_of(c->image)->scale = scale;
-    c->cover = (uint8_t *)tni_alloc(ctx, (size_t)c->image->width * (size_t)c->image->height, "image");
+    c->cover = (uint8_t *)tni_alloc(ctx, tni_canvas_bytes(c), "image");
     if (!c->cover) {
         tn_image_destroy(c->image);
         return false;
     }
-    memset(c->cover, 0, (size_t)c->image->width * (size_t)c->image->height);
+    memset(c->cover, 0, tni_canvas_bytes(c));
+    c->marked = c->cover + tni_canvas_bytes(c) / 2;
     tni_canvas_clip(c, 0, 0, c->image->width, c->image->height);
     c->x0 = c->y0 = INT64_MAX;
     return true;
@@ -19959,7 +20023,7 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
 
 static tn_image *tni_canvas_close(tni_canvas *c)
 {
-    tni_free(c->image->ctx, c->cover, (size_t)c->image->width * (size_t)c->image->height);
+    tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
     if (c->failed) {
         tn_image_destroy(c->image);
         return NULL;
@@ -19980,13 +20044,16 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
     c->y1 = tni_max(c->y1, y1);
 }
 
-/* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. */
-static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+/* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. Returns whether
+   a pixel's share is larger than that of all strokes with a mark by 1/8 or more: only then the SVG needs another one. */
+static bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
             bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
-    for (int64_t y = top; y < bottom; y++) {
+    int64_t y, x;
+    bool    changed = false;
+    for (y = top; y < bottom; y++) {
         double  py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;      /* the part of the segment that is near this row */
         int64_t left, right;
         if (dy != 0) {
@@ -19998,51 +20065,100 @@ static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
         left = tni_pixel(ax + fmin(t0 * dx, t1 * dx) - reach, c->clip_x0, c->clip_x1);
         right = tni_pixel(ax + fmax(t0 * dx, t1 * dx) + reach + 1, c->clip_x0, c->clip_x1);
         tni_cover_grow(c, left, y, right, y + 1);
-        for (int64_t x = left; x < right; x++) {
+        for (x = left; x < right; x++) {
             double   px = (double)x + 0.5 - ax, t = length2 > 0 ? (px * dx + py * dy) / length2 : 0, qx, qy, share;
-            uint8_t *cover = c->cover + y * c->image->width + x;
+            uint8_t *cover = c->cover + y * c->image->width + x, *marked = c->marked + y * c->image->width + x;
             t = t < 0 ? 0 : t > 1 ? 1 : t;
             qx = px - t * dx;
             qy = py - t * dy;
-            share = (reach - sqrt(qx * qx + qy * qy)) * 255;
-            if (share > *cover) *cover = (uint8_t)(share > 255 ? 255 : share);
+            share = fmin((reach - sqrt(qx * qx + qy * qy)) * 255, 255);
+            if (share < *cover + 1.0) continue;
+            *cover = (uint8_t)share;
+            if (*cover < *marked + 32) continue;
+            *marked = *cover;
+            changed = true;
         }
     }
+    return changed;
+}
+
+/* Adds a segment to the marks of a curve whose last three are in the same column of pixels, by dropping one of the points
+   between the first and the last: neither the lowest nor the highest. So a column has at most four points, which draw the
+   same pixels (Jugel et al. 2014, M4). Returns false where there is no such curve. */
+static bool tni_mark_extend(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+{
+    tni_list *marks = &tni_picture_of(c->image)->marks;
+    tni_mark *m;
+    double    y1, y2, column = floor(bx);
+    int       k;
+    if (c->failed || marks->count < 3 || floor(ax) != column) return false;
+    m = (tni_mark *)tni_list_at(marks, marks->count - 3);
+    for (k = 0; k < 3; k++) {
+        double x = k < 2 ? m[k + 1].v[0] : ax, y = k < 2 ? m[k + 1].v[1] : ay;
+        if (m[k].kind != TNI_MARK_LINE || m[k].v[4] != radius || floor(m[k].v[0]) != column || m[k].v[2] != x
+            || m[k].v[3] != y) return false;
+    }
+    y1 = m[1].v[1];
+    y2 = m[2].v[1];
+    if ((y1 <= y2) == (y1 >= ay)) memmove(m[1].v, m[2].v, 2 * sizeof *m->v);         /* the first has the middle height */
+    if ((y1 <= y2) == (y1 >= ay) || (y2 <= y1) == (y2 >= ay)) {                      /* the first or the second */
+        m[2].v[0] = ax;
+        m[2].v[1] = ay;
+    }
+    for (k = 0; k < 2; k++) memcpy(m[k].v + 2, m[k + 1].v, 2 * sizeof *m->v);
+    m[2].v[2] = bx;
+    m[2].v[3] = by;
+    return true;
+}
+
+/* Whether a segment inside the clip begins where the last mark ends: without it a path of the SVG would become two. */
+static bool tni_mark_continues(const tni_canvas *c, double ax, double ay, double bx, double by)
+{
+    const tni_list *marks = &tni_picture_of(c->image)->marks;
+    const tni_mark *m;
+    if (marks->count == 0 || bx < (double)c->clip_x0 || bx > (double)c->clip_x1 || (ax == bx && ay == by)) return false;
+    m = (const tni_mark *)tni_list_at(marks, marks->count - 1);
+    return m->kind == TNI_MARK_LINE && m->v[2] == ax && m->v[3] == ay;
 }
 
 static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
-    tni_mark_add(c, TNI_MARK_LINE, ax, ay, bx, by, radius);
-    tni_cover_stroke(c, ax, ay, bx, by, radius);
+    bool changed = tni_cover_stroke(c, ax, ay, bx, by, radius);
+    if (tni_mark_extend(c, ax, ay, bx, by, radius)) return;
+    if (changed || tni_mark_continues(c, ax, ay, bx, by)) tni_mark_add(c, TNI_MARK_LINE, ax, ay, bx, by, radius);
 }
 
-/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. */
-static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
+/* A rectangle: a pixel's share is the area inside. The shares of neighbours in one pixel are added. Returns whether the
+   coverage of a pixel has changed. */
+static bool tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
     int64_t top = tni_pixel(y0, c->clip_y0, c->clip_y1), bottom = tni_pixel(ceil(y1), c->clip_y0, c->clip_y1);
+    int64_t y, x;
+    bool    changed = false;
     tni_cover_grow(c, left, top, right, bottom);
-    for (int64_t y = top; y < bottom; y++)
-        for (int64_t x = left; x < right; x++) {
+    for (y = top; y < bottom; y++)
+        for (x = left; x < right; x++) {
             double   w = fmin(x1, (double)x + 1) - fmax(x0, (double)x), h = fmin(y1, (double)y + 1) - fmax(y0, (double)y);
-            uint8_t *cover = c->cover + y * c->image->width + x;
-            if (w > 0 && h > 0) *cover = (uint8_t)fmin(*cover + w * h * 255 + 0.5, 255);
+            uint8_t *cover = c->cover + y * c->image->width + x, before = *cover;
+            if (w > 0 && h > 0) *cover = (uint8_t)fmin(before + w * h * 255 + 0.5, 255);
+            changed = changed || *cover != before;
         }
+    return changed;
 }
 
 static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
-    tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
-    tni_cover_area(c, x0, y0, x1, y1);
+    if (tni_cover_area(c, x0, y0, x1, y1)) tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
 }
 
 /* The area between two lines from x = a to x = b: from (a,a0) to (b,b0) and from (a,a1) to (b,b1), by columns of pixels. */
 static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
 {
     tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
-    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1);
+    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1), x;
     if (m) m->v[5] = b1;
-    for (double x = from; x < to && b > a;) {
+    for (x = from; x < to && b > a;) {
         double end = fmin(floor(x) + 1, to), t = ((x + end) / 2 - a) / (b - a);
         double y0 = a0 + t * (b0 - a0), y1 = a1 + t * (b1 - a1);
         tni_cover_area(c, x, fmin(y0, y1), end, fmax(y0, y1));
@@ -20054,17 +20170,18 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
 static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
-    int       most = (int)(strength * 256);
+    int       most = (int)(strength * 256), i;
     tni_mark *m = tni_mark_add(c, TNI_MARK_INK, strength, 0, 0, 0, 0);
+    int64_t   y, x;
     if (m) m->ink = ink;
     tni_unpack(ink, rgb);
-    for (int64_t y = c->y0; y < c->y1; y++)
-        for (int64_t x = c->x0; x < c->x1; x++) {
+    for (y = c->y0; y < c->y1; y++)
+        for (x = c->x0; x < c->x1; x++) {
             uint8_t *cover = c->cover + y * c->image->width + x, *pixel = c->image->pixels + 3 * (y * c->image->width + x);
             int      share = *cover * most / 256;
             if (*cover == 0) continue;
-            for (int i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
-            *cover = 0;
+            for (i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
+            *cover = c->marked[y * c->image->width + x] = 0;
         }
     c->x0 = c->y0 = INT64_MAX;
     c->x1 = c->y1 = 0;
@@ -20088,8 +20205,8 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 
 /* ---- letters ------------------------------------------------ >>image-letters
    Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
-   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up, e = 0, so that
-   o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A point whose x is a
+   and y: a..z = 0..25 in steps of 0.54 units to the right; units from the baseline up, e = 0, so that
+   o = 10 is the x-height and s = 14 the height of a capital. A blank lifts the pen. A point whose x is a
    capital is the control point of a parabola between its neighbours. */
 #define TNI_GLYPH_STEP 0.54
 #define TNI_FONT_UNITS 20.0                                /* of a font's size */
@@ -20186,7 +20303,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     uint32_t digit = tni_script_digit(code, &s->up);
     const char *mark;
     char        base;
-    memset(&s->mark, 0, sizeof s->mark);
+    s->mark = NULL;
     s->size = digit ? 0.62 : 1;
     s->mark_up = 0;
     if (!digit) s->up = 0;
@@ -20199,7 +20316,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
     s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
 
-/* The next character of a text; invalid UTF-8 counts as one unknown character per byte or unfinished sequence.
+/* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
 static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
@@ -20217,8 +20334,9 @@ static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 
 static int tni_glyph_width(const char *glyph)            /* of the ink, in steps */
 {
-    int width = 0;
-    for (const char *p = glyph + 1; *p; p += 2) {
+    const char *p;
+    int         width = 0;
+    for (p = glyph + 1; *p; p += 2) {
         if (*p == ' ') p++;
         width = (int)tni_max(width, (*p | 32) - 'a');
     }
@@ -20259,7 +20377,7 @@ static double tni_text_width(const char *s, size_t bytes, double size)
     return width;
 }
 
-/* Base line and the heights of x and capitals are on whole pixels, so that small text is crisp. */
+/* The baseline, the x-height and the height of capitals are on whole pixels, so that small text is crisp. */
 static double tni_hint(double y, double unit)
 {
     static const double line[] = {-4, 0, 10, 14, 24};
@@ -20280,11 +20398,11 @@ static void tni_pen_line(const tni_pen *pen, const double a[2], const double b[2
 static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[2], const double c[2])
 {
     double from[2], to[2];
-    int    steps = 4 + (int)(pen->unit * 2);
+    int    steps = 4 + (int)(pen->unit * 2), k, i;
     from[0] = a[0]; from[1] = a[1];
-    for (int k = 1; k <= steps; k++) {
+    for (k = 1; k <= steps; k++) {
         double t = (double)k / steps;
-        for (int i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
+        for (i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
         tni_pen_line(pen, from, to);
         from[0] = to[0]; from[1] = to[1];
     }
@@ -20293,9 +20411,10 @@ static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[
 /* `right` is in steps, `up` in units. */
 static void tni_pen_glyph(const tni_pen *pen, const char *glyph, double right, double up)
 {
-    double p[3][2] = {{0, 0}, {0, 0}, {0, 0}};            /* where the pen is, the bend, the new point */
-    bool   down = false, bent = false;
-    for (const char *s = glyph + 1; *s; s += 2) {
+    double      p[3][2] = {{0, 0}, {0, 0}, {0, 0}};       /* where the pen is, the bend, the new point */
+    bool        down = false, bent = false;
+    const char *s;
+    for (s = glyph + 1; *s; s += 2) {
         if (*s == ' ') { s++; down = false; }
         p[2][0] = ((*s | 32) - 'a' + right) * TNI_GLYPH_STEP * pen->unit;
         p[2][1] = tni_hint(s[1] - 'e', pen->unit) + up * pen->unit;
@@ -20327,20 +20446,21 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
                           bool turned)
 {
     tni_list *letters = &tni_picture_of(c->image)->letters;
-    size_t    from = letters->count;
+    size_t    from = letters->count, i;
     tni_mark *m;
-    for (size_t i = 0; i < bytes && !c->failed; i++) {
+    for (i = 0; i < bytes && !c->failed; i++) {
         char *to = (char *)tni_list_add(c->image->ctx, letters, "image");
         if (to) *to = s[i];
         else c->failed = true;
     }
     m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
     if (!m) return;
+    m->v[5] = tni_text_width(s, bytes, size);
     m->text = from;
     m->bytes = bytes;
 }
 
-/* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
+/* align: 0 begins at x on the baseline y, 1/2 is centred there, 1 ends there. `turned`: rotated to read upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool turned)
 {
@@ -20390,7 +20510,7 @@ static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, dou
         back = width - align * (width + dots);
         tni_cover_text(c, s, bytes, turned ? x : x + back, turned ? y - back : y, size, 1, turned);
         tni_cover_text(c, "...", 3, turned ? x : x + back, turned ? y - back : y, size, 0, turned);
-    } else if (s) tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
+    } else tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
     tni_paint(c, ink, 1);
 }
 
@@ -20399,6 +20519,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 {
     size_t line = strcspn(s, "\n"), end, blank;
     double width;
+    if (line > 0 && s[line] == '\n' && s[line - 1] == '\r') line--;
     end = tni_text_fit(s, line, size, room, &width);
     if (end == line) return line;
     for (blank = end; blank > 0 && s[blank] != ' ';) blank--;
@@ -20409,7 +20530,8 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
-    for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {
+    int    lines;
+    for (lines = 0; s && *s && lines < TNI_LINES; lines++) {
         size_t bytes = tni_line_bytes(s, size, room);
         if (c) {
             tni_cover_text(c, s, bytes, x, y + height + size, size, 0.5, false);
@@ -20418,6 +20540,7 @@ static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, do
         height += ceil(size * 1.35);
         s += bytes;
         while (*s == ' ') s++;
+        if (*s == '\r' && s[1] == '\n') s++;
         if (*s == '\n') s++;
     }
     return height;
@@ -20491,13 +20614,13 @@ static void tni_tick(tni_ruler *r, double at, double value, int digits, int deci
 static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted, bool whole)
 {
     double step = tni_round_step((high - low) / wanted), first, most;
-    int    digits, decimals;
+    int    digits, decimals, k;
     if (whole && step < 1) step = 1;
     first = ceil(low / step - 1e-6);
     most = fmax(fabs(low), fabs(high));
     digits = (int)fmin(fmax(floor(log10(most / step) + 1e-6) + 2, 6), 15);
     decimals = (int)fmin(fmax(-floor(log10(step) + 1e-6), 0), 6);
-    for (int k = 0; k < TNI_TICKS; k++) {
+    for (k = 0; k < TNI_TICKS; k++) {
         double v = (first + k) * step;
         if (r->log && v <= 0) continue;
         tni_tick(r, r->log ? log10(v) : v, v, digits, v == 0 && step < 1e-4 ? 0 : decimals);
@@ -20507,14 +20630,15 @@ static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted,
 static void tni_ticks_log(tni_ruler *r, double wanted)
 {
     static const double digit[] = {1, 2, 5};
-    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9);
+    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9), e;
+    int    k;
     if (last - first >= 2) {
         double step = ceil((last - first + 1) / fmax(wanted, 1));
-        for (double e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
+        for (e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
         return;
     }
-    for (double e = first - 1; e <= last; e++)
-        for (int k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
+    for (e = first - 1; e <= last; e++)
+        for (k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
     if (r->ticks >= 2) return;
     r->ticks = 0;
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
@@ -20523,20 +20647,21 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
 /* If one label has an exponent, all get one. */
 static void tni_ticks_one_style(tni_ruler *r, int digits)
 {
-    int with = 0;
-    for (int k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
-    for (int k = 0; with > 0 && k < r->ticks; k++)
+    int with = 0, k;
+    for (k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
+    for (k = 0; with > 0 && k < r->ticks; k++)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
 static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
+    int tries;
     memset(r, 0, sizeof *r);
     r->low = low;
     r->high = high;
     r->log = log;
     wanted = fmax(fmin(wanted, 16), 2);
-    for (int tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) {     /* two numbers do not show a scale */
+    for (tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) {     /* two numbers do not show a scale */
         r->ticks = 0;
         if (log) tni_ticks_log(r, wanted);
         else tni_ticks_even(r, low, high, wanted, whole);
@@ -20547,7 +20672,8 @@ static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
 static double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
-    for (int k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
+    int    k;
+    for (k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
     return width;
 }
 
@@ -20567,17 +20693,15 @@ typedef struct tni_heat {
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t columns, int64_t cell, int64_t size, int64_t scale)
+static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+                          int64_t size, int64_t scale)
 {
     int64_t longest = tni_max(rows, columns);
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        if (rows < 0 || columns < 0)
-            tni_fail(ctx, TN_ERR_SHAPE, "image: %s is %lld, expected 0 or more", rows < 0 ? "rows" : "columns",
-                     (long long)(rows < 0 ? rows : columns));
-        else tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld values are larger than the address space", (long long)rows,
-                      (long long)columns);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
+                 (long long)columns);
         return false;
     }
     h->rows = rows;
@@ -20601,8 +20725,8 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
     }
     if (h->down > TNI_SIDE_MAX / h->cell_h || h->across > TNI_SIDE_MAX / h->cell_w) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
-                 (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: there are %lld x %lld cells of %lld pixels, expected at most %d pixels per side",
+                 what, (long long)h->down, (long long)h->across, (long long)h->cell_h, TNI_SIDE_MAX);
         return false;
     }
     h->height = h->down * h->cell_h;
@@ -20615,9 +20739,10 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 {
     int64_t i1 = tni_min((i + 1) * h->block, h->rows), j1 = tni_min((j + 1) * h->block, h->columns);
     double  sum = 0, count = 0;
+    int64_t r, k;
     if (h->block == 1) return values[i * h->columns + j];
-    for (int64_t r = i * h->block; r < i1; r++)
-        for (int64_t k = j * h->block; k < j1; k++) {
+    for (r = i * h->block; r < i1; r++)
+        for (k = j * h->block; k < j1; k++) {
             double v = values[r * h->columns + k];
             if (v == v) { sum += v; count++; }
         }
@@ -20627,8 +20752,9 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 /* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
 static void tni_heat_range(const tni_heat *h, const double *values, double *low, double *high)
 {
-    for (int64_t i = 0; i < h->down; i++)
-        for (int64_t j = 0; j < h->across; j++) {
+    int64_t i, j;
+    for (i = 0; i < h->down; i++)
+        for (j = 0; j < h->across; j++) {
             double v = tni_heat_value(h, values, i, j);
             if (!(fabs(v) < TNI_HUGE)) continue;
             *low = fmin(*low, v);
@@ -20640,6 +20766,7 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
 static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
 {
     bool diverging = colours == TN_COLOURS_DIVERGING;
+    int  k;
     if (diverging) {
         high = fmax(fabs(low), fabs(high));
         low = -high;
@@ -20650,7 +20777,7 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     }
     s->low = low;
     s->high = high;
-    for (int k = 0; k < TNI_SHADES; k++) {
+    for (k = 0; k < TNI_SHADES; k++) {
         double t = (double)k / (TNI_SHADES - 1);
         tn_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
     }
@@ -20679,18 +20806,25 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
     return v[k];
 }
 
+/* The index of a percentile in n sorted values. Rounding must not raise it: 99.9 % of 1000 values are the first 999. */
+static int64_t tni_percentile_index(double percent, int64_t n)
+{
+    int64_t rank = (int64_t)ceil(percent * (double)n / 100 * (1 - 1e-12));
+    return tni_max(tni_min(rank, n), 1) - 1;
+}
+
 /* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
-    int64_t cells = h->down * h->across, n = 0;
+    int64_t cells = h->down * h->across, n = 0, k, i;
     double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
     if (!sizes) return -1;
-    for (int64_t k = 0; k < count; k++)
-        for (int64_t i = 0; i < cells; i++) {
+    for (k = 0; k < count; k++)
+        for (i = 0; i < cells; i++) {
             double v = fabs(tni_heat_value(h, values + k * h->rows * h->columns, i / h->across, i % h->across));
             if (v < TNI_HUGE) sizes[n++] = v;
         }
-    if (n > 0) end = tni_kth_smallest(sizes, n, tni_max((int64_t)ceil(percent / 100 * (double)n) - 1, 0));
+    if (n > 0) end = tni_kth_smallest(sizes, n, tni_percentile_index(percent, n));
     tni_free_f64(ctx, sizes, count, cells);
     return end;
 }
@@ -20703,9 +20837,10 @@ typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_sca
 static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
-    double low = scale->low, high = scale->high;
+    double  low = scale->low, high = scale->high;
+    int64_t k;
     if (low == 0 && high == 0 && h->down > 0) {
-        for (int64_t k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
+        for (k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
         if (scale->clip > 0 && scale->clip < 100 && count > 0) {
             double end = tni_heat_percentile(ctx, h, values, count, scale->clip);
             if (end < 0) return false;
@@ -20724,25 +20859,26 @@ static void tni_shade(const tni_shades *s, double v, uint8_t rgb[3])
 }
 
 /* Cells for the SVG, which takes each one's colour from the pixel in its corner. */
-static void tni_mark_cells(tni_canvas *c, int64_t x, int64_t y, int64_t width, int64_t height, int64_t cell_w,
-                           int64_t cell_h)
+static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t y, int64_t width, int64_t height,
+                           int64_t cell_w, int64_t cell_h)
 {
-    tni_mark *m = tni_mark_add(c, TNI_MARK_CELLS, (double)x, (double)y, (double)width, (double)height, (double)cell_w);
+    tni_mark *m = tni_mark_add(c, kind, (double)x, (double)y, (double)width, (double)height, (double)cell_w);
     if (m) m->v[5] = (double)cell_h;
 }
 
 /* Cells with their corner at (x,y), in a thin frame. */
 static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
-    tni_mark_cells(c, x, y, h->width, h->height, h->cell_w, h->cell_h);
-    for (int64_t i = 0; i < h->down; i++) {
+    int64_t i, j, k;
+    tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
+    for (i = 0; i < h->down; i++) {
         uint8_t *line = c->image->pixels + 3 * ((y + i * h->cell_h) * c->image->width + x);
-        for (int64_t j = 0; j < h->across; j++) {
+        for (j = 0; j < h->across; j++) {
             uint8_t rgb[3];
             tni_shade(s, tni_heat_value(h, values, i, j), rgb);
-            for (int64_t k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
+            for (k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
         }
-        for (int64_t k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
+        for (k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
     }
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
@@ -20751,10 +20887,11 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
-    double size = tni_small * c->scale;
+    double  size = tni_small * c->scale;
+    int64_t i, j;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
-    for (int64_t i = 0; i < h->down; i++)
-        for (int64_t j = 0; j < h->across; j++) {
+    for (i = 0; i < h->down; i++)
+        for (j = 0; j < h->across; j++) {
             double  v = tni_heat_value(h, values, i, j);
             uint8_t rgb[3];
             char    number[32];
@@ -20785,9 +20922,9 @@ static void tni_bar_end(tni_ruler *r, double v)
 static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
-    int    kept = 0;
+    int    kept = 0, k;
     tni_ruler_init(r, s->low, s->high, false, height / (36 * scale), false);
-    for (int k = 0; k < r->ticks; k++) {
+    for (k = 0; k < r->ticks; k++) {
         if (r->at[k] - s->low < least || s->high - r->at[k] < least) continue;
         r->at[kept] = r->at[k];
         r->value[kept] = r->value[k];
@@ -20802,17 +20939,19 @@ static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
 
 static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
-    double u = c->scale, right = x + tni_bar_width * u;
-    tni_mark_cells(c, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x, (int64_t)(y + height) - (int64_t)y,
-                   (int64_t)right - (int64_t)x, 1);
-    for (int64_t row = (int64_t)y; row < (int64_t)(y + height); row++)
-        for (int64_t column = (int64_t)x; column < (int64_t)right; column++)
+    double  u = c->scale, right = x + tni_bar_width * u;
+    int64_t row, column;
+    int     k;
+    tni_mark_cells(c, TNI_MARK_BAR, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x,
+                   (int64_t)(y + height) - (int64_t)y, (int64_t)right - (int64_t)x, 1);
+    for (row = (int64_t)y; row < (int64_t)(y + height); row++)
+        for (column = (int64_t)x; column < (int64_t)right; column++)
             tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
                       c->image->pixels + 3 * (row * c->image->width + column));
     tni_draw_frame(c, x, y, right, y + height, u, TNI_LINE_INK);
     r->from = y + height;
     r->to = y;
-    for (int k = 0; k < r->ticks; k++) {
+    for (k = 0; k < r->ticks; k++) {
         double at = floor(tni_ruler_pixel(r, r->at[k]) - u / 2 + 0.5);
         tni_draw_box(c, right + u, at, right + (tni_tick_length + 1) * u, at + u, TNI_LINE_INK);
         tni_draw_label(c, r->label[k], right + (tni_tick_length + 4) * u, at + u / 2 + tni_small * u * 0.35, tni_small * u,
@@ -20821,24 +20960,61 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 }
 
 /* ---- one matrix --------------------------------------------- >>image-matrix */
-static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, double clip,
-                                    bool symmetric)
+/* Checks of a desc: `what` is the function that was called, `name` the field. */
+static bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
-    if (cell < 0 || cell > 4096) return "cell is out of range, expected 0 to 4096";
-    if (size < 0 || size > 65536) return "size is out of range, expected 0 to 65536";
-    if (scale < 0 || scale > 16) return "scale is out of range, expected 0 to 16";
-    if (!(clip >= 0 && clip <= 100)) return "clip is out of range, expected 0 to 100";
-    if (!(fabs(low) < TNI_HUGE)) return "low is not finite, expected less than 1e300";
-    if (!(fabs(high) < TNI_HUGE)) return "high is not finite, expected less than 1e300";
-    if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
-        return "low is not below high, expected low < high";
-    return NULL;
+    if (v >= low && v <= high) return true;
+    if (high == INT64_MAX)
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld or more", what, name, (long long)v, (long long)low);
+    else tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected %lld to %lld", what, name, (long long)v, (long long)low,
+                  (long long)high);
+    return false;
 }
 
-static bool tni_figure_ok(tn_ctx *ctx, const char *what, const char *problem)
+/* The extents of an array, of which both are 0 or more. */
+static bool tni_figure_shape(tn_ctx *ctx, const char *what, const char *down, int64_t rows, const char *across,
+                             int64_t columns)
 {
-    if (problem && ctx) tni_fail(ctx, TN_ERR_ARG, "%s: %s", what, problem);
-    return ctx && !problem;
+    if (rows >= 0 && columns >= 0) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %lld, expected 0 or more", what, rows < 0 ? down : across,
+             (long long)(rows < 0 ? rows : columns));
+    return false;
+}
+
+static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, double v, double low, double high)
+{
+    if (v >= low && v <= high) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected %g to %g", what, name, v, low, high);
+    return false;
+}
+
+static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+{
+    if (!needed || array) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
+    return false;
+}
+
+/* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
+static bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+{
+    char name[2][8];
+    tni_print(name[0], sizeof name[0], "%slow", axis);
+    tni_print(name[1], sizeof name[1], "%shigh", axis);
+    if (!tni_figure_number(ctx, what, name[0], low, -TNI_HUGE, TNI_HUGE)
+        || !tni_figure_number(ctx, what, name[1], high, -TNI_HUGE, TNI_HUGE)) return false;
+    if ((low == 0 && high == 0) || symmetric || high - low > 1e-9 * fmax(fabs(low), fabs(high))) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g and %s is %g, expected %s < %s", what, name[0], low, name[1], high, name[0],
+             name[1]);
+    return false;
+}
+
+static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_t size, int scale, const tni_scale *colours)
+{
+    return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
+        && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
+        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL)
+        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_COLOURS_DIVERGING);
 }
 
 /* The labels along one side: of value 0, step, 2 step ... */
@@ -20859,8 +21035,9 @@ static const char *tni_side_label(const tni_side *s, int64_t k, char number[32])
 
 static void tni_side_init(tni_side *s, const char *const *names, int64_t count, double spacing, bool across, double scale)
 {
-    double size = tni_small * scale, room;
-    char   number[32];
+    double  size = tni_small * scale, room;
+    char    number[32];
+    int64_t k;
     s->names = names;
     s->count = spacing > 0 ? count : 0;
     s->step = 1;
@@ -20872,7 +21049,7 @@ static void tni_side_init(tni_side *s, const char *const *names, int64_t count, 
         room = across ? tni_label_width(tni_side_label(s, count, number), size) + 18 * scale : 26 * scale;
         s->step = (int64_t)fmax(tni_round_step(room / spacing), 1);
     }
-    for (int64_t k = 0; k < s->count; k += s->step)
+    for (k = 0; k < s->count; k += s->step)
         s->widest = fmax(s->widest, tni_label_width(tni_side_label(s, k, number), size));
     s->turned = across && names && s->widest + 6 * scale > spacing;
     s->widest = fmin(s->widest, s->room);
@@ -20891,9 +21068,10 @@ static void tni_draw_side_label(tni_canvas *c, const tni_side *s, const char *la
 
 static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, tni_side_place place)
 {
-    double u = c->scale, size = tni_small * u;
-    char   number[32];
-    for (int64_t k = 0; k < s->count; k += s->step) {
+    double  u = c->scale, size = tni_small * u;
+    char    number[32];
+    int64_t k;
+    for (k = 0; k < s->count; k += s->step) {
         const char *label = tni_side_label(s, k, number);
         double      at = ((double)k + 0.5) * s->spacing, edge = floor((place == TNI_LEFT ? y : x) + at - u / 2 + 0.5);
         if (place == TNI_BELOW) tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
@@ -20908,7 +21086,7 @@ static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, 
 
 /* A figure: a body with room on its four sides, a title above and a caption below. */
 typedef struct tni_figure {
-    const char *title, *caption;
+    const char *what, *title, *caption;                                 /* what: the function that was called */
     double scale, body_width, body_height, left, top, right, bottom;    /* margins */
     double width, height, title_height, caption_height;
 } tni_figure;
@@ -20938,8 +21116,8 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     f->top = ceil(f->top + tni_pad * u + f->title_height + (f->title_height > 0 ? 6 * u : 0));
     f->height = f->top + f->body_height + f->bottom + f->caption_height + (f->caption_height > 0 ? 6 * u : 0) + tni_pad * u;
     if (f->width * f->height > tni_area_most) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: the picture has %g x %g pixels, expected at most %g", f->width, f->height,
-                 tni_area_most);
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the picture has %lld x %lld pixels, expected at most %lld in all", f->what,
+                 (long long)ceil(f->width), (long long)ceil(f->height), (long long)tni_area_most);
         return false;
     }
     if (!tni_canvas_open(c, ctx, f->width, f->height, u)) return false;
@@ -20961,6 +21139,7 @@ static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char 
 
 typedef struct tni_matrix {
     tn_matrix_desc d;
+    tni_scale  scale;
     tni_heat   heat;
     tni_shades shades;
     tni_side   across, down;
@@ -20973,12 +21152,15 @@ typedef struct tni_matrix {
 static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, int64_t rows, int64_t columns)
 {
     tn_matrix_desc *d = &m->d;
-    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
-                                           d->colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_matrix", problem)) return false;
+    m->scale.colours = d->colours;
+    m->scale.low = d->low;
+    m->scale.high = d->high;
+    m->scale.clip = d->clip;
+    if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)
+        || !tni_figure_shape(ctx, "image_matrix", "rows", rows, "columns", columns)) return false;
     d->scale = (int)tni_max(d->scale, 1);
-    if (!tni_heat_plan(ctx, &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)) return false;
-    return tni_figure_ok(ctx, "image_matrix", m->heat.down > 0 && !values ? "values is NULL" : NULL);
+    return tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)
+        && tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
 }
 
 static void tni_matrix_plan(tni_matrix *m)
@@ -20988,6 +21170,7 @@ static void tni_matrix_plan(tni_matrix *m)
     double      u = f->scale = d->scale, height = (double)m->heat.height;
     tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block, true, u);
     tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block, false, u);
+    f->what = "image_matrix";
     f->title = d->title;
     f->caption = d->caption;
     m->bar_height = fmax(height, tni_bar_least * u);
@@ -21024,15 +21207,10 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
 tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
 {
     tni_matrix m;
-    tni_scale  scale;
     memset(&m, 0, sizeof m);
     if (desc) m.d = *desc;
     if (!tni_matrix_check(&m, ctx, values, rows, columns)) return NULL;
-    scale.colours = m.d.colours;
-    scale.low = m.d.low;
-    scale.high = m.d.high;
-    scale.clip = m.d.clip;
-    if (!tni_shades_of(ctx, &m.shades, &scale, &m.heat, values, 1)) return NULL;
+    if (!tni_shades_of(ctx, &m.shades, &m.scale, &m.heat, values, 1)) return NULL;
     tni_matrix_plan(&m);
     if (!tni_figure_open(&m.f, &m.c, ctx)) return NULL;
     tni_matrix_draw(&m, values);
@@ -21044,25 +21222,31 @@ static const double tni_tile_gap = 10, tni_tile_caption = 20;
 
 static double tni_widest(const char *const *names, int64_t count, double size, double room)
 {
-    double widest = 0;
-    for (int64_t k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
+    double  widest = 0;
+    int64_t k;
+    for (k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
     return fmin(widest, room);
 }
 
-/* Fills in rows and columns of tiles where they are not given; returns what is wrong with those that are. */
-static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
+/* Fills in rows and columns of tiles where they are not given. */
+static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 {
-    if (count < 0) return "count is negative, expected 0 or more";
-    if (d->rows < 0) return "rows is negative, expected 0 or more";
-    if (d->columns < 0) return "columns is negative, expected 0 or more";
-    if (d->columns == 0)
-        d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
+    const int64_t most = TNI_SIDE_MAX;
+    int64_t rows, columns;
+    if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
+        || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
+        || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
+    rows = d->rows > 0 ? d->rows : most;
+    columns = d->columns > 0 ? d->columns : most;
+    if (count > rows * columns) {
+        tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
+                 (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
+        return false;
+    }
+    if (d->columns == 0) d->columns = d->rows > 0 ? tni_ceil_div(count, d->rows) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
-    if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX) return "there are too many rows";
-    if (d->columns > TNI_SIDE_MAX) return "there are too many columns";
-    if (d->rows * d->columns < count) return "count is too large, expected at most rows * columns";
-    return NULL;
+    if (d->rows == 0) d->rows = tni_max(tni_ceil_div(count, d->columns), 1);
+    return true;
 }
 
 typedef struct tni_tiles {
@@ -21081,20 +21265,22 @@ typedef struct tni_tiles {
 static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int64_t height, int64_t width)
 {
     tn_tiles_desc *d = &t->d;
-    size_t      bytes;
-    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
-                                           d->colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_tiles", problem ? problem : tni_tiles_problem(d, t->count))) return false;
-    d->scale = (int)tni_max(d->scale, 1);
-    if (!tni_heat_plan(ctx, &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
-    problem = !tni_area_size(t->count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
-            : bytes > 0 && !values ? "values is NULL" : NULL;
-    d->no_bar = d->no_bar || d->own_scales;
+    size_t bytes;
     t->scale.colours = d->colours;
     t->scale.low = d->low;
     t->scale.high = d->high;
     t->scale.clip = d->clip;
-    return tni_figure_ok(ctx, "image_tiles", problem);
+    if (!tni_figure_cells(ctx, "image_tiles", d->cell, d->size, d->scale, &t->scale)
+        || !tni_figure_shape(ctx, "image_tiles", "height", height, "width", width)
+        || !tni_tiles_grid(ctx, d, t->count)) return false;
+    d->scale = (int)tni_max(d->scale, 1);
+    d->no_bar = d->no_bar || d->own_scales;
+    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
+    if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
+        return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
+    tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
+             (long long)t->count, (long long)height, (long long)width);
+    return false;
 }
 
 /* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those
@@ -21107,6 +21293,7 @@ static void tni_tiles_plan(tni_tiles *t)
     double      u = f->scale = d->scale;
     tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block, true, u);
     tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block, false, u);
+    f->what = "image_tiles";
     f->title = d->title;
     f->caption = d->caption;
     t->step_x = (double)h->width + tni_tile_gap * u;
@@ -21148,12 +21335,13 @@ static void tni_draw_grid_names(tni_tiles *t)
     tni_canvas *c = &t->c;
     double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
     double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
+    int64_t     k;
     if (d->x_names) above -= t->across.turned ? t->across.widest + 10 * u : 18 * u;
-    for (int64_t k = 0; d->row_names && k < d->rows; k++)
+    for (k = 0; d->row_names && k < d->rows; k++)
         tni_draw_label(c, d->row_names[k], x - 8 * u - side,
                        y + (double)k * t->step_y + (double)t->heat.height / 2 + size * 0.35, size, 1, false, 130 * u,
                        TNI_TEXT_INK);
-    for (int64_t k = 0; d->column_names && k < d->columns; k++)
+    for (k = 0; d->column_names && k < d->columns; k++)
         tni_draw_label(c, d->column_names[k], x + (double)k * t->step_x + (double)t->heat.width / 2, above, size, 0.5, false,
                        t->step_x - 6 * u, TNI_TEXT_INK);
     tni_draw_axis_titles(c, &t->f, d->x_title, d->y_title, t->f.top + t->f.body_height + t->f.bottom,
@@ -21166,6 +21354,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     tni_tiles t;
     tn_image *image;
     bool      ok = true;
+    int64_t   k;
     memset(&t, 0, sizeof t);
     if (desc) t.d = *desc;
     t.count = count;
@@ -21173,7 +21362,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_shades_of(ctx, &t.shades, &t.scale, &t.heat, values, t.d.own_scales ? 0 : count)) return NULL;
     tni_tiles_plan(&t);
     if (!tni_figure_open(&t.f, &t.c, ctx)) return NULL;
-    for (int64_t k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
+    for (k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
     tni_draw_grid_names(&t);
     if (!t.d.no_bar)
         tni_draw_bar(&t.c, &t.bar, &t.shades, t.f.left + t.f.body_width + tni_bar_gap * t.c.scale, t.f.top, t.bar_height);
@@ -21183,12 +21372,13 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
 }
 
 /* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
-static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int high)
+static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
 {
     double *p;
-    if (!ctx || !t) return NULL;
+    if (!tni_usable(ctx, t, what, "t")) return NULL;
     if (t->rank < low || t->rank > high) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: the tensor is %s, expected rank %d to %d", TNI_SHAPE(t), low, high);
+        if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
+        else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
         return NULL;
     }
     p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
@@ -21199,7 +21389,7 @@ static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int hi
 
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc)
 {
-    double   *p = tni_image_values(ctx, t, 0, 2);
+    double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
     tn_image *image = NULL;
     if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
     if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
@@ -21208,7 +21398,7 @@ tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_de
 
 tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc)
 {
-    double   *p = tni_image_values(ctx, t, 3, 3);
+    double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
     tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
     if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
     return image;
@@ -21248,21 +21438,21 @@ static uint32_t tni_series_ink(const tn_series *s, int64_t k)
 /* The place of point i on the rulers; false where it is not shown. */
 static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
 {
+    double low = tni_series_low(s, i);
     *x = tni_series_x(s, i);
     *y = s->y[i];
-    if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE) || (p->d.log_x && *x <= 0) || (p->d.log_y && *y <= 0)) return false;
+    if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE && fabs(low) < TNI_HUGE)) return false;
+    if ((p->d.log_x && *x <= 0) || (p->d.log_y && (*y <= 0 || low <= 0))) return false;
     if (p->d.log_x) *x = log10(*x);
     if (p->d.log_y) *y = log10(*y);
     return true;
 }
 
-/* A value on the ruler of y, from a band's lower curve. */
-static bool tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i, double *y)
+/* The place on the ruler of y of a band's lower curve, at a point that is shown; of other series the same as y. */
+static double tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i)
 {
-    *y = tni_series_low(s, i);
-    if (!(fabs(*y) < TNI_HUGE) || (p->d.log_y && *y <= 0)) return false;
-    if (p->d.log_y) *y = log10(*y);
-    return true;
+    double low = tni_series_low(s, i);
+    return p->d.log_y ? log10(low) : low;
 }
 
 /* The same in pixels. */
@@ -21277,9 +21467,10 @@ static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, dou
 /* The least distance of neighbours along x, on the ruler. */
 static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 {
-    double least = HUGE_VAL, before = 0, x, y;
-    bool   any = false;
-    for (int64_t i = 0; i < s->count; i++) {
+    double  least = HUGE_VAL, before = 0, x, y;
+    bool    any = false;
+    int64_t i;
+    for (i = 0; i < s->count; i++) {
         if (!tni_plot_point(p, s, i, &x, &y)) continue;
         if (any && x != before) least = fmin(least, fabs(x - before));
         before = x;
@@ -21291,16 +21482,17 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 /* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
-    double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
-    bool   from_zero = p->upright > 0 && !across && !log;
+    double  margin, x, y, other, side = 0, top = across ? 0.015 : 0.05;
+    bool    from_zero = p->upright > 0 && !across && !log;
+    int64_t k, i;
     *low = HUGE_VAL;
     *high = -HUGE_VAL;
-    for (int64_t k = 0; k < p->count; k++) {
-        for (int64_t i = 0; i < p->series[k].count; i++)
+    for (k = 0; k < p->count; k++) {
+        for (i = 0; i < p->series[k].count; i++)
             if (tni_plot_point(p, &p->series[k], i, &x, &y)) {
-                *low = fmin(*low, across ? x : y);
-                *high = fmax(*high, across ? x : y);
-                if (!across && tni_plot_low(p, &p->series[k], i, &y)) *low = fmin(*low, y);
+                other = across ? x : tni_plot_low(p, &p->series[k], i);
+                *low = fmin(*low, fmin(across ? x : y, other));
+                *high = fmax(*high, fmax(across ? x : y, other));
             }
         if (across && tni_is_upright(&p->series[k])) side = fmax(side, 0.6 * tni_series_spacing(p, &p->series[k]));
     }
@@ -21321,31 +21513,34 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
 
 static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
 {
-    bool   log = across ? p->d.log_x : p->d.log_y, whole = across;
-    double low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
-    for (int64_t k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
+    bool    log = across ? p->d.log_x : p->d.log_y, whole = across;
+    double  low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
+    int64_t k;
+    for (k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
     if (low == 0 && high == 0) tni_plot_range(p, across, log, &low, &high);
     else if (log) { low = log10(low); high = log10(high); }
     tni_ruler_init(r, low, high, log, wanted, whole);
-    if (!across || !p->d.x_names || log) return;
+    if (!across || !p->d.x_names) return;
     r->ticks = 0;
-    for (int64_t k = 0; k < p->d.x_name_count; k++)
+    for (k = 0; k < p->d.x_name_count; k++)
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
 }
 
 /* The label of tick k: a name if names are given. */
 static const char *tni_plot_label(const tni_plot *p, int k)
 {
-    return p->d.x_names && !p->d.log_x ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
+    return p->d.x_names ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
 }
 
 /* Small ticks at 2 to 9 times each power of ten, where decades are wide enough. */
 static void tni_draw_minor_ticks(tni_plot *p, const tni_ruler *r, bool across, double edge)
 {
     double u = p->c.scale, decade = fabs(r->to - r->from) / (r->high - r->low), slack = 1e-9 * (r->high - r->low);
+    double e;
+    int    digit;
     if (!r->log || decade < 28 * u || r->high - r->low < 0.3) return;
-    for (double e = floor(r->low); e <= r->high; e++)
-        for (int digit = 2; digit < 10; digit++) {
+    for (e = floor(r->low); e <= r->high; e++)
+        for (digit = 2; digit < 10; digit++) {
             double v = e + log10((double)digit), at = floor(tni_ruler_pixel(r, v) - u / 2 + 0.5);
             if (v < r->low - slack || v > r->high + slack) continue;
             if (across) tni_draw_box(&p->c, at, edge, at + u, edge + 2.5 * u, TNI_LINE_INK);
@@ -21357,14 +21552,15 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u;
-    for (int k = 0; k < p->x.ticks; k++) {
+    int         k;
+    for (k = 0; k < p->x.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
         tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false,
                        1e6, TNI_TEXT_INK);
     }
-    for (int k = 0; k < p->y.ticks; k++) {
+    for (k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, x0, at, x1, at + u, p->upright > 0 && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
         tni_draw_box(c, x0 - tni_tick_length * u, at, x0, at + u, TNI_LINE_INK);
@@ -21392,7 +21588,8 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
         double at = fmod(*phase + from, period), to = fmin(length, from + (at < on ? on : period) - at);
         if (to <= from) break;
         if (at < on) tni_cover_segment(c, ax + (bx - ax) * from / length, ay + (by - ay) * from / length,
-                                       ax + (bx - ax) * to / length, ay + (by - ay) * to / length, radius);
+                                       to < length ? ax + (bx - ax) * to / length : bx,
+                                       to < length ? ay + (by - ay) * to / length : by, radius);
         from = to;
     }
     *phase = fmod(*phase + length, period);
@@ -21400,8 +21597,9 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
 
 static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uint32_t ink)
 {
-    double x, y;
-    for (int64_t i = 0; i < s->count; i++)
+    double  x, y;
+    int64_t i;
+    for (i = 0; i < s->count; i++)
         if (tni_plot_pixel(p, s, i, &x, &y)) tni_cover_segment(&p->c, x, y, x, y, radius);
     tni_paint(&p->c, ink, 1);
 }
@@ -21409,11 +21607,12 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
 /* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
 static bool tni_has_markers(const tn_series *s)
 {
-    double first = 0;
-    bool   any = false, varies = false;
+    double  first = 0;
+    bool    any = false, varies = false;
+    int64_t i;
     if (s->kind == TN_SERIES_POINTS) return true;
     if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
-    for (int64_t i = 0; i < s->count; i++) {
+    for (i = 0; i < s->count; i++) {
         if (s->y[i] != s->y[i]) continue;
         varies = varies || (any && s->y[i] != first);
         if (!any) first = s->y[i];
@@ -21425,9 +21624,10 @@ static bool tni_has_markers(const tn_series *s)
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
 static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
-    bool   before = false, dot = false;
-    for (int64_t i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
+    double  u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
+    bool    before = false, dot = false;
+    int64_t i;
+    for (i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before) tni_cover_line(&p->c, ax, ay, x, y, radius, tni_is_dashed(s, k), &phase);
         else if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
@@ -21446,10 +21646,13 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 /* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
 static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
 {
-    double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
-    double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->upright, 1);
-    double zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
-    for (int64_t i = 0; i < s->count; i++) {
+    double  u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
+    double  half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width;
+    double  zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
+    int64_t i;
+    half = fmax(half, (double)tni_max(p->upright, 1) / 32);        /* coverage is rounded to bytes: 1/16 pixel or more */
+    width = 2 * half / (double)tni_max(p->upright, 1);
+    for (i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
         if (s->kind == TN_SERIES_BARS)
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
@@ -21462,13 +21665,16 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
     }
 }
 
+/* Parts are at least 1/16 pixel wide, because the coverage of each is rounded to a byte. */
 static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double ax = 0, a0 = 0, a1 = 0, x, y, low;
-    bool   before = false;
-    for (int64_t i = 0; i < s->count; i++) {
-        bool shown = tni_plot_low(p, s, i, &low) && tni_plot_pixel(p, s, i, &x, &y);
-        if (shown) low = tni_ruler_pixel(&p->y, low);
+    double  ax = 0, a0 = 0, a1 = 0, x, y, low;
+    bool    before = false;
+    int64_t i;
+    for (i = 0; i < s->count; i++) {
+        bool shown = tni_plot_pixel(p, s, i, &x, &y);
+        if (shown && before && i < s->count - 1 && x >= ax && x < ax + 0.0625) continue;
+        low = shown ? tni_ruler_pixel(&p->y, tni_plot_low(p, s, i)) : 0;
         if (shown && before) tni_cover_band(&p->c, ax, a0, a1, x, y, low);
         before = shown;
         if (!shown) continue;
@@ -21488,15 +21694,16 @@ static uint32_t tni_pack(tn_colours colours, double t)
 
 static void tni_draw_series(tni_plot *p)
 {
-    int64_t place = 0;
-    for (int64_t k = 0; k < p->count; k++) {
+    int64_t place = 0, k;
+    int     sign;
+    for (k = 0; k < p->count; k++) {
         const tn_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
             if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
             else tni_draw_curve(p, s, k);
             continue;
         }
-        for (int sign = 0; sign < 2; sign++) {
+        for (sign = 0; sign < 2; sign++) {
             if (sign == 1 && p->d.log_y) break;
             tni_cover_upright(p, s, sign == 1, place);
             tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
@@ -21508,7 +21715,8 @@ static void tni_draw_series(tni_plot *p)
 /* The last value shown of a line, and its number; false without one. */
 static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
 {
-    for (int64_t i = s->count; s->show_last && i-- > 0;) {
+    int64_t i;
+    for (i = s->count; s->show_last && i-- > 0;) {
         if (!tni_plot_point(p, s, i, x, y)) continue;
         tni_tick_text(number, s->y[i], fabs(s->y[i]) < 1 ? 3 : 4, 0);
         return true;
@@ -21516,28 +21724,61 @@ static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32
     return false;
 }
 
-/* The last values, right of the lines' ends; one that would touch another is moved away from it. */
-static void tni_draw_last(tni_plot *p)
+enum { TNI_LAST_MOST = 32 };
+typedef struct tni_last { char number[32]; double x, y; uint32_t ink; } tni_last;
+
+/* Moves labels, sorted by y, to places at least `line` apart in [low,high], where n of them fit. The sum of the squared
+   moves is minimal: y[i] - i line is replaced by the closest non-decreasing sequence, by pooling adjacent violators (Ayer et
+   al. 1955). */
+static void tni_last_spread(tni_last *l, int n, double line, double low, double high)
 {
-    double u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
-    int    used = 0;
-    char   number[32];
-    for (int64_t k = 0; k < p->count && used < TNI_SERIES_INKS; k++) {
-        if (!tni_last_label(p, &p->series[k], number, &x, &y)) continue;
-        x = tni_ruler_pixel(&p->x, x);
-        y = tni_ruler_pixel(&p->y, y);
-        if (y < p->f.top || y > p->f.top + p->f.body_height) continue;
-        for (int tries = 0; tries < used; tries++)
-            for (int i = 0; i < used; i++)
-                if (fabs(y - taken[i]) < line) y = y < taken[i] ? taken[i] - line : taken[i] + line;
-        taken[used++] = y;
-        tni_draw_label(&p->c, number, x + 7 * u, y + size * 0.35, size, 0, false, 1e6, tni_series_ink(&p->series[k], k));
+    double mean[TNI_LAST_MOST];
+    int    size[TNI_LAST_MOST], pools = 0, i = 0, k;
+    for (k = 0; k < n; k++) {
+        mean[pools] = l[k].y - k * line;
+        size[pools++] = 1;
+        for (; pools > 1 && mean[pools - 2] > mean[pools - 1]; pools--) {
+            int both = size[pools - 2] + size[pools - 1];
+            mean[pools - 2] += (mean[pools - 1] - mean[pools - 2]) * size[pools - 1] / both;
+            size[pools - 2] = both;
+        }
     }
+    for (k = 0; k < pools; k++)
+        for (; size[k] > 0; size[k]--, i++) l[i].y = fmax(low, fmin(mean[k], high - (n - 1) * line)) + i * line;
 }
 
-static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
+/* The last values, sorted by y; at most as many as the axes are high enough for. Returns their number. */
+static int tni_last_labels(const tni_plot *p, tni_last l[TNI_LAST_MOST])
+{
+    double  low = p->f.top, high = p->f.top + p->f.body_height, line = tni_small * 1.1 * p->f.scale;
+    int     most = (int)fmin((high - low) / line + 1, TNI_LAST_MOST), n = 0, i;
+    int64_t k;
+    for (k = 0; k < p->count && n < most; k++) {
+        tni_last one;
+        if (!tni_last_label(p, &p->series[k], one.number, &one.x, &one.y)) continue;
+        one.x = tni_ruler_pixel(&p->x, one.x);
+        one.y = tni_ruler_pixel(&p->y, one.y);
+        one.ink = tni_series_ink(&p->series[k], k);
+        if (one.y < low || one.y > high) continue;
+        for (i = n++; i > 0 && l[i - 1].y > one.y; i--) l[i] = l[i - 1];
+        l[i] = one;
+    }
+    tni_last_spread(l, n, line, low, high);
+    return n;
+}
+
+/* They are right of the lines' ends. */
+static void tni_draw_last(tni_plot *p)
+{
+    double   u = p->c.scale, size = tni_small * u;
+    tni_last l[TNI_LAST_MOST];
+    int      n = tni_last_labels(p, l), k;
+    for (k = 0; k < n; k++)
+        tni_draw_label(&p->c, l[k].number, l[k].x + 7 * u, l[k].y + size * 0.35, size, 0, false, 1e6, l[k].ink);
+}
 
 /* ---- the legend --------------------------------------------- >>image-legend */
+static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
 
 /* Whether two strings are equal except for the case of ASCII letters. */
 static bool tni_same_words(const char *a, const char *b)
@@ -21553,8 +21794,9 @@ static void tni_legend_plan(tni_plot *p)
 {
     double      u = p->f.scale;
     const char *name = NULL;
+    int64_t     k;
     if (p->two_colours) return;
-    for (int64_t k = 0; k < p->count; k++) {
+    for (k = 0; k < p->count; k++) {
         if (!p->series[k].name) continue;
         name = p->series[k].name;
         p->legend_width = fmax(p->legend_width, fmin(tni_label_width(name, tni_small * u), 180 * u) + 44 * u);
@@ -21569,7 +21811,8 @@ static void tni_legend_plan(tni_plot *p)
 static bool tni_meets_box(const double a[2], const double b[2], const double low[2], const double high[2])
 {
     double t0 = 0, t1 = 1;
-    for (int i = 0; i < 2; i++) {
+    int    i;
+    for (i = 0; i < 2; i++) {
         double d = b[i] - a[i], in = (low[i] - a[i]), out = (high[i] - a[i]);
         if (d == 0 && (in > 0 || out < 0)) return false;
         if (d == 0) continue;
@@ -21582,14 +21825,14 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
 /* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
 static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
 {
-    double  a[2] = {0, 0}, b[2], y;
+    double  a[2] = {0, 0}, b[2];
     bool    before = false;
-    int64_t n = 0;
-    for (int64_t i = 0; i < s->count; i++) {
+    int64_t n = 0, i;
+    for (i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
         if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
-        if (shown && s->kind == TN_SERIES_BAND && tni_plot_low(p, s, i, &y)) a[1] = tni_ruler_pixel(&p->y, y);
+        if (shown && s->kind == TN_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
         n += shown && tni_meets_box(a, b, low, high);
         before = shown;
         memcpy(a, b, sizeof a);
@@ -21602,15 +21845,16 @@ static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
             y1 = p->y.from;
-    int64_t least = INT64_MAX;
-    for (int corner = 0; corner < 4; corner++) {
+    int64_t least = INT64_MAX, k;
+    int     corner;
+    for (corner = 0; corner < 4; corner++) {
         double  low[2], high[2];
         int64_t n = 0;
         low[0] = corner & 1 ? x0 + 8 * u : x1 - w - 6 * u;
         low[1] = corner & 2 ? y1 - h - 8 * u : y0 + 6 * u;
         high[0] = low[0] + w;
         high[1] = low[1] + h;
-        for (int64_t k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
+        for (k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
         if (n >= least) continue;
         least = n;
         p->legend_x = low[0];
@@ -21635,12 +21879,12 @@ static void tni_draw_legend(tni_plot *p)
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u, x = p->legend_x, y = p->legend_y;
-    int64_t     lines = p->lines;
+    int64_t     lines = p->lines, k;
     if (lines < 1) return;
     tni_draw_box(c, x, y, x + p->legend_width, y + tni_legend_height(p), TNI_WHITE);
     tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
-    for (int64_t k = 0; k < p->count && lines > 0; k++) {
+    for (k = 0; k < p->count && lines > 0; k++) {
         const tn_series *s = &p->series[k];
         if (!s->name) continue;
         tni_draw_legend_key(p, s, k, x, y);
@@ -21650,35 +21894,62 @@ static void tni_draw_legend(tni_plot *p)
     }
 }
 
-static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *series, int64_t count)
+/* ---- the whole plot: checks, layout, drawing ---------------- >>image-plot-whole */
+static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
 {
-    const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, 0, false);
-    if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, 0, false);
-    if (problem) return problem;
-    if (count < 0) return "count is negative, expected 0 or more";
-    if (count > 0 && !series) return "series is NULL, expected an array";
-    for (int64_t k = 0; k < count; k++) {
-        if (series[k].count < 0) return "the count of a series is negative, expected 0 or more";
-        if (series[k].count > 0 && !series[k].y) return "y of a series is NULL, expected an array";
-        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low)
-            return "low of a band is NULL, expected an array";
-        if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS)
-            return "the colour of a series is out of range, expected 0 to 7";
-    }
-    if (d->x_name_count < 0) return "x_name_count is negative, expected 0 or more";
-    if (d->x_name_count > 0 && !d->x_names) return "x_names is NULL, expected an array";
-    if (d->width < 0 || d->width > 65536) return "width is out of range, expected 0 to 65536";
-    if (d->height < 0 || d->height > 65536) return "height is out of range, expected 0 to 65536";
-    if (d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) return "x_low is not above 0, as log_x needs";
-    if (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)) return "y_low is not above 0, as log_y needs";
-    return NULL;
+    char name[3][40];
+    tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
+    tni_print(name[1], sizeof name[1], "y of series %lld", (long long)k);
+    tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
+    if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
+        || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
+        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_SERIES_BAND, s->low)) return false;
+    tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
+    tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
+    return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
+        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_SERIES_LINE, TN_SERIES_BAND);
+}
+
+/* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
+static bool tni_plot_names(tn_ctx *ctx, const tn_plot_desc *d)
+{
+    if (d->x_names && d->log_x)
+        return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
+    return tni_figure_whole(ctx, "image_plot", "x_name_count", d->x_name_count, d->x_names != NULL, INT64_MAX)
+        && tni_figure_array(ctx, "image_plot", "x_names", d->x_name_count > 0, d->x_names);
+}
+
+/* The lower end of an axis, if one is given, is positive where the axis is logarithmic. */
+static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double low, double high)
+{
+    if (!log || low > 0 || (low == 0 && high == 0)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "image_plot: %s_low is %g, expected more than 0 with log_%s", axis, low, axis);
+    return false;
+}
+
+static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *series, int64_t count)
+{
+    int64_t k;
+    if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
+        || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
+        || !tni_figure_whole(ctx, "image_plot", "height", d->height, 0, 65536)
+        || !tni_figure_ends(ctx, "image_plot", "x_", d->x_low, d->x_high, false)
+        || !tni_figure_ends(ctx, "image_plot", "y_", d->y_low, d->y_high, false)
+        || !tni_plot_positive(ctx, "x", d->log_x, d->x_low, d->x_high)
+        || !tni_plot_positive(ctx, "y", d->log_y, d->y_low, d->y_high)
+        || !tni_plot_names(ctx, d)
+        || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
+        || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
+    for (k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
+    return true;
 }
 
 static double tni_last_room(const tni_plot *p)
 {
-    double widest = 0, x, y;
-    char   number[32];
-    for (int64_t k = 0; k < p->count; k++)
+    double  widest = 0, x, y;
+    char    number[32];
+    int64_t k;
+    for (k = 0; k < p->count; k++)
         if (tni_last_label(p, &p->series[k], number, &x, &y))
             widest = fmax(widest, tni_label_width(number, tni_small * p->f.scale));
     return widest > 0 ? widest + 4 * p->f.scale : 0;
@@ -21708,6 +21979,7 @@ static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
     double      u = f->scale;
+    f->what = "image_plot";
     f->title = p->d.title;
     f->caption = p->d.caption;
     f->top = f->title ? 0 : 6 * u;
@@ -21754,12 +22026,13 @@ tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, con
 {
     tni_plot p;
     double   left;
+    int64_t  k;
     memset(&p, 0, sizeof p);
     if (desc) p.d = *desc;
-    if (!tni_figure_ok(ctx, "image_plot", tni_plot_problem(&p.d, series, count))) return NULL;
+    if (!tni_plot_check(ctx, &p.d, series, count)) return NULL;
     p.series = series;
     p.count = count;
-    for (int64_t k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
+    for (k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
     p.two_colours = count == 1 && p.upright > 0 && series[0].colour == 0;
     p.f.scale = (double)tni_max(p.d.scale, 1);
     tni_plot_plan(&p);
@@ -21796,7 +22069,7 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
     (void)sink;
     if (!tni_is_image(image)) return TN_ERR_ARG;
     return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing: include it before the "
-                    "implementation, or write a PPM");
+                    "implementation, or write an SVG or a PPM");
 }
 #endif
 
@@ -21837,8 +22110,9 @@ static void tni_svg_colour(tni_svg *s, const char *before, const uint8_t rgb[3])
 {
     static const char hex[] = "0123456789abcdef";
     char text[8];
+    int  k;
     text[0] = '#';
-    for (int k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
+    for (k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
     tni_svg_put(s, before);
     tni_svg_put(s, "\"");
     tni_put(&s->w, text, 7);
@@ -21873,6 +22147,7 @@ static void tni_svg_text(tni_svg *s, const char *text, size_t bytes)
     }
 }
 
+/* Text gets the width that the layout measured, whatever font the viewer has. */
 static void tni_svg_label(tni_svg *s, const tni_mark *m)
 {
     static const char *const anchor[] = {"\"", "\" text-anchor=\"middle\"", "\" text-anchor=\"end\""};
@@ -21884,6 +22159,8 @@ static void tni_svg_label(tni_svg *s, const tni_mark *m)
         tni_svg_put(s, ")");
     }
     tni_svg_number(s, "\" font-size=\"", m->v[2]);
+    tni_svg_number(s, "\" textLength=\"", m->v[5]);
+    tni_svg_put(s, "\" lengthAdjust=\"spacingAndGlyphs");
     tni_svg_put(s, anchor[(int)(2 * m->v[3])]);
     tni_svg_colour(s, " fill=", s->ink);
     tni_svg_put(s, ">");
@@ -21923,11 +22200,11 @@ static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
 /* The parts of a band from mark i on: along its upper curve, then along the lower one in reverse. */
 static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
 {
-    size_t n = 1;
+    size_t n = 1, i;
     while (n < count && m[n].kind == TNI_MARK_BAND && m[n].v[0] == m[n - 1].v[3]) n++;
     tni_svg_point(s, "<path d=\"M", m->v[0], m->v[1]);
-    for (size_t i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
-    for (size_t i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
+    for (i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
+    for (i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
     tni_svg_point(s, " ", m->v[0], m->v[2]);
     tni_svg_colour(s, "Z\" fill=", s->ink);
     tni_svg_put(s, "/>\n");
@@ -21942,16 +22219,19 @@ static void tni_base64(tni_svg *s, const uint8_t *three, int have)
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = (uint32_t)three[0] << 16 | (uint32_t)three[1] << 8 | three[2];
     char     four[4];
-    for (int k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
-    for (int k = have + 1; k < 4; k++) four[k] = '=';
+    int      k;
+    for (k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
+    for (k = have + 1; k < 4; k++) four[k] = '=';
     tni_put(&s->w, four, 4);
 }
 
 static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
+    size_t i;
+    int    k;
+    for (i = 0; i < bytes; i++) {
         p->crc ^= data[i];
-        for (int k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
+        for (k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
         p->left[p->have++] = data[i];
         if (p->have < 3) continue;
         tni_base64(p->s, p->left, 3);
@@ -21962,7 +22242,8 @@ static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 static void tni_png_u32(tni_png *p, uint32_t v)
 {
     uint8_t four[4];
-    for (int k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
+    int     k;
+    for (k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
     tni_png_put(p, four, 4);
 }
 
@@ -21978,8 +22259,9 @@ static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
 /* One row of pixels as a stored block: final, length, its complement, then filter 0 and the pixels; counts Adler-32. */
 static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
 {
-    size_t  bytes = 3 * width + 1;
+    size_t  bytes = 3 * width + 1, i;
     uint8_t head[6];
+    int     k;
     head[0] = last;
     head[1] = (uint8_t)(bytes & 255);
     head[2] = (uint8_t)(bytes >> 8);
@@ -21988,9 +22270,9 @@ static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t wid
     head[5] = 0;
     tni_png_put(p, head, 6);
     p->b = (p->b + p->a) % 65521;
-    for (size_t i = 0; i < width; i++, from += step) {
+    for (i = 0; i < width; i++, from += step) {
         tni_png_put(p, from, 3);
-        for (int k = 0; k < 3; k++) {
+        for (k = 0; k < 3; k++) {
             p->a = (p->a + from[k]) % 65521;
             p->b = (p->b + p->a) % 65521;
         }
@@ -22004,7 +22286,8 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 {
     static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
     const tn_image *image = &s->p->image;
-    tni_png p;
+    tni_png         p;
+    int64_t         i;
     memset(&p, 0, sizeof p);
     p.s = s;
     p.a = 1;
@@ -22016,7 +22299,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
     tni_png_close(&p);
     tni_png_open(&p, (size_t)down * (size_t)(3 * across + 6) + 6, "IDAT");
     tni_png_put(&p, zlib, sizeof zlib);
-    for (int64_t i = 0; i < down; i++)
+    for (i = 0; i < down; i++)
         tni_png_row(&p, image->pixels + 3 * ((y + i * step_y) * image->width + x), (size_t)(3 * step_x), (size_t)across,
                     i == down - 1);
     tni_png_u32(&p, p.b << 16 | p.a);
@@ -22032,7 +22315,8 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 /* Cells as one picture, in strips that a block can hold. */
 static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int64_t cell_h, int64_t across, int64_t down)
 {
-    for (int64_t first = 0; first < across; first += TNI_PNG_WIDEST) {
+    int64_t first;
+    for (first = 0; first < across; first += TNI_PNG_WIDEST) {
         int64_t n = tni_min(across - first, TNI_PNG_WIDEST);
         tni_svg_number(s, "<image x=\"", (double)(x + first * cell_w));
         tni_svg_number(s, "\" y=\"", (double)y);
@@ -22045,19 +22329,19 @@ static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int
     }
 }
 
-/* Few cells are rectangles, neighbours of one colour in a row or a column a single one. */
+/* Few cells, and a colour bar, are rectangles, neighbours of one colour in a row or a column a single one. */
 static void tni_svg_cells(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
-    int64_t x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
-    int64_t across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0;
+    int64_t         x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
+    int64_t         across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0, i, j, n;
     if (across < 1 || down < 1) return;
-    if (across > TNI_SVG_CELLS / down && across > 1) {
+    if (m->kind != TNI_MARK_BAR && across > TNI_SVG_CELLS / down) {
         tni_svg_raster(s, x, y, w, h, across, down);
         return;
     }
     tni_svg_put(s, "<g shape-rendering=\"crispEdges\">\n");
-    for (int64_t i = 0, j, n; i < down; i += across == 1 ? n : 1)
+    for (i = 0; i < down; i += across == 1 ? n : 1)
         for (j = 0, n = 1; j < across; j += across == 1 ? 1 : n) {
             const uint8_t *rgb = image->pixels + 3 * ((y + i * h) * image->width + x + j * w);
             int64_t        next = across == 1 ? 3 * h * image->width : 3 * w, most = across == 1 ? down - i : across - j;
@@ -22086,15 +22370,15 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
     tni_svg_put(s, "\">\n");
 }
 
-/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned; of a band:
-   x, y and low of both ends; of cells: corner, width, height, and width and height of one; of ink: its strength.
+/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
+   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its strength.
    Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);
     if (m->kind == TNI_MARK_BAND) return tni_svg_band(s, m, count);
     if (m->kind == TNI_MARK_TEXT) tni_svg_label(s, m);
-    if (m->kind == TNI_MARK_CELLS) tni_svg_cells(s, m);
+    if (m->kind == TNI_MARK_CELLS || m->kind == TNI_MARK_BAR) tni_svg_cells(s, m);
     if (m->kind == TNI_MARK_CLIP) tni_svg_clip(s, m);
     if (m->kind == TNI_MARK_BOX && m->v[2] > m->v[0] && m->v[3] > m->v[1]) {
         tni_svg_box(s, m->v[0], m->v[1], m->v[2] - m->v[0], m->v[3] - m->v[1]);
@@ -22109,14 +22393,17 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 {
     uint8_t rgb[3] = {0, 0, 0};
     size_t  n = 0, i = 0;
-    while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS) n++;
+    bool    translucent;
+    while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS
+           && m[n].kind != TNI_MARK_BAR) n++;
     if (n == 0 && count > 0 && m->kind != TNI_MARK_INK) return tni_svg_mark(s, m, count);
     if (n < count) tni_unpack(m[n].ink, rgb);
     s->ink = rgb;
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "\">\n");
+    translucent = n < count && n > 0 && m[n].v[0] < 1;
+    if (translucent) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
+    if (translucent) tni_svg_put(s, "\">\n");
     while (i < n) i += tni_svg_mark(s, m + i, n - i);
-    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "</g>\n");
+    if (translucent) tni_svg_put(s, "</g>\n");
     return n + (n < count && m[n].kind == TNI_MARK_INK);
 }
 
@@ -22136,7 +22423,7 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
                    (double)image->width / s.p->scale);
     tni_svg_number(&s, "\" height=\"", (double)image->height / s.p->scale);
     tni_svg_point(&s, "\" viewBox=\"0 0 ", (double)image->width, (double)image->height);
-    tni_svg_put(&s, "\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n");
+    tni_svg_put(&s, "\" xml:space=\"preserve\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n");
     if (count > 0) tni_svg_put(&s, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
     else tni_svg_raster(&s, 0, 0, 1, 1, image->width, image->height);
     while (i < count && s.w.status == TN_OK)
@@ -22155,6 +22442,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path)
 {
     return tn_image_write_ppm(image, tn_sink_path(path));
 }
+
 tn_status tn_image_save_svg(const tn_image *image, const char *path)
 {
     return tn_image_write_svg(image, tn_sink_path(path));
@@ -22492,6 +22780,30 @@ static void tni_cast_task(void *arg, int64_t task, int worker)
     }
 }
 
+static void tni_swap_axes(tn_view *v, int i, int k)
+{
+    const int64_t shape = v->shape[i], stride = v->strides[i];
+    v->shape[i] = v->shape[k];
+    v->strides[i] = v->strides[k];
+    v->shape[k] = shape;
+    v->strides[k] = stride;
+}
+
+/* fn: casts lines whose steps are 1. The axis whose elements are contiguous in the result becomes the last one. */
+static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+{
+    tn_view   to = c->out[0], from = c->in[0];
+    tni_lines l;
+    int       i, k;
+    for (i = 1; i < to.rank; i++)
+        for (k = i; k > 0 && tni_abs(to.strides[k]) > tni_abs(to.strides[k - 1]); k--) {
+            tni_swap_axes(&to, k, k - 1);
+            tni_swap_axes(&from, k, k - 1);
+        }
+    l = tni_lines_of(&to, &from, NULL);
+    return tni_line_pass_run(cpu, c, &l, l.length < 2 || (l.step[0] == 1 && l.step[1] == 1) ? fn : tni_cast_task);
+}
+
 static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
 
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
@@ -22499,7 +22811,8 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
     tni_turn_pass p;
     tni_lines    *l = &p.along.lines;
     *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
-    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
+    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
+        return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
         return tni_line_pass_run(cpu, c, l, tni_copy_task);
@@ -22864,18 +23177,38 @@ TNI_INLINE TNI_V TNI_T(set)(TNI_REAL x)
     return v;
 }
 
+/* Vectors that are not whole, of at most three numbers, are apart from the loops, which so contain the code of whole ones
+   only. */
+TNI_RARE TNI_FAST TNI_V TNI_T(load_some)(const TNI_REAL *p, int k)
+{
+    TNI_REAL lane[TNI_W] = {0};
+    TNI_V    v;
+    if (TNI_W > 2 && (k & 2)) memcpy(lane, p, 2 * sizeof *p);
+    if (k & 1) lane[k - 1] = p[k - 1];
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+
+TNI_RARE TNI_FAST void TNI_T(store_some)(TNI_REAL *p, TNI_V v, int k)
+{
+    TNI_REAL lane[TNI_W];
+    memcpy(lane, &v, sizeof v);
+    if (TNI_W > 2 && (k & 2)) memcpy(p, lane, 2 * sizeof *p);
+    if (k & 1) p[k - 1] = lane[k - 1];
+}
+
 TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
 {
-    TNI_V v = TNI_T(set)(0);
-    if (k == TNI_W) memcpy(&v, p, sizeof v);
-    else if (k > 0 && k < TNI_W) memcpy(&v, p, sizeof *p * (size_t)k);
+    TNI_V v;
+    if (k != TNI_W) return TNI_T(load_some)(p, k);
+    memcpy(&v, p, sizeof v);
     return v;
 }
 
 TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 {
     if (k == TNI_W) memcpy(p, &v, sizeof v);
-    else if (k > 0 && k < TNI_W) memcpy(p, &v, sizeof *p * (size_t)k);
+    else TNI_T(store_some)(p, v, k);
 }
 #endif
 
@@ -24100,6 +24433,8 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
 {
     const TNI_V zero = TNI_SET(0.0f), one = TNI_SET(1.0f);
     TNI_V s, t;
+    *slope = one;
+    if (kind == TN_ACT_NONE) return x;      /* most frequent: without the switch's jump */
     switch (kind) {
     case TN_ACT_RELU:
         s = TNI_MAX(zero, x);
@@ -24126,7 +24461,6 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
         return TNI_ABS(x);
     case TN_ACT_ROUND:
-        *slope = one;
         s = TNI_ABS(x);
         t = s + TNI_SET(8388608.0f);        /* 2^23: floats above are integers; stored, since the x87 keeps more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
@@ -24145,7 +24479,6 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         *slope = one / x;
         return TNI_T(log_of)(x);
     default:
-        *slope = one;
         return x;
     }
 }
@@ -24348,6 +24681,54 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
     return tni_line_pass_run(cpu, c, &l, task);
 }
 
+/* ---- cast: F32 to BF16 and back ----------------------------------------- >>pass-cast
+   Bits as tni_bf16_bits and tni_bf16_value give them. */
+#if TNI_LEVEL > 0 || TNI_PLAIN_BYTES
+typedef uint16_t TNI_T(half) __attribute__((vector_size(sizeof(TNI_V) / 2)));
+
+TNI_FAST void TNI_T(widen)(float *to, const uint16_t *from, int64_t n)
+{
+    TNI_T(half) h;
+    TNI_U       u;
+    for (; n >= TNI_W; n -= TNI_W, to += TNI_W, from += TNI_W) {
+        memcpy(&h, from, sizeof h);
+        u = __builtin_convertvector(h, TNI_U) << 16;
+        memcpy(to, &u, sizeof u);
+    }
+    for (; n > 0; n--) *to++ = tni_bf16_value(*from++);
+}
+
+TNI_FAST void TNI_T(halve)(uint16_t *to, const float *from, int64_t n)
+{
+    TNI_T(half) h;
+    TNI_U       u, is_nan;
+    for (; n >= TNI_W; n -= TNI_W, to += TNI_W, from += TNI_W) {
+        memcpy(&u, from, sizeof u);
+        is_nan = (TNI_U)((u & 0x7fffffffu) > TNI_T(set_u)(0x7f800000u));
+        u = ((u + 0x7fffu + (u >> 16 & 1u)) >> 16 & ~is_nan) | ((u >> 16 | 0x40u) & is_nan);
+        h = __builtin_convertvector(u, TNI_T(half));
+        memcpy(to, &h, sizeof h);
+    }
+    for (; n > 0; n--) *to++ = tni_bf16_bits(*from++);
+}
+#else
+TNI_FAST void TNI_T(widen)(float *to, const uint16_t *from, int64_t n) { while (n-- > 0) *to++ = tni_bf16_value(*from++); }
+TNI_FAST void TNI_T(halve)(uint16_t *to, const float *from, int64_t n) { while (n-- > 0) *to++ = tni_bf16_bits(*from++); }
+#endif
+
+TNI_FAST void TNI_T(cast_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const bool       halve = c->out[0].dtype == TN_BF16;
+    int64_t          at[3], i, n;
+    for (i = begin; i < end; i++) {
+        n = tni_lines_at(l, i, at);
+        if (halve) TNI_T(halve)((uint16_t *)c->out[0].data + at[0], TNI_IN(0) + at[1], n);
+        else TNI_T(widen)(TNI_OUT(0) + at[0], (const uint16_t *)c->in[0].data + at[1], n);
+    }
+}
+
 /* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
 TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
 {
@@ -24465,39 +24846,68 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. scale^3 and x * dy may exceed the range of float if x, or x and dy, are far from 1: for
-   such a row dx comes from the reference, in double, and dw from x * scale. */
+/* Whether all x * dy, or all x * dy * w, of a row are below the normal range of float, but not zero. They are seen through
+   x * scale * dy, which is in that range where dx and dw are. */
+TNI_INLINE bool TNI_T(rmsnorm_is_tiny)(const float *x, const float *dy, const float *w, float scale, int64_t C)
+{
+    const float most = 1e-37f * scale;
+    const TNI_V s = TNI_SET(scale);
+    TNI_V       top = TNI_SET(0.0f), top_w = top;
+    float       lane[TNI_W], lane_w[TNI_W], a = 0, b = 0;
+    int64_t     i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(x + i, k) * s * TNI_LOAD(dy + i, k);
+        top = TNI_MAX(top, TNI_ABS(d));
+        if (w) top_w = TNI_MAX(top_w, TNI_ABS(d * TNI_LOAD(w + i, k)));
+    }
+    TNI_STORE(lane, top, TNI_W);
+    TNI_STORE(lane_w, top_w, TNI_W);
+    for (i = 0; i < TNI_W; i++) {
+        if (lane[i] > a) a = lane[i];
+        if (lane_w[i] > b) b = lane_w[i];
+    }
+    return (a > 0 && a < most) || (b > 0 && b < most);
+}
+
+/* One row: dx, and its share of dw. scale^3 and x * dy may leave the range of float, above or below, if x or dy is far from
+   1: for such a row dx comes from the reference, in double, and dw from x * scale. A mean product below 1e-30 is looked at
+   more closely: single products lose digits below 1e-38, and no gain is expected to be above 1e7. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r], factor;
-    bool         far = !(s > 1e-6 && s < 1e6);
+    double       s = (double)TNI_IN(2)[r], sum, factor;
     TNI_T(wide) dot = TNI_T(wide_zero)();
     TNI_V        mean;
     int64_t      i;
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (dw && far)
-            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
-        else if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
         if (w) d = d * TNI_LOAD(w + i, k);
         TNI_T(wide_add)(&dot, d);
     }
-    factor = -s * s * s * TNI_T(wide_sum)(&dot) / (double)C;
-    far = far || fabs(factor) > 3.4e38 || (factor != 0 && fabs(factor) < 1.2e-38);
-    if (dx && far) {
-        tni_f32_rmsnorm_dx(c, r);
+    sum = TNI_T(wide_sum)(&dot);
+    factor = -s * s * s * sum / (double)C;
+    if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
+        || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
+        for (i = 0; dw && i < C; i += TNI_W) {
+            int k = TNI_T(lanes)(C - i);
+            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
+        }
+        if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
     mean = TNI_SET((float)factor);
-    for (i = 0; dx && i < C; i += TNI_W) {
+    for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k) * scale;
+        TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
+        if (!dx) continue;
+        d = d * scale;
         if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(TNI_LOAD(x + i, k), mean, d);
+        d = TNI_FMA(v, mean, d);
         if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
         TNI_STORE(dx + i, d, k);
     }
@@ -24712,16 +25122,15 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
     for (i = 0; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
     if (most == -(float)HUGE_VAL) most = 0;
     top = TNI_SET(most);
-    for (i = 0; i + TNI_W <= C; i += TNI_W) {
-        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, TNI_W) - top);
-        if (!log_of) TNI_STORE(y + i, e, TNI_W);
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, k) - top);
+        if (!log_of) TNI_STORE(y + i, e, k);
+        if (k < TNI_W) {                                    /* lanes after the row count zero */
+            TNI_STORE(lane, e, TNI_W);
+            e = TNI_LOAD(lane, k);
+        }
         TNI_T(wide_add)(&sum, e);
-    }
-    if (i < C) {                                             /* lanes after the row count zero */
-        int k = (int)(C - i);
-        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(x + i, k) - top), TNI_W);
-        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
-        if (!log_of) memcpy(y + i, lane, sizeof *y * (size_t)k);
     }
     total = TNI_T(wide_sum)(&sum);
     scale = TNI_SET((float)(log_of ? log(total) : total == 0 ? 0 : 1 / total));
@@ -25068,13 +25477,14 @@ TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Passes with independent items: the size of an item, and the task. */
-TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
+/* A pass whose items, rows or single elements of the first output, do not depend on each other. */
+TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 {
-    tni_pass p;
+    const tn_view *y = &c->out[0];
+    tni_pass       p;
     p.cpu = cpu;
     p.call = c;
-    tni_pass_run(&p, items, width, INT64_MAX, fn);
+    tni_pass_run(&p, y->shape[0], y->rank > 1 ? y->shape[1] : 1, INT64_MAX, fn);
     return TN_OK;
 }
 #endif /* float */
@@ -25352,7 +25762,7 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
 }
 
 /* y[n] = factor x[n], then zeros up to `width` */
-TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -25362,7 +25772,7 @@ TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, in
 }
 
 /* y[n] += factor x[n] */
-TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -25923,10 +26333,14 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, j;
+    int64_t a, j, e;
     for (a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0;
-        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        for (j = 0; j < n; j++) {
+            const TNI_V by = TNI_SET(x1[j * row + a]);
+            for (e = 0; e < padded; e += TNI_W)
+                TNI_STORE(scaled + j * padded + e, TNI_LOAD(y + j * y_row + e, TNI_W) * by, TNI_W);
+        }
         TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
         S += (d - first) * padded;
     }
@@ -26399,7 +26813,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
 #if TNI_BITS == 32
-    const int64_t n = c->out[0].shape[0], width = c->out[0].shape[1];
+    tn_task_fn task;
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
@@ -26418,35 +26832,39 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
     case TN_KERNEL_DIV:              return TNI_T(binary_run)(cpu, c);
+    case TN_KERNEL_COPY:             return tni_cast_run(cpu, c, TNI_T(cast_task));
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_task));
-    case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
-    case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
-    case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
-    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
-    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
-    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
-    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+    case TN_KERNEL_SOFTMAX:          task = TNI_T(softmax_task); break;
+    case TN_KERNEL_ACT:              task = TNI_T(act_task); break;
+    case TN_KERNEL_UNIFORM:          task = TNI_T(uniform_task); break;
+    case TN_KERNEL_NORMAL:           task = TNI_T(normal_task); break;
+    case TN_KERNEL_RMSNORM:          task = TNI_T(rmsnorm_task); break;
+    case TN_KERNEL_LAYERNORM:        task = TNI_T(layernorm_task); break;
+    case TN_KERNEL_GLU:              task = TNI_T(glu_task); break;
+    case TN_KERNEL_PROD:             task = TNI_T(prod_task); break;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
     case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
-    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_backward_task));
-    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
-    case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
-    case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
-    case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
+    case TN_KERNEL_SOFTMAX_BACKWARD: task = TNI_T(softmax_backward_task); break;
+    case TN_KERNEL_ACT_BACKWARD:     task = TNI_T(act_backward_task); break;
+    case TN_KERNEL_DROPOUT:          task = TNI_T(dropout_task); break;
+    case TN_KERNEL_ADAMW:            task = TNI_T(adamw_task); break;
+    case TN_KERNEL_SGD:              task = TNI_T(sgd_task); break;
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
-    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
-    case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
+    case TN_KERNEL_MUON_END:         task = TNI_T(muon_end_task); break;
+    case TN_KERNEL_GLU_BACKWARD:     task = TNI_T(glu_backward_task); break;
     case TN_KERNEL_PROD_BACKWARD:
         if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
-        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
+        task = TNI_T(prod_backward_task); break;
 #endif
 #endif
     default:                         return tni_reference_run(cpu, c);
     }
+#if TNI_BITS == 32
+    return TNI_T(pass_run)(cpu, c, task);
+#endif
 }
 #endif /* TNI_ALL */
 
@@ -27116,6 +27534,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_POSIX
 #undef TNI_PRINTF
 #undef TNI_ROW
+#undef TNI_NAMED
 #undef TNI_SHAPE
 #undef TNI_TEXT
 #undef TNI_TILE_BEGIN

@@ -3241,9 +3241,11 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
         dot = tnc_row_sum(dot, lanes);         /* the factor of x is computed in double, since that term nearly cancels dy */
-        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 * dot may be out of range: then use z */
+        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 or d * v may be out of range: use z */
             const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
-            far = !(scale > 1e-6f && scale < 1e6f) || size > 3.4e38 || (size != 0 && size < 1.2e-38);
+            const R      least = 1e-37f * C;            /* below, terms may be subnormal; above the range, dot may be NaN */
+            far = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
+               || (dot > -least && dot < least);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], R (&d)[V], int i, int) {

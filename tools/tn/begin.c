@@ -410,30 +410,6 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
-/* The newest checkpoint that is not damaged, and its step. NULL if there are none; fails if all are damaged. */
-static char *newest_whole(const char *folder, const int64_t *steps, int64_t count, int64_t *step)
-{
-    int64_t i;
-    tn_ctx *ctx;
-    char    why[256];
-    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    for (i = count - 1; i >= 0; i--) {
-        char *path = checkpoint_path(folder, steps[i]);
-        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) {
-            tn_ctx_destroy(ctx);
-            *step = steps[i];
-            return path;
-        }
-        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
-        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
-        warn("%s; resuming from the checkpoint before it", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-        free(path);
-    }
-    tn_ctx_destroy(ctx);
-    return NULL;
-}
-
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
@@ -461,8 +437,8 @@ void resume_run(run *r)
     buffer_add(&r->config, text, bytes);
     free(text);
     count = list_checkpoints(r->folder, &steps);
-    r->saved = newest_whole(r->folder, steps, count, &r->saved_step);
     free(steps);
+    r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         r->config.bytes = 0;
         free(config);
@@ -506,6 +482,7 @@ void resume_run(run *r)
     }
     journal_print(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
+    print_held_out_so_far(&r->journal);
     free(config);
     free(tokenizer);
 }

@@ -202,6 +202,7 @@ void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, co
         load_shards(c, ctx, vocab, files, share);
         return;
     }
+    if (!t) fail("%s is text, and the model has no tokenizer: give its --tokenizer, or token shards", files->path[0]);
     text = read_texts(files, &bytes);
     load_text(c, t, text, bytes, split, share);
     free(text);

@@ -29,7 +29,7 @@ static option options[] = {
     WORDS_ROW("backend", OURS(backend), "auto|" BACKEND_WORDS, "auto: that of the run; reference: plain loops, slow; cuda: "
               "a GPU", NEVER),
     COUNT_ROW("device", OURS(device), "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
-    COUNT_ROW("threads", OURS(threads), "number of threads; 0 (the default): one per core", 0, 1024, NEVER),
+    AUTO_COUNT_ROW("threads", OURS(threads), "number of threads; auto: one per core", 1, 1024, NEVER),
 };
 #undef OURS
 

@@ -149,6 +149,17 @@ void journal_held(journal *j, int64_t step, double nats, bool all)
     else j->all_step = (double)step, j->all = nats;
 }
 
+void print_held_out_so_far(journal *j)
+{
+    const curve *c = &j->held;
+    int64_t      i, best = 0;
+    if (!c->count) return;
+    for (i = 1; i < c->count; i++) if (c->y[i] < c->y[best]) best = i;
+    journal_print(j, "held out so far: %.4f nats per token after step %.0f", c->y[c->count - 1], c->x[c->count - 1]);
+    if (best < c->count - 1) journal_print(j, ", %.4f after step %.0f", c->y[best], c->x[best]);
+    journal_print(j, "\n");
+}
+
 /* ---- the terminal ---------------------------------------------------------------- */
 
 void clear_progress(journal *j)
@@ -198,7 +209,7 @@ static tn_status put_picture(void *image, tn_sink sink)
 #ifdef HAVE_STB_IMAGE_WRITE
     return tn_image_write_png((const tn_image *)image, sink);
 #else
-    return tn_image_write_ppm((const tn_image *)image, sink);
+    return tn_image_write_svg((const tn_image *)image, sink);
 #endif
 }
 

@@ -40,6 +40,10 @@ static void print_text(const char *text)
     int    column = 0;
     while (*text) {
         const int n = (int)strcspn(text, " ");
+        if (n == 0) {                               /* more than one blank */
+            text++;
+            continue;
+        }
         escape(&word, text, n);
         if (column && column + 1 + (int)word.bytes > LINE) column = 0 * printf("\n");
         else if (column) column += printf(" ");

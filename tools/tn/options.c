@@ -321,8 +321,8 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
         if (old && is_old_auto(o, value)) {
             if (o->low == 0 && !from_flags[o - u->options] && !warned)
-                warn("%s%s is %s, which earlier versions wrote for auto, and is read as that. Write auto; or, for 0, let the "
-                     "first line of the file be \"%s\"", where, o->name, value, CONFIG_MARK);
+                warn("%s%s is %s, which earlier versions wrote for auto, and is read as that. Write auto; or, for 0, let "
+                     "the first line of the file be \"%s\"", where, o->name, value, CONFIG_MARK);
             if (o->low == 0) warned = true;
             free(value);
             value = copy_text("auto");

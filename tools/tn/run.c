@@ -1,6 +1,7 @@
 /* run.c - a run's folder, models from it, generating text */
 #include "tn.h"
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,19 +188,55 @@ char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, si
     return text;
 }
 
-/* Passes on the text after the first `shown` bytes, without an incomplete character at the end. */
-static void show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t *shown)
+/* The bytes of a text without an incomplete character at its end; the first `shown` are not looked at. */
+static size_t whole_characters(const char *text, size_t bytes, size_t shown)
 {
-    size_t n, last;
-    char  *text = decode_tokens(m->tokenizer, ids, count, &n);
-    for (last = n; last > *shown && n - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80; ) last--;
-    if (last > *shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, n - last + 1) == 0)
-        n = last - 1;
-    if (n > *shown) {
-        s->show(s->user, text + *shown, n - *shown);
-        *shown = n;
+    size_t last = bytes;
+    while (last > shown && bytes - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80) last--;
+    if (last > shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, bytes - last + 1) == 0)
+        return last - 1;
+    return bytes;
+}
+
+/* The bytes at the end of a text that `stop` may begin with. */
+static size_t possible_stop(const char *text, size_t bytes, const char *stop)
+{
+    size_t k = strlen(stop) - 1;
+    if (k > bytes) k = bytes;
+    while (memcmp(text + bytes - k, stop, k)) k--;
+    return k;
+}
+
+/* Passes on the text after the first `shown` bytes, but not what more tokens may turn into a character or, after the
+   prompt's bytes, into s->stop. Returns whether that was found. last: no more tokens follow. */
+static bool show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t prompt, size_t *shown,
+                     bool last)
+{
+    size_t      n;
+    char       *text;
+    const char *found;
+    if (!m->tokenizer || (!s->show && !s->stop)) return false;
+    text = decode_tokens(m->tokenizer, ids, count, &n);
+    found = s->stop && n > prompt ? find_text(text + prompt, n - prompt, s->stop) : NULL;
+    if (found) n = (size_t)(found - text);
+    else if (!last) {
+        n = whole_characters(text, n, *shown);
+        if (s->stop && n > prompt) n -= possible_stop(text + prompt, n - prompt, s->stop);
     }
+    if (n > *shown && s->show) s->show(s->user, text + *shown, n - *shown);
+    if (n > *shown) *shown = n;
     free(text);
+    return found != NULL;
+}
+
+/* log p of a token under softmax(logits) */
+static double logprob_of(const float *logits, int64_t vocab, int32_t id)
+{
+    double  most = -INFINITY, sum = 0;
+    int64_t i;
+    for (i = 0; i < vocab; i++) if (logits[i] > most) most = logits[i];
+    for (i = 0; i < vocab; i++) sum += exp(logits[i] - most);
+    return logits[id] - most - log(sum);
 }
 
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
@@ -221,12 +258,14 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
     int32_t       bos = (int32_t)tn_tokenizer_bos(m->tokenizer), eos = (int32_t)tn_tokenizer_eos(m->tokenizer);
     float        *logits = (float *)allocate((size_t)vocab, sizeof *logits);
     uint64_t      state = splitmix64(s->seed);
-    size_t        shown = 0;
+    size_t        shown = 0, prompt_bytes = 0;
     int64_t       fed = 0;
+    bool          stopped = false;
     tn_transformer_cache *cache = tn_transformer_cache_create(m->ctx, &m->net, 1, s->length);
     check_ctx(m->ctx, "generating");
-    if (s->show) show_new(m, ids, count, s, &shown);
-    while (count < s->length) {
+    if (m->tokenizer && s->stop) free(decode_tokens(m->tokenizer, ids, count, &prompt_bytes));
+    show_new(m, ids, count, s, prompt_bytes, &shown, false);
+    while (count < s->length && !stopped) {
         tn_tensor *x, *y;
         int32_t    id;
         tn_ctx_reset(m->ctx);
@@ -239,9 +278,11 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
         id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
         if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
+        if (s->chosen) s->chosen(s->user, id, logprob_of(logits, vocab, id));
         ids[count++] = id;
-        if (s->show) show_new(m, ids, count, s, &shown);
+        stopped = show_new(m, ids, count, s, prompt_bytes, &shown, false);
     }
+    if (!stopped) show_new(m, ids, count, s, prompt_bytes, &shown, true);
     tn_transformer_cache_destroy(cache);
     free(logits);
     return count;

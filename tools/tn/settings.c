@@ -36,8 +36,8 @@ static option options[] = {
     TEXT("out", out, "RUN", "the folder to write to; it must be new or empty", NEVER),
     TEXT("resume", resume, "RUN", "continue a run that was stopped or killed; only --threads, --device, --recompute, "
          "--stop-at and, if the text was moved, --data can be given with it", NEVER),
-    TEXT("from", from, "CHECKPOINT", "start a new run from a checkpoint of another one, with its settings except those "
-         "that are given, such as a lower --lr or more --steps", ALWAYS),
+    TEXT("from", from, "RUN|CHECKPOINT", "start a new run from the newest checkpoint of another one, or from that which is "
+         "named, with its settings except those that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
          "it", NEVER),
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
@@ -122,8 +122,8 @@ static option options[] = {
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
     WORDS("precision", precision, "f32|tf32|bf16", "factors of matrix products, whose sums stay f32; used where the "
           "backend is faster with it", ALWAYS),
-    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, but is slower on "
-          "the processor; weights stay f32", ALWAYS),
+    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, and on the "
+          "processor a tenth more time; weights stay f32", ALWAYS),
     FLAG("recompute", recompute, "keep only the input of each block and compute the block again in the backward pass: less "
          "memory, bit-identical results", ALWAYS),
     AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),
@@ -144,7 +144,7 @@ static option options[] = {
 };
 
 const usage train_usage = {
-    "train", "FILE... --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
+    "train", "FILE... --out RUN | --config FILE --out RUN | --from RUN|CHECKPOINT --out NEW | --resume RUN",
     "train a language model, or resume a run",
     "Trains a language model. The folder RUN holds all that it writes: config.txt, config.json, tokenizer.json, log.jsonl, "
     PICTURE ", checkpoints, and at the end model.safetensors.",

@@ -79,6 +79,8 @@ void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* The number of bytes of the character at `text`; 0: invalid UTF-8 */
 int utf8_length(const char *text, size_t bytes);
+/* Replaces control characters by question marks, for a terminal; tab and newline stay. */
+void hide_controls(char *text, size_t bytes);
 /* The number of bytes that are not valid UTF-8, and the position of the first. */
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first);
 
@@ -220,6 +222,8 @@ typedef enum split_kind { SPLIT_AUTO = 0, SPLIT_MARKS, SPLIT_BLANK, SPLIT_LINES 
 bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length);
 /* SPLIT_AUTO becomes marks if the text has any, otherwise blank lines. */
 split_kind resolve_split(split_kind split, const char *text, size_t bytes);
+/* The first place of `what` in a text, or NULL. */
+const char *find_text(const char *text, size_t bytes, const char *what);
 /* Joins files to one text. Fails if one is empty, warns of invalid UTF-8. */
 char *read_texts(const file_list *files, size_t *bytes);
 /* What a part of the text is called, one or several: "story", "stories". */
@@ -283,14 +287,14 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
-   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
+   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
    is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
 #define PICTURE "loss.png"
 #else
-#define PICTURE "loss.ppm"
+#define PICTURE "loss.svg"
 #endif
 
 enum { START_TOKENS = 64 };
@@ -317,7 +321,8 @@ char   *checkpoint_path(const char *folder, int64_t step);
 /* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
 char   *find_weights(const char *path);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
-   tokenizer: NULL for the one beside the weights. *weights: the file that was read; NULL is allowed. */
+   tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
+   was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
@@ -364,13 +369,16 @@ typedef struct sampling {
     int64_t  top_k, length;             /* of all tokens, including the prompt's              */
     uint64_t seed;                      /* the same seed gives the same text                  */
     bool     no_stop;                   /* continue after [EOS] and [BOS]                     */
-    void   (*show)(void *user, const char *text, size_t bytes);    /* gets new text; or NULL */
+    const char *stop;                   /* end where the new text contains this; or NULL      */
+    void   (*show)(void *user, const char *text, size_t bytes);    /* gets new text; or NULL  */
+    void   (*chosen)(void *user, int32_t id, double logprob);      /* gets new tokens, with log p of the model; or NULL */
     void    *user;
 } sampling;
 /* The tokens that a text begins with, a new list: [BOS] and the prompt. If m->start_count > 0: the prompt alone, or one of
    m->start by the seed. Returns their number, 0 if there is neither a prompt nor a [BOS]. */
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
-/* Continues ids[0..count), which has space for s->length ids; returns the new number. */
+/* Continues ids[0..count), which has space for s->length ids; returns the new number. Text up to s->stop is shown, and no
+   more; without a tokenizer there is no text. */
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
 /* The text of tokens, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);

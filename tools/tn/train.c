@@ -44,7 +44,7 @@ static void train(run *r, const char *title)
         else train_step_on_host(r);
         if (r->feed.waiting) continue;
         last = r->step == r->steps;
-        show_progress(&r->journal, r->step, r->steps, r->rate, r->rate * r->flops / r->peak, last);
+        show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
             draw_curve(&r->journal, r->m.ctx, title);
@@ -93,6 +93,17 @@ static void apply_settings_of(const char *path)
     tn_ctx_destroy(look);
 }
 
+/* The checkpoint that --from means: of a run's folder the newest. */
+static const char *find_checkpoint(const char *path)
+{
+    int64_t step;
+    char   *file;
+    if (!is_folder(path)) return path;
+    file = newest_checkpoint(path, &step);
+    if (!file) fail("--from: %s holds no checkpoint, expected step-NNNNNNNN.safetensors", path);
+    return file;
+}
+
 int train_main(int argc, char **argv)
 {
     run    r;
@@ -120,7 +131,10 @@ int train_main(int argc, char **argv)
             char  *text = read_file(train_settings.config, &bytes);
             apply_settings(text, bytes, train_settings.config);
             free(text);
-        } else if (train_settings.from) apply_settings_of(train_settings.from);
+        } else if (train_settings.from) {
+            train_settings.from = find_checkpoint(train_settings.from);
+            apply_settings_of(train_settings.from);
+        }
         if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
         if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
         r.folder = train_settings.out;

@@ -68,6 +68,7 @@ void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
 /* all: of all of the held-out part, which is not a point of the curve */
 void journal_held(journal *j, int64_t step, double nats, bool all);
+void print_held_out_so_far(journal *j);
 double journal_seconds(const journal *j);
 /* Prints to the standard output, above the progress bar. */
 void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -111,7 +112,7 @@ typedef struct run {
     int64_t     saved_step;
     int64_t     step, steps;
     double      flops;              /* of training, per token                     */
-    double      peak;               /* floating-point operations per second of a large matrix product */
+    double      peak;               /* floating-point operations per second: the most that was measured */
     double      rate;               /* tokens per second, a running average       */
     bool        device;             /* not the host: reading results waits        */
     feed        feed;
@@ -127,6 +128,8 @@ void end_if_stopped(void);
 
 /* speed.c: floating-point operations per second of a large matrix product with these settings; NaN if it fails */
 double measure_peak(const tn_desc *desc);
+/* The speed of the training as a share of the highest seen so far: that of the product, or its own. */
+double share_of_peak(run *r);
 
 /* step.c */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
@@ -161,6 +164,9 @@ void write_sample(run *r);
 void save_weights(run *r, const char *name);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
+/* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
+   damaged. */
+char *newest_checkpoint(const char *folder, int64_t *step);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
