@@ -2342,6 +2342,23 @@ TEST(letters_of_unicode)
     free(l);
 }
 
+/* Every character's category of regular expressions; the hash is from the same program. */
+TEST(categories_of_unicode)
+{
+    tni_categories *l = (tni_categories *)malloc(sizeof *l);
+    uint64_t h = 0xCBF29CE484222325u;
+    REQUIRE(l);
+    tni_categories_unpack(l);
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        const int category = tni_category_of(l, c);
+        if (c < 128) CHECK_INT(l->ascii[c], category);
+        h = (h ^ (category == 1 ? 0u : category == 2 ? 1u : category == 4 ? 2u : 3u)) * 0x100000001B3u;
+    }
+    CHECK(h == 0x48B1698009766D10u);
+    for (size_t k = 1; k < sizeof l->run / sizeof *l->run; k++) CHECK(l->run[k - 1] >> 2 < l->run[k] >> 2);
+    free(l);
+}
+
 /* Integers that float cannot hold come back from a view, too. */
 TEST(strided_integers)
 {
@@ -2454,4 +2471,4 @@ TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_lo
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,
           threads_openmp, threads_random, threads_pool, threads_two_contexts,
-          letters_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages, checksums)
+          letters_of_unicode, categories_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages, checksums)
