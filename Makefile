@@ -109,7 +109,9 @@ build/cuda/arch: FORCE
 .PHONY: FORCE
 
 docs:
-	awk -f tools/api.awk tensornet.h > docs/api.md
+	@mkdir -p build
+	awk -f tools/api.awk tensornet.h > build/api.md
+	mv build/api.md docs/api.md
 
 demo: build/examples/fashion
 	$<
@@ -137,7 +139,7 @@ mutants:
 cuda:
 	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda $(MODE)
 
-# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten
+# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu needs PyTorch for its peers, too. Each line may take ten
 #      minutes.
 
 SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/bin/compute-sanitizer)

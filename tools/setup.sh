@@ -122,7 +122,7 @@ elsewhere() {
     echo "setup: a C compiler, make and gunzip are there: make demo needs no more"
     [ -z "$names" ] || echo "setup: make test skips what needs: $names"
     case $names in *stb_image_write.h*)
-        echo "setup: without stb_image_write.h, a single file, the examples draw no PNG pictures. With it:"
+        echo "setup: without stb_image_write.h, a single file, the examples draw SVG in place of PNG. With it:"
         echo "    mkdir -p build/stb"
         echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
         echo "    make STB=build/stb demo" ;;

@@ -4,7 +4,7 @@
    out little by little. With the gate
        gate_t(z) = (1 - t) act(z) + t z
    the layer is the gated one at t = 0 and bilinear at t = 1, and in between training makes good what each small change
-   breaks. At t = 1 it folds exactly. Beside it stands a bilinear layer trained from scratch for as many steps, and what
+   breaks. At t = 1 it folds exactly. It is compared with a bilinear layer trained from scratch for as many steps, and what
    the gated layer is worth if the activation is simply left away.
 
    sh examples/get_data.sh fashion

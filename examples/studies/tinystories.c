@@ -73,7 +73,7 @@ static void train(tn_ctx *ctx, const lesson *l)
     for (step = 1; step <= l->steps; step++) {
         double one = lesson_step(ctx, l, optim);
         bool   due = isatty(1) ? now() - shown > 0.1 : step % (l->steps / 10 + 1) == 0;
-        if (!is_number(one)) stop("the loss is no number any more; a lower --rate may help");
+        if (!is_number(one)) stop("the loss is not finite any more; a lower --rate may help");
         loss = step == 1 ? one : loss + 0.02 * (one - loss);
         if (!due && step < l->steps) continue;
         shown = now();

@@ -4,7 +4,7 @@
 
 #include "tensornet.h"
 
-/* Does the work so many times. run NULL: nobody does. */
+/* Does the work `runs` times. run NULL: there is no peer. */
 typedef struct bench_side { void (*run)(void *arg, long runs); void *arg; } bench_side;
 
 typedef struct bench_row {
@@ -17,7 +17,7 @@ typedef struct bench_row {
     double      middle;             /* seconds of a run, median over the turns                                       */
 } bench_row;
 
-/* Lets both sides run in turns until the figures stand, and prints the row. */
+/* Lets both sides run in turns until further turns hardly change the medians, and prints the row. */
 void bench_turns(bench_row *row, bench_side ours, bench_side peer);
 /* The line `name: value` at the end of everything. */
 void bench_value(const char *name, double value);

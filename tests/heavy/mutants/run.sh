@@ -132,7 +132,8 @@ if [ "$what" = header ]; then
         programs="$programs $p"
         case $together in *" $p "*) ln -f "$dir/inside" "$dir/$p"; continue ;; esac
         case $alone in *"$t"*) level=-O0 ;; esac
-        ! newer "$dir/$p" "$t" "$dir/tensornet.o" tests/*.h tools/tn/ngram.c tools/tn/tn.h examples/studies/*.h ||
+        ! newer "$dir/$p" "$t" "$dir/tensornet.o" tests/*.h tools/tn/ngram.c tools/tn/names.[ch] tools/tn/mojibake.c tools/tn/tn.h \
+            examples/studies/*.h ||
             later "$dir/$p" $c $level "$t" -o "$dir/$p" -x none "$dir/tensornet.o" "$dir/mutant.o" -lm
     done
     scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
