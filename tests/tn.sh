@@ -19,6 +19,10 @@ expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
 expect 2 "unknown command xyzzy (tn --help)" xyzzy
+expect 2 "tn: unknown option --foo (tn --help)" --foo
+expect 2 "unexpected argument \"x\", expected tn man (tn man --help)" man x
+expect 1 "$tests/tn.sh is not a file that tn knows, expected safetensors" info "$tests/tn.sh"
+expect 2 "--heads is 0, expected auto, or 1 <= heads <= 1G" train text --out r --heads 0
 expect 2 "unknown command tokeniser; did you mean tokenizer?" tokeniser
 expect 2 "tn tokenizer: unknown command encoed; did you mean encode? (tn tokenizer --help)" tokenizer encoed
 expect 2 "tn tokenizer: no command is given, expected train, encode, decode or compare" tokenizer
