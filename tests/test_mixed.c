@@ -740,6 +740,42 @@ TEST(tape)
     close_it(ctx, &heap);
 }
 
+/* concat, stack and gather round nothing: of F32 alone they are F32, in value and in gradient; with BF16 they are BF16. */
+TEST(moved_numbers_stay_F32)
+{
+    static const float   v[2] = {1.2345678f, 2.3456789f}, weight[4] = {0.1f, 3.4567891f, 1.0000001f, -0.7f};
+    static const int32_t order[4] = {0, 1, 0, 1};
+    const int64_t two = 2, four = 4, square[2] = {2, 2};
+    configuration c = configure("cpu BF16", NULL);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    float         got[4];
+    int           k, i;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    for (k = 0; k < 6; k++) {
+        tn_tensor *x, *part[2], *y, *ids, *w;
+        tn_ctx_reset(ctx);
+        x = tn_tensor_from(ctx, 1, &two, TN_F32, v);
+        ids = tn_tensor_from(ctx, 1, &four, TN_I32, order);
+        tn_watch(x);
+        tn_record(ctx);
+        part[0] = k < 3 ? x : tn_cast(ctx, x, TN_BF16);
+        part[1] = x;
+        y = k % 3 == 0 ? tn_concat(ctx, 2, part, 0) : k % 3 == 1 ? tn_stack(ctx, 2, part, 0) : tn_gather(ctx, part[0], 0, ids);
+        REQUIRE(y != NULL);
+        CHECK_INT(y->dtype, k < 3 ? TN_F32 : TN_BF16);
+        if (k >= 3) continue;
+        w = tn_tensor_from(ctx, y->rank, y->rank == 2 ? square : &four, TN_F32, weight);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
+        CHECK_STATUS(tn_read(y, TN_F32, got, 4), TN_OK);
+        for (i = 0; i < 4; i++) CHECK(got[i] == v[i % 2]);
+        CHECK_STATUS(tn_read(x->grad, TN_F32, got, 2), TN_OK);
+        for (i = 0; i < 2; i++) CHECK(got[i] == weight[i] + weight[i + 2]);
+    }
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------------- */
 
 static size_t rounded_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -1135,7 +1171,53 @@ TEST(stretched_operands_are_copied_once)
     CHECK(whole - stretched > numbers * 6 - 65536);     /* BF16 itself, and its copy */
 }
 
-TEST_MAIN(dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
-          rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, copies_go_again, max_bytes, training,
+/* Casts at each level have the bits of their definition: ties, NaN, infinities, rows of every length, transposed matrices. */
+TEST(casts_at_every_level)
+{
+    enum { ROWS = 5, MOST = 83 };
+    static uint32_t word[ROWS * MOST];
+    for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++) {
+        tn_desc  desc;
+        tn_ctx  *ctx;
+        memset(&desc, 0, sizeof desc);
+        desc.simd = (tn_simd)level;
+        if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) continue;      /* not of this processor */
+        for (int64_t n = 1; n <= MOST; n++) {
+            const int64_t shape[2] = {ROWS, n}, turned[2] = {n, ROWS};
+            tn_tensor *x = tn_tensor_create(ctx, TN_F32, 2, shape), *t = tn_tensor_create(ctx, TN_F32, 2, turned), *y;
+            uint64_t   state = (uint64_t)n;
+            for (int64_t i = 0; i < ROWS * n; i++) {
+                state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                word[i] = (uint32_t)(state >> 32);
+                if (i % 3 == 1) word[i] = (word[i] & 0xFFFF0000u) | 0x8000u;            /* a tie */
+                if (i % 7 == 3) word[i] = 0x7F800000u | (word[i] & 0x80000000u);        /* an infinity */
+                if (i % 7 == 5) word[i] |= 0x7F800001u;                                 /* a NaN */
+                if (i % 11 == 4) word[i] = 0x7F7FFFFFu;                                 /* rounds to infinity */
+            }
+            memcpy(x->data, word, sizeof *word * (size_t)(ROWS * n));
+            memcpy(t->data, word, sizeof *word * (size_t)(ROWS * n));
+            for (int k = 0; k < 2; k++) {
+                tn_ctx_reset(ctx);
+                y = tn_cast(ctx, k ? tn_transpose(t, 0, 1) : x, TN_BF16);
+                y = tn_cast(ctx, y, TN_F32);
+                if (!CHECK(y && tn_ctx_sync(ctx) == TN_OK)) continue;
+                for (int64_t i = 0; i < ROWS * n; i++) {
+                    const uint32_t w = k ? word[i % n * ROWS + i / n] : word[i];
+                    uint32_t       expected = (w + 0x7FFF + (w >> 16 & 1)) & 0xFFFF0000u, got;
+                    if ((w & 0x7FFFFFFFu) > 0x7F800000u) expected = (w & 0xFFFF0000u) | 0x400000u;
+                    memcpy(&got, (const char *)y->data + 4 * ((i / n) * y->strides[0] + i % n * y->strides[1]), 4);
+                    CHECK(got == expected);
+                }
+            }
+            tn_tensor_destroy(x);
+            tn_tensor_destroy(t);
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST_MAIN(casts_at_every_level, dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
+          rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, moved_numbers_stay_F32, copies_go_again, max_bytes, training,
           no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators,
           stretched_operands_are_copied_once)

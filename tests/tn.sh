@@ -30,12 +30,13 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info import export clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info import export clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+    "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -43,6 +44,10 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
+for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+    near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
+    expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
+done
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
 expect 0 "number of blocks (default 1)" train --layers 7 --help
 expect 0 "number of tokens (default 10M)" synthetic --help
@@ -92,7 +97,7 @@ needs() {
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 }
 # options COMMAND: those that its help lists
-options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
+options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
 is "commands" "$(wc -l < names)" 12
 
@@ -101,7 +106,7 @@ mv said tn.1
 "$tn" man > again.1
 same "two manual pages" tn.1 again.1
 while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
-sed -n 's/^\\fB\(\\-\\-[a-z0-9\\-]*\)\\fR.*/\1/p' tn.1 | sort > documented
+sed -nE 's/^(\\fB\\-.\\fR, |)\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
 same "the options of the manual page" listed documented
 holds "a manual page has options" test "$(wc -l < documented)" -gt 80
 needs groff groff -ww -man -Tascii -z tn.1
@@ -350,6 +355,12 @@ holds "a loss per byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
 log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same "$1" log1 log2; }
 
+# A small model may be faster than a measurement of a busy moment: the share is at most all.
+expect 0 "of peak" train text --out share --width 32 --context 32 --steps 30 --no-baseline --sample-every 0
+share=$(sed -n 's/.* \([0-9]*\)% of peak.*/\1/p' said | sort -n | tail -n 1)
+holds "a share of $share %" test "${share:-101}" -le 100
+rm -rf share
+
 # tools/golden_ngram.py counts the same n-grams in another way.
 expect 0 "Done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
 is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
@@ -465,6 +476,7 @@ mv text.kept text
 expect 0 "Done" train --resume unlucky
 same "a failed resume leaves the run" a/step-00000012.safetensors unlucky/step-00000012.safetensors
 expect 0 "5-gram" train --resume half --stop-at 10
+holds "what was held out so far" grep -Eq "^held out so far: [0-9.]+ nats per token after step 5$" said
 holds "n-grams beside the loss, after a resume too" grep -q "step 10: held out .*; trigram [0-9.]*, 5-gram [0-9.]*$" said
 rm -rf half && expect 0 "Stopped after step 5" train text --out half $small --stop-at 5
 
@@ -574,7 +586,7 @@ for how in "cut $newest 3000" "cut $newest 0" "cut $newest $(($(wc -c < half/ste
     rm -rf hurt
     cp -r half hurt && $how
     expect 0 "resumed from hurt/step-00000004.safetensors" train --resume hurt
-    holds "what is damaged is said: $how" grep -q "$newest: byte .*; resuming from the checkpoint before it" said
+    holds "what is damaged is said: $how" grep -q "$newest: byte .*; the checkpoint before it is used" said
     same "after a damaged checkpoint: $how" a/step-00000012.safetensors hurt/step-00000012.safetensors
     log_same "the log after it: $how" a hurt
 done
@@ -661,9 +673,13 @@ begun=$(sed -n 's/^continuing from .*step-0*\([0-9][0-9]*\)\.safetensors$/\1/p' 
 is "it goes on after that step" "$(sed -n 's/^{"step":\([0-9]*\),"loss.*/\1/p' calm/log.jsonl | head -n 1)" "$((begun + 1))"
 holds "with the new rate" grep -q '"step":20,"loss":[0-9.]*,"lr":0.001,' calm/log.jsonl
 expect 0 "Stopped after step 30" train --resume calm --stop-at 30
+mkdir nothing-in-it
 expect 1 "step-00000012.safetensors is of step 12 already, expected a larger --steps" train --from a/step-00000012.safetensors --out x
 expect 0 "Done" train --from a/step-00000008.safetensors --out on
 same "with the same settings, the same weights" a/model.safetensors on/model.safetensors
+expect 0 "continuing from $dir/half/step-00000005" train --from half --out on-newest
+same "from the newest checkpoint of a run" a/model.safetensors on-newest/model.safetensors
+expect 1 "--from: nothing-in-it holds no checkpoint" train --from nothing-in-it --out x
 expect 2 "a run keeps its tokenizer" train --from a/step-00000008.safetensors --out x --vocab 61
 expect 1 "is not a checkpoint of tn train" train --from a/model.safetensors --out x
 expect 1 "the loss is" train text --out nan $explode --order 64 --max-loss 1e12
@@ -839,6 +855,37 @@ none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p'
 if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
 rm -rf m
 
+# ---- watching: short options, the log of each parameter, CSV ------------------------------------------------------------
+
+expect 0 "-o, --out RUN" train --help
+holds "groups of options" grep -qx "The model:" said
+expect 0 ".SS tn train" man
+holds "a short option in the manual page" grep -q '^.fB.-o.fR, .fB.-.-out.fR' said
+expect 2 "unknown option -q" train -q
+expect 2 "unknown option -ox" train -ox
+expect 2 "--out has no value" train text -o
+expect 0 "Done" train text -o m $small --log-layers 5 --sample-every 0
+same "a log of each parameter changes nothing" m/model.safetensors a/model.safetensors
+is "its lines" "$(grep -c '"layers":' m/log.jsonl)" 2
+for part in embed.w blocks.0.attn.qk blocks.0.mlp.p head.w; do
+    holds "$part in the log" grep -q "{\"name\":\"$part\",\"rms\":[0-9.e-]*,\"gradient_rms\":[0-9.e-]*,\"update_ratio\":[0-9.e-]*,\"effective_rank\":" \
+        m/log.jsonl
+done
+awk '{ while (match($0, /"effective_rank":[0-9.e+-]*/)) {
+           rank = substr($0, RSTART + 17, RLENGTH - 17) + 0
+           $0 = substr($0, RSTART + RLENGTH)
+           if (!(rank == 0 || (rank >= 0.999 && rank <= 60.1))) bad = 1
+           seen++
+       } } END { exit bad || !seen }' m/log.jsonl && pass || fail "effective ranks: $(grep layers m/log.jsonl)"
+expect 2 "--log-layers is given with --backend cuda" train text -o x --backend cuda --log-layers 2
+"$tn" info m --csv > m.csv
+is "columns" "$(head -1 m.csv)" "step,tokens,loss,lr,norm,rate,seconds,held,held_byte,held_all"
+is "a line per step and evaluation" "$(wc -l < m.csv)" "$(($(grep -cE '"(loss|held)":' m/log.jsonl) + 1))"
+is "all of them whole" "$(awk -F, '{ print NF }' m.csv | sort -u)" 10
+is "the last loss" "$(awk -F, '$3 != "" { loss = $3 } END { print loss }' m.csv | sed 1q)" \
+    "$(sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' m/log.jsonl | tail -1)"
+expect 1 "holds no run" info nothing --csv
+
 # ---- generate, info --------------------------------------------------------------------------------------------------
 
 expect 0 "" generate a --seed 7 && cp said g1
@@ -853,11 +900,58 @@ expect 0 "" generate a --ids --length 9 --no-stop
 is "length" "$(wc -w < said)" 9
 expect 0 "" generate a --count 3 --ids
 is "count" "$(wc -l < said)" 3
-expect 0 "--length is 20, more than the model's context of 16 tokens" generate a --length 20
+expect 0 "texts of 20 tokens are longer than the model's context of 16 tokens" generate a --length 20
+expect 0 "" generate a --ids --no-stop --new 5 --prompt-ids "3, 4 5"
+holds "new tokens" grep -q '^3 4 5\( [0-9]*\)\{5\}$' said
+expect 0 "texts of 23 tokens are longer" generate a --ids --no-stop --new 20 --prompt-ids "3 4 5"
+is "new tokens beyond the context" "$(tail -n 1 said | wc -w)" 23
+expect 1 "the prompt has 16 tokens, expected fewer than the model's context, 16: --new N continues it" generate a --prompt-ids \
+    "3 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3"
+expect 2 "--new is given with --length" generate a --new 3 --length 9
+expect 2 "--new is 0, expected auto, or 1 <= new" generate a --new 0
+expect 1 "--prompt-ids: id 60 is outside the vocabulary, expected 0 <= id < 60" generate a --prompt-ids "3 60"
+expect 2 "--prompt-ids: \"x 3\" is not an id" generate a --prompt-ids "3 x 3"
+expect 2 "2 of --prompt, --prompt-file, --prompt-ids and --interactive are given" generate a --prompt a --interactive
+# A prompt from a file, from the standard input, line by line.
+expect 0 "one day" generate a --prompt "one day" --new 3 && cp said g3
+printf 'one day\n' > prompt
+expect 0 "" generate a --prompt-file prompt --new 3 && same "a prompt from a file" said g3
+"$tn" generate a --prompt-file - --new 3 < prompt > said && same "a prompt from the standard input" said g3
+printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
+head -n 1 said > first && same "a line" first g3
+is "two lines" "$(wc -l < said) $(tail -n 1 said | command cut -c 1-7)" "2 the cat"
+printf 'one\0day' > zero
+expect 1 "zero: byte 3 is zero, expected text" generate a --prompt-file zero
+expect 1 "missing.txt" generate a --prompt-file missing.txt
+# Unknown words are said.
+expect 0 '2 parts of the prompt are not in the vocabulary and become [UNK]: "' generate a \
+    --prompt "one $(printf '\342\202\254') day @" --new 2
+if "$tn" generate a --prompt "one day" 2>&1 > g3 | grep -q UNK; then fail "a prompt without [UNK]"; else pass; fi
+# What --stop names is not printed, nor is anything after it, even where several tokens make it.
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 > whole 2> said
+stop=$(command cut -d ' ' -f 6,7 whole)
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "$stop" > said 2> warned
+is "text before \"$stop\"" "$(cat said)" "$(awk -v s="$stop" '{ print substr($0, 1, 6 + index(substr($0, 8), s)) }' whole)"
+"$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "zzz" > said 2> warned
+same "text without the stop" said whole
+expect 2 "--stop is empty" generate a --stop ""
+# An untrained model gives each token 1/60.
+expect 0 "Done" train text --out flat $small --lr 0 --adam-lr 0
+expect 0 "" generate flat --logprobs --new 7 --no-stop
+is "lines of logarithms" "$(grep -c '^[0-9]*	-4\.09434[45]	"[^"]*"$' said)" 7
+expect 0 "" generate a --logprobs --new 1 --temperature 0 --no-stop --prompt "one day the" && command cut -f 2 said > logp
+holds "the likeliest is likelier than that" awk '{ exit !($1 > -4 && $1 < 0) }' logp
+expect 2 "--ids is given with --logprobs" generate a --ids --logprobs
+# No control characters on the terminal.
+expect 0 "Done" train text --out bytes-run $small --vocab auto
+control=$(printf 'a\033[31m\tb\001\302\205\177c')
+"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 2> warned | command cut -c 1-14 > said
+is "control characters" "$(command cut -c 1-13 said)" "$(printf 'a?[31m\tb????c' | command cut -c 1-13)"
+"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 --raw 2> warned | head -c 13 > said
+is "raw control characters" "$(cat said)" "$control"
 expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4
 expect 1 "t50.json has 50 tokens, expected 60, the vocabulary of the model" generate a --tokenizer t50.json
 expect 1 "no such run" generate nothing
-mkdir nothing-in-it
 expect 1 "holds no model, expected model.safetensors" generate nothing-in-it
 expect 0 "blocks.0.attn.qk" info a
 expect 0 "step: 8" info a/step-00000008.safetensors
@@ -877,6 +971,7 @@ for size in small medium; do
         "$(echo "$losses" | awk '{ print NF, ($1 > log(2048) - 0.3 && $1 < log(2048) + 0.3), ($2 < $1 + 0.1) }')" "2 1 1"
     rm -rf size
 done
+rm -rf m
 for width in 16 64 200; do
     expect 0 "Done" train text --out m $small --tied --steps 1 --heads 2 --width $width
     sed -n 's/.*"step":1,"loss":\([0-9.]*\),.*/\1/p' m/log.jsonl > first
@@ -887,6 +982,58 @@ printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt
 expect 0 "parameters: " info a/config.json
+
+# ---- models of Hugging Face's transformers, and back ------------------------------------------------------------------------
+
+hf=$tests/data/hf
+for model in gpt2 llama qwen2 mistral; do
+    cp -r "$hf/$model" "in-$model"
+    case $model in llama) bpe=llama3 ;; *) bpe=$model ;; esac
+    [ ! -f "$tests/data/bpe/$bpe.json" ] || cp "$tests/data/bpe/$bpe.json" "in-$model/tokenizer.json"
+    expect 0 "model: $model, 2 layers, width 16" import "in-$model" --out "run-$model"
+    expect 0 "parameters: " info "run-$model"
+    expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
+    expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
+    same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
+    [ -f "in-$model/tokenizer.json" ] || continue
+    same "the tokenizer of $model" "in-$model/tokenizer.json" "out-$model/tokenizer.json"
+    # Greedy decoding gives the tokens and the text that transformers gives.
+    expect 0 " " generate "run-$model" --prompt "Once upon a time" --temperature 0 --no-stop --ids
+    ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
+    n=$(echo "$ids" | wc -w)
+    is "$model: ids" "$(cut -d ' ' -f 1-"$n" said)" "$ids"
+done
+expect 1 "already holds a run" import in-gpt2 --out run-gpt2
+expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
+expect 2 "no --out is given" import in-gpt2
+expect 2 "no --hf is given" export run-gpt2
+expect 1 "is not a folder" import in-gpt2/config.json --out x
+cp -r in-llama torn
+rm torn/model-00002-of-00002.safetensors
+expect 1 "torn/model-00002-of-00002.safetensors: could not be opened" import torn --out x
+mkdir old && cp in-llama/config.json old && : > old/pytorch_model.bin
+expect 1 "old has pytorch_model.bin, expected model.safetensors" import old --out x
+sed 's/"model_type": "llama"/"model_type": "phi3"/' in-llama/config.json > torn/config.json
+expect 1 "model_type is \"phi3\", expected tensornet, gpt2, llama" import torn --out x
+sed 's/"model_type": "mistral"/"model_type": "qwen2"/' in-mistral/config.json > torn/config.json
+cp in-mistral/model.safetensors torn && rm torn/model.safetensors.index.json torn/tokenizer.json
+expect 1 "self_attn.q_proj.bias" import torn --out x
+sed 's/"model_type": "qwen2"/"model_type": "mistral"/' in-qwen2/config.json > torn/config.json
+cp in-qwen2/model.safetensors torn
+expect 1 "belongs to parameter blocks.0.attn.qk_b, which the model does not have" import torn --out x
+sed 's/q_proj.weight/q_norm.weight/' in-qwen2/model.safetensors > torn/model.safetensors
+cp in-qwen2/config.json torn
+expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
+cp in-qwen2/model.safetensors torn
+sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
+expect 1 "type is \"Metaspace\", expected ByteLevel; --no-tokenizer imports the weights alone" import torn --out x
+expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
+expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
+expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
+expect 0 "model: llama" import out-shaped --out again-shaped
+expect 0 "Done" train text --out unlike $small --steps 1
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which no model of transformers has" export unlike --hf x
+rm -rf in-* out-* run-* again-* torn old bare shaped unlike
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
@@ -908,8 +1055,31 @@ expect 0 "Stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --wid
 expect 0 "Done" train --resume y2
 same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
 holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
+# Several shards, which are mapped, are one list of tokens: 3000 and 500 are what 3500 in one shard are.
+expect 0 "tokens: 500" synthetic --vocab 70 --tokens 500 --seed 2 --out z.bin
+{ head -c 8 y.bin; printf '\254\015\000\000'; tail -c +13 y.bin; tail -c +1025 z.bin; } > yz.bin
+for files in yz.bin "y.bin z.bin"; do
+    expect 0 "3325 tokens to train on, 175 held out" train $files --out mapped --vocab 70 --layers 1 --width 16 --context 16 --batch 2 \
+        --steps 4
+    [ -f one.safetensors ] || cp mapped/model.safetensors one.safetensors
+    same "in one shard or in two, the same bits" one.safetensors mapped/model.safetensors
+    rm -rf mapped
+done
+expect 1 "has id 69, expected less than 69" train y.bin z.bin --out mapped --vocab 69 --layers 1 --width 16 --context 16 --steps 4
+rm -rf mapped one.safetensors
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
+# A run of shards without a tokenizer writes ids.
+expect 1 "text is text, and the model has no tokenizer: give its --tokenizer" eval y text
+expect 0 "nats/token" eval y y.bin --no-baseline
+expect 1 "y has no tokenizer: it was trained on token shards. Give --tokenizer FILE; or --ids" generate y
+expect 1 "expected --prompt-ids \"1 2 3\"" generate y --ids
+expect 0 "" generate y --ids --prompt-ids "1 2 3" --length 8
+holds "ids of a shard" grep -q '^1 2 3\( [0-9]*\)\{5\}$' said
+expect 0 "" generate y --logprobs --prompt-ids "1 2 3" --length 8
+holds "logarithms without a tokenizer" grep -q '^[0-9]*	-[0-9.]*$' said
+expect 2 "--stop is given without a tokenizer" generate y --ids --prompt-ids 1 --stop a
+expect 1 "id 70 is outside" generate y --ids --prompt-ids "1 70"
 expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing
 expect 1 "text" info text

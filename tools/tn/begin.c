@@ -180,7 +180,11 @@ enum { NGRAM_TOKENS = 4000000 };
 bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1])
 {
     const int64_t n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
-    const bool    fits = ngram_losses(c->train, n, on->held, on->held_count, vocab, nats);
+    int32_t      *some = (int32_t *)allocate((size_t)n, sizeof *some);
+    bool          fits;
+    copy_tokens(&c->train, 0, n, some);
+    fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats);
+    free(some);
     if (!fits) warn("out of memory: the n-gram baseline is left out");
     return fits;
 }
@@ -237,10 +241,10 @@ static void draw_start_tokens(run *r)
     int64_t             i, begun = 0;
     uint64_t            state = (uint64_t)r->s->seed;
     if (!t) return;
-    for (i = 0; i < c->train_count; i++) begun += c->train[i] == tn_tokenizer_bos(t);
+    for (i = 0; i < c->train_count && begun < 2; i++) begun += token_at(&c->train, i) == tn_tokenizer_bos(t);
     for (i = 0; begun < 2 && i < 100 * START_TOKENS && r->m.start_count < START_TOKENS; i++) {
         int64_t at = 1 + (int64_t)(next_uniform(&state) * (double)(c->train_count - 1));
-        int32_t id = c->train[at], before = c->train[at - 1];
+        int32_t id = token_at(&c->train, at), before = token_at(&c->train, at - 1);
         bool    word = bytes ? (before == ' ' || before == '\n') && id > ' ' && id < 0xF5
                              : strncmp(tn_tokenizer_token(t, id), "##", 2) != 0;
         if (word && id != tn_tokenizer_bos(t) && id != tn_tokenizer_eos(t) && id != tn_tokenizer_unk(t))
@@ -406,30 +410,6 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
-/* The newest checkpoint that is not damaged, and its step. NULL if there are none; fails if all are damaged. */
-static char *newest_whole(const char *folder, const int64_t *steps, int64_t count, int64_t *step)
-{
-    int64_t i;
-    tn_ctx *ctx;
-    char    why[256];
-    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    for (i = count - 1; i >= 0; i--) {
-        char *path = checkpoint_path(folder, steps[i]);
-        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) {
-            tn_ctx_destroy(ctx);
-            *step = steps[i];
-            return path;
-        }
-        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
-        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
-        warn("%s; resuming from the checkpoint before it", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-        free(path);
-    }
-    tn_ctx_destroy(ctx);
-    return NULL;
-}
-
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
@@ -457,8 +437,8 @@ void resume_run(run *r)
     buffer_add(&r->config, text, bytes);
     free(text);
     count = list_checkpoints(r->folder, &steps);
-    r->saved = newest_whole(r->folder, steps, count, &r->saved_step);
     free(steps);
+    r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         r->config.bytes = 0;
         free(config);
@@ -502,6 +482,7 @@ void resume_run(run *r)
     }
     journal_print(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
+    print_held_out_so_far(&r->journal);
     free(config);
     free(tokenizer);
 }

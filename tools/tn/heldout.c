@@ -60,10 +60,10 @@ void write_sample(run *r)
 {
     const tn_tokenizer *t = r->m.tokenizer;
     const uint64_t seed = splitmix64((uint64_t)r->s->seed) ^ (uint64_t)r->step;
-    sampling  s = {0.8, 0.95, 0, r->s->sample_length, seed, false, NULL, NULL};
+    sampling  s = { .temperature = 0.8, .top_p = 0.95, .length = r->s->sample_length, .seed = seed };
     int64_t   n;
     int32_t  *ids;
-    size_t    bytes, k;
+    size_t    bytes;
     char     *text;
     buffer    quoted = {0};
     if (!t) return;
@@ -76,8 +76,7 @@ void write_sample(run *r)
         text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        for (k = 0; k < bytes; k++)                   /* no control characters for the terminal */
-            if ((unsigned char)text[k] < ' ' && text[k] != '\n') text[k] = '?';
+        hide_controls(text, bytes);
         journal_print(&r->journal, "  %.*s\n", (int)bytes, text);
         free(text);
         free(quoted.data);

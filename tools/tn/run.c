@@ -1,6 +1,7 @@
 /* run.c - a run's folder, models from it, generating text */
 #include "tn.h"
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,11 +120,20 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
     read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
+    m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;
+    text = tn_safetensors_metadata(st, "tn.bos");
+    m->plain_prompt = text && !strcmp(text, "none");
     tn_safetensors_close(st);
     free(beside);
     beside = tokenizer ? copy_text(tokenizer) : join_path(folder, "tokenizer.json");
     m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
-    check_vocabulary(m->tokenizer, tokenizer || is_file(beside) ? beside : "the tokenizer of bytes", m->desc.vocab);
+    if (tokenizer || is_file(beside)) {
+        if (!m->imported || tn_tokenizer_count(m->tokenizer) > m->desc.vocab)
+            check_vocabulary(m->tokenizer, beside, m->desc.vocab);
+    } else if (tn_tokenizer_count(m->tokenizer) != m->desc.vocab) {     /* trained on a shard: no text, but ids */
+        tn_tokenizer_destroy(m->tokenizer);
+        m->tokenizer = NULL;
+    }
     m->params = tn_params_create(m->ctx);
     tn_transformer_init(m->params, "", &m->desc, &m->net);
     check_ctx(m->ctx, "the model");
@@ -178,25 +188,62 @@ char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, si
     return text;
 }
 
-/* Passes on the text after the first `shown` bytes, without an incomplete character at the end. */
-static void show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t *shown)
+/* The bytes of a text without an incomplete character at its end; the first `shown` are not looked at. */
+static size_t whole_characters(const char *text, size_t bytes, size_t shown)
 {
-    size_t n, last;
-    char  *text = decode_tokens(m->tokenizer, ids, count, &n);
-    for (last = n; last > *shown && n - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80; ) last--;
-    if (last > *shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, n - last + 1) == 0)
-        n = last - 1;
-    if (n > *shown) {
-        s->show(s->user, text + *shown, n - *shown);
-        *shown = n;
+    size_t last = bytes;
+    while (last > shown && bytes - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80) last--;
+    if (last > shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, bytes - last + 1) == 0)
+        return last - 1;
+    return bytes;
+}
+
+/* The bytes at the end of a text that `stop` may begin with. */
+static size_t possible_stop(const char *text, size_t bytes, const char *stop)
+{
+    size_t k = strlen(stop) - 1;
+    if (k > bytes) k = bytes;
+    while (memcmp(text + bytes - k, stop, k)) k--;
+    return k;
+}
+
+/* Passes on the text after the first `shown` bytes, but not what more tokens may turn into a character or, after the
+   prompt's bytes, into s->stop. Returns whether that was found. last: no more tokens follow. */
+static bool show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t prompt, size_t *shown,
+                     bool last)
+{
+    size_t      n;
+    char       *text;
+    const char *found;
+    if (!m->tokenizer || (!s->show && !s->stop)) return false;
+    text = decode_tokens(m->tokenizer, ids, count, &n);
+    found = s->stop && n > prompt ? find_text(text + prompt, n - prompt, s->stop) : NULL;
+    if (found) n = (size_t)(found - text);
+    else if (!last) {
+        n = whole_characters(text, n, *shown);
+        if (s->stop && n > prompt) n -= possible_stop(text + prompt, n - prompt, s->stop);
     }
+    if (n > *shown && s->show) s->show(s->user, text + *shown, n - *shown);
+    if (n > *shown) *shown = n;
     free(text);
+    return found != NULL;
+}
+
+/* log p of a token under softmax(logits) */
+static double logprob_of(const float *logits, int64_t vocab, int32_t id)
+{
+    double  most = -INFINITY, sum = 0;
+    int64_t i;
+    for (i = 0; i < vocab; i++) if (logits[i] > most) most = logits[i];
+    for (i = 0; i < vocab; i++) sum += exp(logits[i] - most);
+    return logits[id] - most - log(sum);
 }
 
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
-    const bool learnt = m->start_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
-    int64_t    capacity = (int64_t)strlen(prompt) + 2, n;
+    const bool learnt = m->start_count == 0;
+    const bool bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0 && !(m->plain_prompt && *prompt);
+    int64_t    capacity = (int64_t)strlen(prompt) + 3, n;
     *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
     n = tn_tokenizer_encode(m->tokenizer, prompt, strlen(prompt), bos ? TN_BOS_FIRST : TN_BOS_NONE, *ids, capacity, NULL);
     check_ctx(m->ctx, "the prompt");
@@ -207,15 +254,18 @@ int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
 {
     const int64_t vocab = m->desc.vocab, prompt = count;
+    const int64_t known = tn_tokenizer_count(m->tokenizer), drawn = known > 0 && known < vocab ? known : vocab;
     int32_t       bos = (int32_t)tn_tokenizer_bos(m->tokenizer), eos = (int32_t)tn_tokenizer_eos(m->tokenizer);
     float        *logits = (float *)allocate((size_t)vocab, sizeof *logits);
     uint64_t      state = splitmix64(s->seed);
-    size_t        shown = 0;
+    size_t        shown = 0, prompt_bytes = 0;
     int64_t       fed = 0;
+    bool          stopped = false;
     tn_transformer_cache *cache = tn_transformer_cache_create(m->ctx, &m->net, 1, s->length);
     check_ctx(m->ctx, "generating");
-    if (s->show) show_new(m, ids, count, s, &shown);
-    while (count < s->length) {
+    if (m->tokenizer && s->stop) free(decode_tokens(m->tokenizer, ids, count, &prompt_bytes));
+    show_new(m, ids, count, s, prompt_bytes, &shown, false);
+    while (count < s->length && !stopped) {
         tn_tensor *x, *y;
         int32_t    id;
         tn_ctx_reset(m->ctx);
@@ -225,12 +275,14 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
         if (y) tn_read(tn_slice(y, 1, count - fed - 1, count - fed), TN_F32, logits, vocab);
         check_ctx(m->ctx, "generating");
         fed = count;
-        id = (int32_t)tn_sample(logits, vocab, s->temperature, s->top_k, s->top_p, next_uniform(&state));
+        id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
         if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
+        if (s->chosen) s->chosen(s->user, id, logprob_of(logits, vocab, id));
         ids[count++] = id;
-        if (s->show) show_new(m, ids, count, s, &shown);
+        stopped = show_new(m, ids, count, s, prompt_bytes, &shown, false);
     }
+    if (!stopped) show_new(m, ids, count, s, prompt_bytes, &shown, true);
     tn_transformer_cache_destroy(cache);
     free(logits);
     return count;

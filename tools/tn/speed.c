@@ -1,4 +1,4 @@
-/* speed.c - tn train: the speed of matrix products on this machine, to which "of peak" in the progress line refers */
+/* speed.c - tn train: the speed of matrix products on this machine, and of a training relative to it */
 #include "train.h"
 #include <math.h>
 
@@ -51,4 +51,12 @@ double measure_peak(const tn_desc *desc)
     if (isnan(rate)) warn("the speed of the %s could not be measured: %s", what, tn_ctx_error(ctx));
     tn_ctx_destroy(ctx);
     return rate;
+}
+
+/* A measurement of a busy moment would be too low for good. */
+double share_of_peak(run *r)
+{
+    const double speed = r->rate * r->flops;
+    if (!(speed <= r->peak)) r->peak = speed;         /* also if no peak could be measured */
+    return speed / r->peak;
 }

@@ -5,7 +5,7 @@
 
 /* ---- stories ---------------------------------------------------------------------- */
 
-static const char *find(const char *text, size_t bytes, const char *what)
+const char *find_text(const char *text, size_t bytes, const char *what)
 {
     size_t      n = strlen(what);
     const char *end = text + bytes, *p = text;
@@ -19,7 +19,7 @@ static const char *find(const char *text, size_t bytes, const char *what)
 split_kind resolve_split(split_kind split, const char *text, size_t bytes)
 {
     if (split != SPLIT_AUTO) return split;
-    return find(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
+    return find_text(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
 }
 
 const char *split_name(split_kind split, bool several)
@@ -37,7 +37,7 @@ static size_t story_end(const char *text, size_t bytes, split_kind split, size_t
     const char *p;
     size_t      i;
     if (split == SPLIT_MARKS) {
-        p = find(text + at, bytes - at, STORY_MARK);
+        p = find_text(text + at, bytes - at, STORY_MARK);
         *next = p ? (size_t)(p - text) + strlen(STORY_MARK) : bytes;
         return p ? (size_t)(p - text) : bytes;
     }

@@ -164,6 +164,17 @@ int utf8_length(const char *text, size_t bytes)
     return n;
 }
 
+void hide_controls(char *text, size_t bytes)
+{
+    unsigned char *s = (unsigned char *)text;
+    size_t         i;
+    for (i = 0; i < bytes; i++) {
+        const bool second = i + 1 < bytes && s[i] == 0xC2 && s[i + 1] >= 0x80 && s[i + 1] < 0xA0;    /* U+0080 to U+009F */
+        if (second) s[i + 1] = '?';
+        if (second || s[i] == 0x7F || (s[i] < ' ' && s[i] != '\n' && s[i] != '\t')) s[i] = '?';
+    }
+}
+
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first)
 {
     int64_t faults = 0;
