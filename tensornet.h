@@ -22964,7 +22964,7 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
         return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
-                        "at most %g", (long long)image->width, (long long)image->height, tni_area_most);
+                        "at most %lld in all", (long long)image->width, (long long)image->height, (long long)tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

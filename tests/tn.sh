@@ -106,7 +106,7 @@ mv said tn.1
 "$tn" man > again.1
 same "two manual pages" tn.1 again.1
 while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
-sed -nE 's/^(\\fB\\-.\\fR, |)\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
+sed -nE 's/^(\\fB\\-.\\fR, )?\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
 same "the options of the manual page" listed documented
 holds "a manual page has options" test "$(wc -l < documented)" -gt 80
 needs groff groff -ww -man -Tascii -z tn.1
