@@ -3241,9 +3241,11 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
         dot = tnc_row_sum(dot, lanes);         /* the factor of x is computed in double, since that term nearly cancels dy */
-        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 * dot may be out of range: then use z */
+        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 or d * v may be out of range: use z */
             const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
-            far = !(scale > 1e-6f && scale < 1e6f) || size > 3.4e38 || (size != 0 && size < 1.2e-38);
+            const R      least = 1e-37f * C;            /* below, terms may be subnormal; above the range, dot may be NaN */
+            far = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
+               || (dot > -least && dot < least);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], R (&d)[V], int i, int) {
@@ -3950,6 +3952,7 @@ typedef struct tnc_rope_args {
     int64_t batch, length, heads, d, first;
     int64_t pieces, rows;                /* blocks per position, rows of each     */
     double  octaves;                     /* pair k is rotated by t 2^(-k octaves) */
+    double  slope, start, least;         /* scaling, see >>op-rope: s = start + slope rate; least = 1/factor, or 1 */
     double  eps;                         /* negative: no norm                     */
     int     team;
     bool    still, add;
@@ -3958,9 +3961,11 @@ typedef struct tnc_rope_args {
 static __device__ __forceinline__ void tnc_rope_angle(const tnc_rope_args &g, int64_t t, int64_t k, double *cosine,
                                                       double *sine)
 {
+    const double rate = exp2(-(double)k * g.octaves), s = fmin(fmax(fma(g.slope, rate, g.start), 0.0), 1.0);
     *cosine = 1;
     *sine = 0;
-    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
+    if (!g.still)
+        tnc_sincospi((double)(g.first + t) * rate * fma(s, 1 - g.least, g.least) * 0.3183098861837907, sine, cosine);
 }
 
 /* The last step of the backward pass; pull contains the sums over the row of x * x and of x * g. It is 0 without a norm. */
@@ -4128,6 +4133,9 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     g.first = c->i[0];
     g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
     g.eps = c->f[1];
+    g.least = c->f[2] > 0 ? 1 / c->f[2] : 1;
+    g.slope = c->f[5] > 0 ? c->f[5] / (6.283185307179586477 * (c->f[4] - c->f[3])) : 0;
+    g.start = c->f[5] > 0 ? -c->f[3] / (c->f[4] - c->f[3]) : 0;
     g.still = c->i[1] != 0;
     g.add = c->accumulate;
     if (rows * g.length * d == 0) return;

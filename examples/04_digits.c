@@ -55,11 +55,16 @@ int main(void)
     int32_t    answers[10], truth[10];
     tn_read(tn_slice(tn_argmax(ctx, logits), 0, 0, 10), TN_I32, answers, 10);
     tn_read(tn_slice(y, 0, 0, 10), TN_I32, truth, 10);
+    double test_accuracy = tn_item(tn_accuracy(ctx, logits, y));
+    if (tn_ctx_status(ctx) != TN_OK) {
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
     printf("\nthe first ten test images, and what they are taken for:\n");
     for (int i = 0; i < 10; i++) printf("%d -> %d%s", (int)truth[i], (int)answers[i], i < 9 ? ", " : "\n\n");
     printf("parameters: %d\n", (int)tn_params_elements(params));
     printf("train_accuracy: %.3f\n", train_accuracy);
-    printf("test_accuracy: %.3f\n", tn_item(tn_accuracy(ctx, logits, y)));
+    printf("test_accuracy: %.3f\n", test_accuracy);
     tn_ctx_destroy(ctx);
     return 0;
 }

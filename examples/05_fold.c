@@ -40,6 +40,10 @@ int main(void)
     tn_tensor *images = tn_idx_load(ctx, "examples/data/digits-images-idx3-ubyte", 1 / 16.0);
     tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
     images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
+    if (tn_ctx_status(ctx) != TN_OK) {                      /* a missing file, say: the first error is kept */
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
     tn_params *params = tn_params_create(ctx);
     tn_linear_init(params, "embed", &(tn_linear_desc){ .in = 64, .out = WIDTH }, &net.embed);
     tn_mlp_init(params, "bilinear", &(tn_mlp_desc){ .in = WIDTH, .hidden = WIDTH, .no_projection = true }, &net.bilinear);

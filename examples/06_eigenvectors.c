@@ -4,8 +4,8 @@
 
    The number that the network gives to digit 0 is x^T Q x, with a matrix Q on pixels. With the eigenvalues l and
    eigenvectors v of Q it is the sum of l (v.x)^2: each v is a picture, (v.x)^2 measures how much of it the image contains,
-   and l is its weight. No image is needed to find them. All ten digits are drawn in eigenvectors.ppm, which most viewers
-   can open. In the text below one can see what counts for a zero, a ring, and against it, the stroke of a one. */
+   and l is its weight. No image is needed to find them. All ten digits are drawn in eigenvectors.svg, which any browser
+   shows. In the text below one can see what counts for a zero, a ring, and against it, the stroke of a one. */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -37,6 +37,10 @@ int main(void)
     tn_tensor *images = tn_idx_load(ctx, "examples/data/digits-images-idx3-ubyte", 1 / 16.0);
     tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
     images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
+    if (tn_ctx_status(ctx) != TN_OK) {                      /* a missing file, say: the first error is kept */
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
     tn_params *params = tn_params_create(ctx);
     tn_mlp_init(params, "digits", &(tn_mlp_desc){ .in = 64, .hidden = 64, .out = 10 }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 3e-3, .weight_decay = 0.3 });
@@ -60,7 +64,7 @@ int main(void)
     tn_tensor *pictures = tn_reshape(eigen.vectors, 3, (int64_t[]){ 10 * PAIRS, 8, 8 });
     tn_image  *image = tn_image_tiles_of(ctx, pictures, &(tn_tiles_desc){ .rows = 10, .columns = PAIRS, .own_scales = true,
         .title = "eigenvectors of the digits 0 to 9" });
-    tn_image_save_ppm(image, "eigenvectors.ppm");
+    tn_image_save_svg(image, "eigenvectors.svg");
 
     /* How well do these four of the 64 pairs of each digit classify alone? An operator that is truncated to them: */
     tn_tensor *x = tn_slice(images, 0, TRAIN, ALL), *y = tn_slice(labels, 0, TRAIN, ALL);
@@ -70,7 +74,7 @@ int main(void)
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
     }
-    printf("\npicture: eigenvectors.ppm\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, few);
+    printf("\npicture: eigenvectors.svg\ntest_accuracy: %.3f\ntest_accuracy_of_4_pairs: %.3f\n", whole, few);
     tn_ctx_destroy(ctx);
     return 0;
 }

@@ -61,7 +61,7 @@ int main(void)
         return 1;
     }
 
-    /* Bytes that are not a .npy file are an error, and nothing else happens. */
+    /* An invalid file is rejected with an error. */
     memset(small, 0, sizeof small);
     tn_tensor *damaged = tn_npy_read(ctx, tn_source_memory(small, sizeof small));
     printf("ten zeros as a .npy file: %s\n%s\n\n", damaged ? "a tensor" : "NULL", tn_ctx_error(ctx));

@@ -34,6 +34,10 @@ int main(void)
     tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
     count = tn_tokenizer_encode(tokenizer, poem, strlen(poem), TN_BOS_NONE, ids, MOST, NULL);
     start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, text, CONTEXT, NULL);
+    if (tn_ctx_status(ctx) != TN_OK || count <= CONTEXT) {
+        fprintf(stderr, "%s\n", tn_ctx_status(ctx) != TN_OK ? tn_ctx_error(ctx) : "the poem is too short");
+        return 1;
+    }
     printf("the poem is %d tokens; \"twinkle\" is token %d of the vocabulary\n\n", (int)count,
            (int)tn_tokenizer_id(tokenizer, "twinkle"));
     tn_params *params = tn_params_create(ctx);

@@ -10,7 +10,7 @@
                          their SHOWN most positive and SHOWN most negative eigenvectors in pixel space
 
    make demo      or   sh examples/get_data.sh fashion
-                       cc -O2 -fopenmp -I. examples/fashion.c -o fashion -lm && ./fashion
+                       cc -O2 -DTN_USE_THREADS -pthread -I. examples/fashion.c -o fashion -lm && ./fashion
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --regularised-weight-decay X
    --regularised-noise X   --width N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
@@ -45,18 +45,13 @@ static options read_options(int argc, char **argv)
 {
     options    o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1, 0.3, 0.42};
     const flag flags[] = {
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        TRAINING_FLAGS(&o),
+        NOISE_FLAG(&o),
         {"--regularised-weight-decay", FLAG_REAL, &o.regularised_weight_decay, 0, 10, NULL},
         {"--regularised-noise", FLAG_REAL, &o.regularised_noise, 0, 1000, NULL},
-        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        WIDTH_FLAG(&o),
+        SEED_FLAG(&o),
+        OUT_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);
@@ -87,20 +82,6 @@ static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
     free(values);
     free(vectors);
     return top;
-}
-
-/* Of one picture, as the head of this file defines it; 0 for a constant one. */
-static double autocorrelation(const double *v)
-{
-    double mean = 0, square = 0, product = 0;
-    int    i, j;
-    for (i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
-    for (i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
-    for (i = 0; i < SIDE; i++)
-        for (j = 0; j + 1 < SIDE; j++)
-            product += (v[i * SIDE + j] - mean) * (v[i * SIDE + j + 1] - mean)
-                     + (v[j * SIDE + i] - mean) * (v[(j + 1) * SIDE + i] - mean);
-    return square > 0 ? product / (2 * SIDE * (SIDE - 1)) / square : 0;
 }
 
 static double mean_autocorrelation(const double *top)

@@ -52,6 +52,10 @@ data=data/$set_name
 part=$data/.part.$$
 trap 'rm -rf "$part"; rmdir "$data" data 2> /dev/null || :' EXIT
 trap 'exit 1' HUP INT TERM
+# What a run left that was killed. The folders of runs that are still at work stay.
+for left in "$data"/.part.*; do
+    if [ -d "$left" ] && ! kill -0 "${left##*.}" 2> /dev/null; then rm -rf "$left"; fi
+done
 
 has() { command -v "$1" > /dev/null 2>&1; }
 

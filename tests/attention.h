@@ -91,7 +91,9 @@ static inline tn_attend_desc plain_attend_desc(const plain_attention *a, tn_atte
 }
 
 /* One row [d] at a position: divided by its root mean square (eps >= 0), then turned (base > 0). */
-static inline void plain_rope(const double *x, int64_t d, int64_t position, double base, double eps, double *y)
+/* scaling: as transformers computes "llama3", or "linear" where context is 0; NULL: none */
+static inline void plain_rope_scaled(const double *x, int64_t d, int64_t position, double base, const tn_rope_scaling *scaling,
+                                     double eps, double *y)
 {
     double  squares = 0, size = 1;
     int64_t k, h = d / 2;
@@ -99,10 +101,21 @@ static inline void plain_rope(const double *x, int64_t d, int64_t position, doub
     if (eps >= 0) size = sqrt(squares / (double)d + eps);
     for (k = 0; k < d; k++) y[k] = x[k] / size;
     for (k = 0; k < h && base > 0; k++) {
-        double angle = (double)position / pow(base, 2 * (double)k / (double)d), a = y[k], b = y[k + h];
+        double rate = 1 / pow(base, 2 * (double)k / (double)d), wave = 6.283185307179586477 / rate, angle, a = y[k], b = y[k + h];
+        if (scaling && (scaling->context == 0 || wave > scaling->context / scaling->low)) rate /= scaling->factor;
+        else if (scaling && wave >= scaling->context / scaling->high) {
+            const double smooth = (scaling->context / wave - scaling->low) / (scaling->high - scaling->low);
+            rate = (1 - smooth) * rate / scaling->factor + smooth * rate;
+        }
+        angle = (double)position * rate;
         y[k] = cos(angle) * a - sin(angle) * b;
         y[k + h] = sin(angle) * a + cos(angle) * b;
     }
+}
+
+static inline void plain_rope(const double *x, int64_t d, int64_t position, double base, double eps, double *y)
+{
+    plain_rope_scaled(x, d, position, base, NULL, eps, y);
 }
 
 /* ---- the layer ------------------------------------------------------------------------------------------------------------- */

@@ -847,7 +847,19 @@ static inline void want_chain(setting *s)
 }
 
 /* kind: bit 0 norm, bit 1 no rotation */
-enum { ROPE_NORM = 1, ROPE_STILL = 2 };
+enum { ROPE_NORM = 1, ROPE_STILL = 2, ROPE_SCALED = 4 };
+
+static inline tn_rope_scaling rope_scaling_of(const setting *s)
+{
+    tn_rope_scaling r = {0, 0, 0, 0};
+    if (!(s->of->kind & ROPE_SCALED)) return r;
+    r.factor = 8;
+    if (s->round % 3 == 0) return r;
+    r.low = 1;
+    r.high = 4;
+    r.context = 40;
+    return r;
+}
 
 static inline void build_rope(setting *s)
 {
@@ -866,6 +878,7 @@ static inline tn_tensor *run_rope(setting *s)
     memset(&d, 0, sizeof d);
     d.base = s->round % 2 ? 500 : 0;
     d.first = s->k[0];
+    d.scaling = rope_scaling_of(s);
     d.norm = (s->of->kind & ROPE_NORM) != 0;
     d.no_rotation = (s->of->kind & ROPE_STILL) != 0;
     d.eps = s->round % 3 ? 1e-2 : 0;
@@ -877,8 +890,10 @@ static inline void want_rope(setting *s)
     plain   x = plain_x(s, 0);
     double *flat = plain_flat(&x), *y = case_want(s, 4, x.shape), base = s->round % 2 ? 500 : 10000, eps = s->round % 3 ? 1e-2 : 1e-6;
     int64_t r, n = x.shape[2], d = x.shape[3];
+    const tn_rope_scaling scaling = rope_scaling_of(s);
     for (r = 0; r < x.shape[0] * x.shape[1] * n; r++)
-        plain_rope(flat + r * d, d, s->k[0] + r / n % x.shape[1], s->of->kind & ROPE_STILL ? 0 : base, s->of->kind & ROPE_NORM ? eps : -1, y + r * d);
+        plain_rope_scaled(flat + r * d, d, s->k[0] + r / n % x.shape[1], s->of->kind & ROPE_STILL ? 0 : base,
+                          scaling.factor > 0 ? &scaling : NULL, s->of->kind & ROPE_NORM ? eps : -1, y + r * d);
     free(flat);
 }
 
@@ -1792,6 +1807,7 @@ static const test_case cases[] = {
     {"chain's norm",    1,       3e-6,  true,  build_chain,     run_chain,         want_chain},
     {"chain, both",     2,       1e-5,  true,  build_chain,     run_chain,         want_chain},
     {"rope",               0,                      3e-6, true, build_rope,   run_rope,   want_rope},
+    {"rope scaled",        ROPE_SCALED,            3e-6, true, build_rope,   run_rope,   want_rope},
     {"rope norm",          ROPE_NORM,              3e-6, true, build_rope,   run_rope,   want_rope},
     {"rope norm only",     ROPE_NORM + ROPE_STILL, 3e-6, true, build_rope,   run_rope,   want_rope},
     {"attend",                    TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_NONE,

@@ -8,8 +8,8 @@
 #                 main. A block with a main of its own is a program by itself. ```cpp is the same in C++.
 #   ```text       What the block before it prints. A block without one prints nothing.
 #   ```sh         Run in a folder where everything of the repository is; build/tn is there, and nothing else is built.
-#   ```make, ```cmake, ```json and blocks without a name are not looked at.
-# Before a block may stand, several in a row if need be:
+#   ```make, ```cmake, ```json and blocks without a name are not checked. Any other name is an error.
+# A block may be preceded by one or more of these; any other such line is an error, and what follows it is not run:
 #   <!-- program: NAME -->    from here on the blocks are of this program, across sections, until the next such line
 #   <!-- needs: PATH -->      the program is run only where this file or folder exists
 #   <!-- above main -->       the block is placed above main
@@ -17,8 +17,8 @@
 #                             declarations; or, if it has # lines, as a file
 #   <!-- file: PATH -->       the block is this file, without the file's first comment
 #   <!-- not run: REASON -->  a shell block that is only parsed; the files and make targets that it names must exist
-#   <!-- numbers: T -->       numbers of the output may differ by this part of them, T = 0.1 for example; `any`: only the
-#                             words count
+#   <!-- numbers: T A -->     each number of the output may differ by this part of it, T = 0.1 for example, or by A, if that
+#                             is given
 #   <!-- only links -->       on the page's first line: its code is not looked at
 # Links between pages are followed, too: the file must exist, and the heading.
 set -u
@@ -27,7 +27,7 @@ object=$1 tn=$2
 shift 2
 work=${TN_TEST_TMP:-build}/docs
 rm -rf "$work"
-mkdir -p "$work/here/build"
+mkdir -p "$work/here/build" "$work/home"
 root=$(pwd) passed=0 failed=0 skipped=0
 for entry in "$root"/*; do case $entry in */build) ;; *) ln -s "$entry" "$work/here/" ;; esac; done
 case $tn in /*) ;; *) tn=$root/$tn ;; esac
@@ -37,6 +37,9 @@ PATH=$root/build:$PATH
 
 fail() { failed=$((failed + 1)); echo "FAIL $*"; }
 ok()   { passed=$((passed + 1)); }
+missing() {   # NEED FOR: one skipped part, or a failed one where TN_REQUIRE lists it
+    if sh tests/missing.sh "$@"; then :; elif [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+}
 
 if awk -f tools/api.awk tensornet.h | cmp -s - docs/api.md; then ok
 else fail "docs/api.md is not what tensornet.h declares: make docs"; fi
@@ -48,7 +51,7 @@ for page; do
     name=$(echo "$page" | tr '/.' '__')
     awk -v page="$page" -v out="$work/$name" '
     function start(n) { prog = n; if (!(n in known)) { known[n] = 1; order[++programs] = n; line_of[n] = NR } }
-    function plan(kind, line, file, needs) { print kind, page, line, file, needs == "" ? "-" : needs }
+    function plan(kind, line, file, needs) { print kind, page, line, file, (needs == "" ? "-" : needs) }
     function forget() { sketch = declared = file = notrun = above = ""; }
     function numbered(line) { return "#line " line " \"" page "\"\n" }
     function wrap(p, rest) {
@@ -61,19 +64,23 @@ for page; do
     !inside && /^<!-- .* -->$/ {
         text = substr($0, 6, length($0) - 9)
         at = index(text, ": "); key = at ? substr(text, 1, at - 1) : text; value = at ? substr(text, at + 2) : ""
-        if (key == "program")         { start(value); held = 1 }
-        else if (key == "needs")      needs[prog] = value
-        else if (key == "above main") above = 1
-        else if (key == "sketch")     { sketch = 1; declared = value }
-        else if (key == "file")       file = value
-        else if (key == "not run")    notrun = value
-        else if (key == "numbers")    tolerance = value
-        else print "FAIL", page ":" NR, "unknown mark " key
+        if (key == "program" && value != "")    { start(value); held = 1 }
+        else if (key == "needs" && value != "") needs[prog] = value
+        else if (key == "above main")           above = 1
+        else if (key == "sketch")               { sketch = 1; declared = value }
+        else if (key == "file" && value != "")  file = value
+        else if (key == "not run" && value != "")           notrun = value
+        else if (key == "numbers" && value ~ /^[0-9]/)      tolerance = value
+        else {
+            notrun = "unknown mark"
+            print "FAIL", page, NR, "is not a mark, or lacks its value: " text
+        }
         next
     }
     !inside && /^ *```/ {
         lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang)
         inside = 1; first = NR + 1; block = hash = ""; own_main = 0
+        if (lang != "" && lang !~ /^(c|cpp|text|sh|make|cmake|json)$/) print "FAIL", page, NR, "an unknown kind of block: " lang
         next
     }
     inside && /^ *```$/ {
@@ -93,7 +100,7 @@ for page; do
                 printf "" > last; close(last)
                 plan("whole", first, f)
                 if (file != "") plan("same", first, f, file)
-            } else if (lang == "cpp") print "FAIL", page ":" first, "C++ needs a main"
+            } else if (lang == "cpp") print "FAIL", page, first, "C++ needs a main"
             else if (above) above_main[prog] = above_main[prog] numbered(first) block
             else {
                 head[prog] = head[prog] hash
@@ -111,7 +118,7 @@ for page; do
             tol = tolerance == "" ? 0 : tolerance
             if (last == "program") shown[lastprog] = shown[lastprog] " " tol "\n" block
             else if (last != "") { printf "\001%d %s\n%s", first, tol, block > last; close(last) }
-            else print "FAIL", page ":" first, "an output, but nothing that prints it"
+            else print "FAIL", page, first, "an output, but nothing that prints it"
             tolerance = last = ""
         }
         forget()
@@ -126,7 +133,7 @@ for page; do
         next
     }
     END {
-        if (inside) print "FAIL", page ":" first, "a block without an end"
+        if (inside) print "FAIL", page, first, "a block without an end"
         for (i = 1; i <= programs; i++) {
             p = order[i]
             if (body[p] == "") continue
@@ -135,7 +142,10 @@ for page; do
             printf "%s", shown[p] > s; close(s)
             plan("program", line_of[p], f, needs[p])
         }
-    }' "$page" >> "$work/plan"
+    }' "$page" >> "$work/plan" || fail "$page: awk failed"
+    case $page in README.md | docs/guide.md)
+        grep -Eq "^(program|whole) $page " "$work/plan" || fail "$page: no program was found in it" ;;
+    esac
 done
 
 # ---- what was printed against what is shown: same words, and numbers within the tolerance
@@ -149,7 +159,7 @@ compare() {   # PAGE SHOWN PRINTED
             if (!i) { into[at] = into[at] line "\n"; continue }
             if (file == shown) {                                     # the mark comes before the output
                 split(substr(line, i + 1), parts, " ")
-                at = parts[1]; tol[at] = parts[2] == "" ? 0 : parts[2]; list[++n] = at
+                at = parts[1]; tol[at] = parts[2] + 0; off[at] = parts[3] + 0; list[++n] = at
                 into[at] = ""
             } else { into[substr(line, i + 1)] = into[""] substr(line, 1, i - 1); into[""] = "" }    # and here after it
         }
@@ -166,27 +176,26 @@ compare() {   # PAGE SHOWN PRINTED
         out = out s; gsub(/[ \n]+/, " ", out); numbers[0] = k
         return out
     }
-    function differs(a, b, t,    x, y, i, d, s) {
+    function differs(a, b, t, off,    x, y, i, d, s) {
         a = trim(a); b = trim(b)
         if (a == b) return 0
-        if (t == 0 && t != "any") return 1
+        if (t == 0) return 1
         if (words(a, x) != words(b, y) || x[0] != y[0]) return 1
-        if (t == "any") return 0
         for (i = 1; i <= x[0]; i++) {
             gsub(/,/, "", x[i]); gsub(/,/, "", y[i])
             d = x[i] - y[i]; if (d < 0) d = -d
             s = x[i] < 0 ? -x[i] : +x[i]
-            if (d > t * s) return 1
+            if (!(d <= t * s || d <= off)) return 1
         }
         return 0
     }
     BEGIN {
         read(shown, want); read(ARGV[1], have)
-        if (!n) { list[++n] = ""; tol[""] = 0 }
+        if (!n) { list[++n] = ""; tol[""] = off[""] = 0 }
         if (n == 1 && !(list[1] in have)) { have[list[1]] = have[""]; have[""] = "" }   # a whole program prints no marks
         for (i = 1; i <= n; i++) {
             at = list[i]
-            if (differs(want[at], have[at], tol[at])) {
+            if (differs(want[at], have[at], tol[at], off[at])) {
                 printf "FAIL %s:%s: the page shows\n%s\nbut this was printed\n%s\n", page, at, trim(want[at]), trim(have[at])
                 bad = 1
             }
@@ -213,9 +222,9 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
     needs=$1 page=$2 line=$3 shown=$4
     shift 4
     if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
-        skipped=$((skipped + 1)); echo "SKIP $page:$line needs $needs"; return
+        missing "${needs##*/}" "($needs) for $page:$line"; return
     fi
-    if ! (cd "$work/here" && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") \
+    if ! (cd "$work/here" && HOME=$root/$work/home OMP_NUM_THREADS=1 "$@") \
         > "$work/printed" 2> "$work/errors" < /dev/null; then
         fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
     elif compare "$page" "$shown" "$work/printed"; then ok
@@ -224,14 +233,14 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
 
 while read -r kind page line file needs; do
     case $kind in
-    FAIL) fail "$page $line $file $needs" ;;
+    FAIL) fail "$page:$line: $file $needs" ;;
     sketch)
         if $CC -Wno-unused-variable -Wno-unused-but-set-variable -Wno-unused-function -fsyntax-only "$file" 2> "$work/errors"
         then ok; else fail "$page:$line"; cat "$work/errors"; fi ;;
     program | whole)
         compiler=$CC lib=
         case $file in *.cpp) compiler=${CXX:-} lib=-lm ;; esac
-        if [ -z "$compiler" ]; then skipped=$((skipped + 1)); echo "SKIP $page:$line needs a C++ compiler"; continue; fi
+        if [ -z "$compiler" ]; then missing g++ "for $page:$line"; continue; fi
         if $compiler "$file" -o "${file%.c*}" -x none "$object" -lm $lib 2> "$work/errors"
         then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
@@ -246,12 +255,14 @@ while read -r kind page line file needs; do
     parse)
         if ! sh -n "$file" 2> "$work/errors"; then fail "$page:$line: $(cat "$work/errors")"; continue; fi
         bad=
-        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' ' \n\n\n' | awk '{
+        words=$(sed 's/#.*//' "$file" | tr '\\&;|' ' \n\n\n' | awk '{
             for (i = 1; i < NF; i++)
                 if ($i == "make")
                     for (j = i + 1; j <= NF && $j !~ /^-/; j++)
                         if ($j ~ /=/) continue; else if ($j ~ /^[a-z-]+$/) print "make:" $j; else break
-            for (i = 1; i <= NF; i++) if ($i ~ /^(examples|tools|tests|docs)\/[A-Za-z0-9_.\/-]*$/) print "file:" $i }'); do
+            for (i = 1; i <= NF; i++) if ($i ~ /^(examples|tools|tests|docs)\/[A-Za-z0-9_.\/-]*$/) print "file:" $i }') ||
+            fail "$page:$line: awk failed"
+        for word in $words; do
             case $word in
             make:*) grep -Eq "^([a-z -]* )?${word#make:}( [a-z -]*)?:" Makefile || bad="$bad no target ${word#make:};" ;;
             file:*) [ -e "${word#file:}" ] || bad="$bad no file ${word#file:};" ;;
@@ -265,10 +276,11 @@ done < "$work/plan"
 
 for page; do
     folder=$(dirname "$page")
-    for link in $(awk '/^ *```/ { code = !code } !code { while (match($0, /\]\([^)]*\)|(src|href)="[^"]*"/)) {
+    links=$(awk '/^ *```/ { code = !code } !code { while (match($0, /\]\([^)]*\)|(src|href)="[^"]*"/)) {
                            s = substr($0, RSTART, RLENGTH); sub(/^\]\(|^[a-z]*="/, "", s); sub(/[)"]$/, "", s)
                            print NR ":" s
-                           $0 = substr($0, RSTART + RLENGTH) } }' "$page"); do
+                           $0 = substr($0, RSTART + RLENGTH) } }' "$page") || fail "$page: awk failed"
+    for link in $links; do
         line=${link%%:*} link=${link#*:}
         case $link in http*) continue ;; esac
         target=${link%%#*} anchor=

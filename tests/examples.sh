@@ -16,7 +16,7 @@ for example in $(grep -l '"tensornet.h"' $all); do
     grep -q " $example -o [a-z0-9_]*" "$example" || fail "$example does not say how it is compiled"
 done
 lines=$(MAKEFLAGS= make -n -B examples) || fail "make examples"
-for example in $(echo "$all" | grep -v 'embed/\(train\|bytes\)'); do
+for example in $(echo "$all" | grep -Ev 'embed/(train|bytes)'); do
     echo "$lines" | grep -q " $example .*-o build/examples/" || fail "$example is not built by make examples"
 done
 for page in examples/[01]*.c examples/game_loop.c examples/cpp.cpp examples/hello.c; do

@@ -100,10 +100,18 @@ check "no downloader" says "https://ossci-datasets.s3.amazonaws.com/mnist/"
 check "files from a folder" fetched sh mnist "TN_DATA_DIR=$folder/good"
 check "a damaged folder" refused sh mnist "TN_DATA_DIR=$folder/damaged"
 
-# What is there is kept, and what was damaged is replaced.
+# What is there is kept, and what was damaged is replaced. A folder that a killed run left is removed.
 mkdir -p "$data/mnist"
 for name in $names; do cp "$folder/$name" "$data/mnist"; done
 check "a complete folder" get sh mnist
+sh -c 'exit 0' & dead=$!
+wait $dead
+mkdir "$data/mnist/.part.$dead" "$data/mnist/.part.$$"
+echo x > "$data/mnist/.part.$dead/log"
+check "a folder of another run" get sh mnist "TN_DATA_DIR=$folder/good"
+check "a folder of a killed run" [ ! -e "$data/mnist/.part.$dead" ]
+check "a folder of another run" [ -d "$data/mnist/.part.$$" ]
+rmdir "$data/mnist/.part.$$"
 echo x >> "$data/mnist/t10k-images-idx3-ubyte"
 check "a damaged file" fetched sh mnist "TN_DATA_DIR=$folder/good"
 
@@ -124,6 +132,7 @@ else
         [ $tool != busybox ] || ln -s "$(command -v busybox)" "$folder/bin/wget"
         check "$tool" fetched sh mnist "TN_DATA_URL=$address/whole/$tool"
         check "$tool, broken" fetched sh mnist "TN_DATA_URL=$address/broken/$tool"
+        check "$tool, a third at a time" fetched sh mnist "TN_DATA_URL=$address/thirds/$tool"
         check "$tool, broken, no ranges" fetched sh mnist "TN_DATA_URL=$address/broken_no_ranges/$tool"
         check "$tool, 404" refused sh mnist "TN_DATA_URL=$address/absent/$tool"
         check "$tool, 404" says "$address/absent/$tool/train-images-idx3-ubyte.gz could not be downloaded"

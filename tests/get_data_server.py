@@ -1,5 +1,6 @@
 """python3 tests/get_data_server.py FOLDER: serves FOLDER's files on a free port of this machine, which it prints, until it is
 killed. /whole/ANY/FILE sends a file; /broken/ANY/FILE sends half of what is asked for the first time, and can continue;
+/thirds/ANY/FILE sends a third of the file at most, each time, so that only a client that continues gets all of it;
 /broken_no_ranges/ANY/FILE breaks off the first time as well and always begins at the first byte; all else is not found."""
 import http.server
 import os
@@ -12,7 +13,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         way, name = self.path.split("/")[1], os.path.basename(self.path)
         path = os.path.join(folder, name)
-        if way not in ("whole", "broken", "broken_no_ranges") or not os.path.isfile(path):
+        if way not in ("whole", "broken", "thirds", "broken_no_ranges") or not os.path.isfile(path):
             return self.send_error(404)
         with open(path, "rb") as file:
             content = file.read()
@@ -25,7 +26,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         first = self.path not in seen
         seen.add(self.path)
-        self.wfile.write(content[start:start + len(content) // 2] if way != "whole" and first else content[start:])
+        if way == "thirds":
+            length = len(content) // 3 + 1
+        elif way != "whole" and first:
+            length = len(content) // 2
+        else:
+            length = len(content)
+        self.wfile.write(content[start:start + length])
 
     def log_message(self, *_):
         pass

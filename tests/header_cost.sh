@@ -1,6 +1,6 @@
 #!/bin/sh
 # sh tests/header_cost.sh SECONDS COMPILER...: prints what the header costs a compiler, in seconds of processor time. A
-# slow machine is no failure. SECONDS is the file in which tests/build.sh noted the time of tensornet.o.
+# slow machine is not a failure. SECONDS is the file in which tests/build.sh noted the time of tensornet.o.
 set -eu
 implementation=$1
 shift

@@ -6,9 +6,12 @@
 # Use test_raise of test.h instead. An awk program should check each error by itself, and that it is a number: some awks take
 # a NaN for equal to anything. Two things are allowed: a positive constant as the first argument of fmax, as in
 # a / fmax(1, size), and a maximum of numbers that are not errors, in a variable whose name is in `sizes`.
+#
+# And no awk program prints the result of a comparison without parentheses around it: print a == b ? "x" : "y" is an error in
+# BWK awk, which is the awk of macOS and of the BSDs.
 # Prints FAIL FILE:LINE for each line that is not allowed.
 set -eu
-sizes='size|largest|most|high|best|moved|end|element|unit'
+sizes='size|largest|most|high|highest|best|moved|end|element|unit'
 
 # One statement per line, as FILE:LINE STATEMENT without blanks, comments and strings. A condition and the statement that
 # depends on it are one. In a shell script, which may contain awk, a line ends a statement unless it ends with a
@@ -117,8 +120,35 @@ if [ "$found" != "1 2 4 5 6 " ]; then
     exit 1
 fi
 
+# FILE:LINE of a comparison in print or printf that is in no parentheses. Shell scripts print no comparisons.
+unparenthesised() {
+    awk '{
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "0", line)
+        sub(/^[ \t]*#.*/, "", line)
+        while (gsub(/\([^()]*\)/, "0", line)) { }
+        while (match(line, /(^|[^a-z_])printf?[ \t][^;{}]*/)) {
+            if (substr(line, RSTART, RLENGTH) ~ /[=!]=|[<>]=/) { print FILENAME ":" FNR; break }
+            line = substr(line, RSTART + RLENGTH)
+        }
+    }' "$@"
+}
+cat > "$script" <<'END'
+    END { print line == "" ? "none" : line }
+    { x = y; printf "%s%s", word[i], i % 10 == 9 ? "\n" : " " }
+    if (a == b) print "==", (c == d ? e : f), g(h == i); if (a != b) { print c }
+    printf '%s' "$a"; [ "$a" != "$b" ]
+END
+found=$(unparenthesised "$script" | sed 's/.*://' | tr '\n' ' ')
+if [ "$found" != "1 2 " ]; then
+    echo "FAIL idioms: of the lines 1 and 2 of an awk program, these were found: $found"
+    exit 1
+fi
+
 # cuda_host.h defines CUDA's own max by fmax; this file plants what it looks for.
 bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.cpp' -o -name '*.awk' \
            -o -name '*.sh' ! -name idioms.sh | sort | while read -r file; do losing "$file"; done |
       sed 's/^/FAIL loses a NaN: /')
-[ -z "$bad" ] || { echo "$bad"; exit 1; }
+loose=$(find "$@" tools .ci -name '*.awk' -o -name '*.sh' ! -name idioms.sh -o -path .ci/run | sort |
+        while read -r file; do unparenthesised "$file"; done | sed 's/^/FAIL a comparison to print needs parentheses: /')
+[ -z "$bad$loose" ] || { printf '%s\n' "$bad" "$loose"; exit 1; }

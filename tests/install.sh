@@ -44,6 +44,9 @@ files)
     install_ install DESTDIR="$stage" PREFIX=/opt/tn
     cmp tensornet.h "$place/include/tensornet.h" || fail "the header is another one"
     cmp tensornet_cuda.cu "$place/share/tensornet/tensornet_cuda.cu" || fail "tensornet_cuda.cu is another one"
+    for file in include/tensornet.h share/tensornet/tensornet_cuda.cu share/man/man1/tn.1; do
+        case $(ls -l "$place/$file") in -rw-r--r--*) ;; *) fail "the mode of $file: $(ls -l "$place/$file")" ;; esac
+    done
     for part in "bin/tn" "share/man/man1/tn.1 tn man" "share/bash-completion/completions/tn tn completions bash" \
                 "share/zsh/site-functions/_tn tn completions zsh" \
                 "share/fish/vendor_completions.d/tn.fish tn completions fish"; do
@@ -64,6 +67,16 @@ files)
     install_ uninstall DESTDIR="$stage" PREFIX=/opt/tn
     tree "$stage" | diff "$folder/before" - || fail "uninstall left or removed something"
     install_ uninstall DESTDIR="$stage" PREFIX=/opt/tn
+    grep -q "^uninstall: nothing is installed in $stage/opt/tn\$" "$folder/log" || fail "uninstall of nothing is silent"
+
+    # What a killed installation made can be removed.
+    echo 'kill -9 $PPID' > "$folder/tn"
+    if make -s --no-print-directory TN="$folder/tn" install DESTDIR="$stage" PREFIX=/opt/tn 2>"$folder/log"; then
+        fail "an installation survived its end"
+    fi
+    [ -f "$place/include/tensornet.h" ] || fail "the killed installation did not begin"
+    install_ uninstall DESTDIR="$stage" PREFIX=/opt/tn
+    tree "$stage" | diff "$folder/before" - || fail "uninstall after a killed installation left or removed something"
 
     # A failure on the way is reported, and what there is can be removed.
     echo 'exit 1' > "$folder/tn"

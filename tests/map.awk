@@ -46,7 +46,7 @@ NR == 3 && !cuda || (under && match($0, />>[a-z0-9_-]+/) && $1 == substr($0, RST
 END {
     close_block(NR)
     if (!check) exit
-    if (cuda && !(">>cuda-port" in begins)) wrong("no blocks", FILENAME)
+    if (!((cuda ? ">>cuda-port" : ">>readme") in begins)) wrong("no blocks", FILENAME == "" ? "no file" : FILENAME)
     for (t in section) if (!cuda && listed[t] != 1) wrong("a section is " listed[t] + 0 " times in the contents", t)
     for (t in listed) if (!(t in section)) wrong("in the contents, but not a section", t)
     for (t in used) if (!(t in begins) && t != ">>op") wrong("line " used[t] " names a tag that no block has", t)

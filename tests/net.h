@@ -1,4 +1,4 @@
-/* net.h: a small network with one of every layer, and a way to train it: for tests of what surrounds a training. */
+/* net.h: a small network with one of every layer, and a way to train it: for tests of what surrounds a training run. */
 
 #ifndef TN_NET_H
 #define TN_NET_H

@@ -18,7 +18,7 @@ BEGIN {
     for (story = 0; story < 400; story++) {
         for (i = 0; i < 30; i++) {
             at = (at * 7 + next_one(4)) % 240
-            printf "%s%s", word[at], i % 10 == 9 ? ".\n" : " "
+            printf "%s%s", word[at], (i % 10 == 9 ? ".\n" : " ")
         }
         print "<|endoftext|>"
     }

@@ -1648,7 +1648,7 @@ TEST(memory_full)
 }
 
 #ifdef TN_CUDA_HOST
-/* Every allocation of a training fails once: an error is reported, everything is freed, and nothing else happens. */
+/* Every allocation of a training run fails once: an error is reported, everything is freed, and nothing else happens. */
 TEST(each_allocation_fails)
 {
     static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_FORM_LINEAR, TN_OPTIM_MUON, LESSON_PLAIN};

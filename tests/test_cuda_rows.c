@@ -639,7 +639,7 @@ TEST(cross_entropy)
     WORST("cross entropy", worst, 1);
 }
 
-/* ---- softmax, where, div ---------------------------------------------------------------------------------------------- */
+/* ---- softmax -------------------------------------------------------------------------------------------------------- */
 
 /* Rows with numbers that are not finite as well; aligned operands and others; the gradient added or not. */
 static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
@@ -697,11 +697,11 @@ TEST(softmax)
 
 /* ---- norms ---------------------------------------------------------------------------------------------------------- */
 
-/* The rows' numbers: their size, and their mean. */
-static const struct { double size, mean; } kinds_of_rows[] = {
-    {1, 0}, {1e-20, 0}, {1e20, 0}, {1, 1e6}, {3e3, 1e8}, {1e-20, 1e-14}
+/* The rows' numbers: their size, their mean, and the size of dy. In the last two x * dy is out of the range of float. */
+static const struct { double size, mean, dy; } kinds_of_rows[] = {
+    {1, 0, 1}, {1e-20, 0, 1}, {1e20, 0, 1}, {1, 1e6, 1}, {3e3, 1e8, 1}, {1e-20, 1e-14, 1}, {1e5, 0, 1e34}, {1e-5, 0, 1e-37}
 };
-enum { KINDS_OF_ROWS = sizeof kinds_of_rows / sizeof *kinds_of_rows };
+enum { KINDS_OF_ROWS = sizeof kinds_of_rows / sizeof *kinds_of_rows, KINDS_FORWARD = KINDS_OF_ROWS - 2 };
 
 /* The offset of an operand: where packs fit, of at most one operand at a time, else of each in turn. */
 static int offset_of(int64_t C, int k, int which) { return C % 8 == 0 ? k % 6 == which : (k + which) % 4; }
@@ -770,13 +770,14 @@ static void norm_backward(bool centred, tn_dtype dtype, int64_t R, int64_t C, in
     norm_call      n = norm_of(centred, dtype, R, C, kind, k, " backwards");
     const tn_dtype real = wide_of(dtype);
     const double   bound = dtype == TN_F64 ? 1e-11 : 4e-6, size = kinds_of_rows[kind].size;
+    const double   dy_size = kinds_of_rows[kind].dy;
     uint64_t       seed = (uint64_t)(C + k);
     row            b = row_of(centred ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD);
-    operand       *dy = fill(make(dtype, R * C, offset_of(C, k, 2), 0), &seed, 0, 1), *dx = NULL, *dw = NULL, *db = NULL;
+    operand       *dy = fill(make(dtype, R * C, offset_of(C, k, 2), 0), &seed, 0, dy_size), *dx = NULL, *dw = NULL, *db = NULL;
     if (k % 7 != 6) dx = make(dtype, R * C, offset_of(C, k, 3), dtype == TN_BF16 ? 6e-3 : bound);
-    if (dx) fill(dx, &seed, 0, 1 / size);
-    if (k % 6 != 5) dw = fill(make(real, C, k % 4, bound), &seed, 0, 1);
-    if (centred && k % 5 != 4) db = fill(make(real, C, k % 3, bound), &seed, 0, 1);
+    if (dx) fill(dx, &seed, 0, dy_size / size);
+    if (k % 6 != 5) dw = fill(make(real, C, k % 4, bound), &seed, 0, dy_size);
+    if (centred && k % 5 != 4) db = fill(make(real, C, k % 3, bound), &seed, 0, dy_size);
     add_in(&b, n.x, R, C);
     add_in(&b, n.w, C, -1);
     add_in(&b, statistic_of(&n), R, -1);
@@ -804,7 +805,7 @@ static void norms(bool centred, bool backward, const char *name)
     int k = 0, j, kind, t, more;
     if (!open_place()) return;
     for (t = 0; t < 3; t++)
-        for (kind = 0; kind < KINDS_OF_ROWS; kind++)
+        for (kind = 0; kind < (backward ? KINDS_OF_ROWS : KINDS_FORWARD); kind++)
             for (j = 0; j < SIZES; j++)
                 for (more = 0; more < (j < 12 ? 3 : 1); more++) {
                     k++;

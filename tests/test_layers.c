@@ -318,7 +318,7 @@ TEST(a_layer_without_a_name)
     d.hidden = 6;
     d.kind = (tn_mlp_kind)12;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : kind is 12, not a valid tn_mlp_kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: kind is 12, not a valid tn_mlp_kind");
     d.kind = TN_MLP_BILINEAR;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_OK);
     CHECK_CTX(ctx);

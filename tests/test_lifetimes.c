@@ -101,6 +101,23 @@ static void tensors(life *l)
     tn_tensor_destroy(labels);
 }
 
+/* Ops of several tensors, and of one. */
+static void functions(life *l)
+{
+    tn_tensor *x = numbers(l, 4, 6, -1), *part[3], *e, *joined, *stacked;
+    tn_record(l->ctx);
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    e = tn_exp(l->ctx, x);
+    part[0] = tn_div(l->ctx, x, tn_sqrt(l->ctx, e));
+    part[1] = tn_where(l->ctx, ids_of(l, 4, 6, 2), tn_softmax(l->ctx, x), tn_log_softmax(l->ctx, x));
+    part[2] = tn_log(l->ctx, e);
+    joined = tn_concat(l->ctx, 3, part, 1);
+    stacked = tn_stack(l->ctx, 3, part, 0);
+    joined = tn_gather(l->ctx, joined, 1, ids_of(l, 3, 5, 18));
+    CHECK_STATUS(tn_backward(l->ctx, tn_add(l->ctx, tn_sum(l->ctx, joined), tn_sum(l->ctx, stacked))), TN_OK);
+    CHECK(x && x->grad);
+}
+
 static tn_status doubled(void *user, int64_t count, const double *x, double *y)
 {
     for (int64_t i = 0; i < count * 12; i++) y[i] = (double)(i % 12 + *(const int *)user) * x[i];
@@ -748,8 +765,8 @@ static void pictures(life *l)
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
 
 static const part parts[] = {
-    {"tensors", tensors, false}, {"decompositions", decompositions, false}, {"layers", layers, false},
-    {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
+    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
     {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},

@@ -740,6 +740,42 @@ TEST(tape)
     close_it(ctx, &heap);
 }
 
+/* concat, stack and gather round nothing: of F32 alone they are F32, in value and in gradient; with BF16 they are BF16. */
+TEST(moved_numbers_stay_F32)
+{
+    static const float   v[2] = {1.2345678f, 2.3456789f}, weight[4] = {0.1f, 3.4567891f, 1.0000001f, -0.7f};
+    static const int32_t order[4] = {0, 1, 0, 1};
+    const int64_t two = 2, four = 4, square[2] = {2, 2};
+    configuration c = configure("cpu BF16", NULL);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    float         got[4];
+    int           k, i;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    for (k = 0; k < 6; k++) {
+        tn_tensor *x, *part[2], *y, *ids, *w;
+        tn_ctx_reset(ctx);
+        x = tn_tensor_from(ctx, 1, &two, TN_F32, v);
+        ids = tn_tensor_from(ctx, 1, &four, TN_I32, order);
+        tn_watch(x);
+        tn_record(ctx);
+        part[0] = k < 3 ? x : tn_cast(ctx, x, TN_BF16);
+        part[1] = x;
+        y = k % 3 == 0 ? tn_concat(ctx, 2, part, 0) : k % 3 == 1 ? tn_stack(ctx, 2, part, 0) : tn_gather(ctx, part[0], 0, ids);
+        REQUIRE(y != NULL);
+        CHECK_INT(y->dtype, k < 3 ? TN_F32 : TN_BF16);
+        if (k >= 3) continue;
+        w = tn_tensor_from(ctx, y->rank, y->rank == 2 ? square : &four, TN_F32, weight);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
+        CHECK_STATUS(tn_read(y, TN_F32, got, 4), TN_OK);
+        for (i = 0; i < 4; i++) CHECK(got[i] == v[i % 2]);
+        CHECK_STATUS(tn_read(x->grad, TN_F32, got, 2), TN_OK);
+        for (i = 0; i < 2; i++) CHECK(got[i] == weight[i] + weight[i + 2]);
+    }
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------------- */
 
 static size_t rounded_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -1182,6 +1218,6 @@ TEST(casts_at_every_level)
 }
 
 TEST_MAIN(casts_at_every_level, dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
-          rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, copies_go_again, max_bytes, training,
+          rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, moved_numbers_stay_F32, copies_go_again, max_bytes, training,
           no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators,
           stretched_operands_are_copied_once)

@@ -1155,7 +1155,7 @@ TEST(configs_refuse)
     misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "transformer: order is given, expected 0: not");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
-    misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", expected tensornet, gpt2 or llama");
+    misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", expected tensornet, gpt2, llama, mistral");
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is not a string");
     CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
@@ -1240,7 +1240,8 @@ TEST(configs_of_others)
     CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
-    misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"factor\":8}}", TN_ERR_FORMAT, "rope_scaling is given, expected");
+    misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"type\":\"yarn\",\"factor\":8}}", TN_ERR_FORMAT,
+            "rope_scaling: rope_type is \"yarn\", expected default, linear or llama3");
     CHECK_STATUS(read_text(ctx, LLAMA5 "{\"rope_theta\":500000.0,\"rope_type\":\"default\"}}", &d), TN_OK);
     CHECK(d.rope_base == 500000 && d.positions == TN_POSITIONS_ROPE);
     CHECK_STATUS(read_text(ctx, LLAMA5 "{\"partial_rotary_factor\":1.0,\"rope_theta\":20},\"rope_theta\":30}", &d), TN_OK);
@@ -1250,7 +1251,7 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, LLAMA5 "null,\"rope_theta\":30,\"partial_rotary_factor\":1}", &d), TN_OK);
     CHECK(d.rope_base == 30);
     misread(ctx, LLAMA5 "{\"rope_theta\":500000,\"rope_type\":\"llama3\",\"factor\":8}}", TN_ERR_FORMAT,
-            "rope_type is \"llama3\", expected default");
+            "rope_parameters: llama3 needs original_max_position_embeddings");
     misread(ctx, LLAMA5 "{\"rope_theta\":\"x\"}}", TN_ERR_FORMAT, "rope_theta is \"x\", expected a number from 0 to 1e30");
     misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "duplicate key \"rope_theta\"");
     misread(ctx, LLAMA5 "[500000]}", TN_ERR_FORMAT, "rope_parameters is not an object or null");

@@ -180,7 +180,8 @@ TEST(is_rmsnorm_of_the_centred)
 }
 
 /* Rows far from 1, eps = 0: the gradients of x and of the gain have numbers of ordinary size after the scale is taken out, and must come
-   out as a plain double loop has them, wherever a float can hold them. sx, sdy: the sizes of x and dy. */
+   out as a plain double loop has them, wherever a float can hold them: to 3e-6 of the largest, or to two units in the last place of
+   subnormal numbers. sx, sdy: the sizes of x and dy. */
 static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
 {
     enum { ROWS = 3, N = 37 };
@@ -218,9 +219,9 @@ static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
     tn_read(tx->grad, TN_F64, dx, ROWS * N);
     tn_read(tg->grad, TN_F64, dg, N);
     for (j = 0; j < ROWS * N; j++) if (fabs(want[j]) > largest) largest = fabs(want[j]);
-    for (j = 0; j < ROWS * N; j++) test_raise(&worst, fabs(dx[j] - want[j]) / largest);
+    for (j = 0; j < ROWS * N; j++) test_raise(&worst, fabs(dx[j] - want[j]) / (largest + 1e-39));
     for (largest = 0, j = 0; j < N; j++) if (fabs(want_g[j]) > largest) largest = fabs(want_g[j]);
-    for (j = 0; j < N; j++) test_raise(&worst, fabs(dg[j] - want_g[j]) / largest);
+    for (j = 0; j < N; j++) test_raise(&worst, fabs(dg[j] - want_g[j]) / (largest + 1e-39));
     CHECK_CTX(ctx);
     return worst;
 }
@@ -229,7 +230,7 @@ TEST(rows_far_from_one)
 {
     static const double size[][2] = {
         {1, 1}, {1e-20, 1}, {1e-20, 1e-20}, {1e-20, 1e15}, {1e20, 1}, {1e20, 1e20}, {1e20, 1e-10}, {1e-8, 1e-30}, {1e-3, 1e33}, {1e4, 1e-30},
-        {1e-4, 1e33}, {1e-30, 1e5}, {1e30, 1}
+        {1e-4, 1e33}, {1e-30, 1e5}, {1e30, 1}, {1e5, 1e34}, {1e-5, 1e-37}, {1e-5, 1e-38}
     };
     double worst[2] = {0, 0};
     size_t k;

@@ -286,7 +286,7 @@ TEST(files_that_fail)
     CHECK(!tn_tokenizer_read(ctx, tn_source_calls(refuse_fetch, NULL, 100)));
     CHECK_ERROR(ctx, TN_ERR_FILE, "100 bytes could not be read");
     CHECK(!tn_tokenizer_read(ctx, tn_source_calls(refuse_fetch, NULL, (uint64_t)1 << 40)));
-    CHECK_ERROR(ctx, TN_ERR_FORMAT, "callback: byte 0: the file has 1099511627776 bytes, expected at most 16777216 of JSON");
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "callback: byte 0: the file has 1099511627776 bytes, expected at most 67108864 of JSON");
     CHECK(!tn_tokenizer_load(ctx, "no such folder/tokenizer.json"));
     CHECK_ERROR(ctx, TN_ERR_FILE, "tokenizer.json: could not be opened");
     CHECK(!tn_tokenizer_read(NULL, tn_source_memory("", 0)) && !tn_tokenizer_create_bytes(NULL));
@@ -309,8 +309,9 @@ TEST(files_of_other_kinds)
         {"`Punctuation`", "`Punctuation`,`behavior`:`Removed`", "Punctuation: behavior is \"Removed\", expected Isolated"},
         {"`individual_digits`:true", "`individual_digits`:false", "Digits: individual_digits is not true"},
         {",`individual_digits`:true", "", "Digits: individual_digits is not true"},
-        {"`type`:`WordPiece`", "`type`:`BPE`", "model: type is \"BPE\", expected WordPiece"},
-        {"`type`:`WordPiece`", "`type`:7", "model has no type, expected WordPiece"},
+        {"`type`:`WordPiece`", "`type`:`BPE`", "normalizer: type is \"Sequence\", expected null for BPE"},
+        {"`type`:`WordPiece`", "`type`:`Unigram`", "model: type is \"Unigram\", expected WordPiece or BPE"},
+        {"`type`:`WordPiece`", "`type`:7", "model has no type, expected WordPiece or BPE"},
         {"`##`", "`@@`", "continuing_subword_prefix is \"@@\", expected \"##\""},
         {"`max_input_chars_per_word`:9", "`max_input_chars_per_word`:-9", "max_input_chars_per_word"},
         {"`max_input_chars_per_word`:9", "`max_input_chars_per_word`:9.5", "max_input_chars_per_word"},

@@ -26,12 +26,13 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info import export clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info import export clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+    "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -40,7 +41,7 @@ expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
 for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
-    near=$("$tn" $command --help | sed -n 's/^  --\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
+    near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
@@ -92,7 +93,7 @@ needs() {
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 }
 # options COMMAND: those that its help lists
-options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
+options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
 is "commands" "$(wc -l < names)" 12
 
@@ -101,7 +102,7 @@ mv said tn.1
 "$tn" man > again.1
 same "two manual pages" tn.1 again.1
 while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
-sed -n 's/^\\fB\(\\-\\-[a-z0-9\\-]*\)\\fR.*/\1/p' tn.1 | sort > documented
+sed -nE 's/^(\\fB\\-.\\fR, |)\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
 same "the options of the manual page" listed documented
 holds "a manual page has options" test "$(wc -l < documented)" -gt 80
 needs groff groff -ww -man -Tascii -z tn.1
@@ -188,8 +189,8 @@ awk 'BEGIN {
     n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
     x = 1
     for (i = 0; i < 60; i++) {
-        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], k % 10 == 9 ? \
-    "\n" : " " }
+        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], \
+            (k % 10 == 9 ? "\n" : " ") }
         print "<|endoftext|>"
     }
 }' > text
@@ -332,7 +333,7 @@ mkdir inside
 cd inside || exit 1
 expect 0 "Done: saved run/model.safetensors" train ../text --out run $small
 mv said ..
-is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')" \
+is "what is in the folder of a run" "$(ls run | sed 's/svg/png/' | tr '\n' ' ')" \
     "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
 is "what is beside it" "$(ls | tr '\n' ' ')" "run "
 cd ..
@@ -419,7 +420,7 @@ END
 is "a rate of 0 in the log" "$(grep -c '"lr":0,' still/log.jsonl)" 12
 expect 0 "Done" train --config still/config.txt --out still2
 same "0 in a config file" still/model.safetensors still2/model.safetensors
-holds "a config file says auto" test "$(grep -c '^\(vocab\|lr\|embed-lr\|max-loss\|hidden\|heads\|order\|d-qk\|score-scale\) = auto$' a/config.txt)" -gt 6
+holds "a config file says auto" test "$(grep -Ec '^(vocab|lr|embed-lr|max-loss|hidden|heads|order|d-qk|score-scale) = auto$' a/config.txt)" -gt 6
 sed '1d; /^split/d; s/ = auto/ = 0/' a/config.txt > old.txt
 expect 0 "which earlier versions wrote for auto" train --config old.txt --out old
 same "a config file of an earlier version" a/model.safetensors old/model.safetensors
@@ -639,7 +640,7 @@ expect 0 "held-out bytes replaced by [UNK]" train unknown --out m $small --token
 holds "a loss per byte of a text" grep -q '"held_byte"' m/log.jsonl
 rm -rf m
 expect 0 "nats per byte are unknown: a shard" train u.bin --out m $small --tokenizer t.json
-if grep -q 'held_byte\|train_bytes' m/log.jsonl; then fail "a loss per byte of a shard"; else pass; fi
+if grep -Eq 'held_byte|train_bytes' m/log.jsonl; then fail "a loss per byte of a shard"; else pass; fi
 if grep -q "[0-9] nats per byte" said; then fail "a loss per byte of a shard is said"; else pass; fi
 rm -rf m
 expect 2 "no vocabulary is given for the token shards" train s.bin --out x --context 16
@@ -679,7 +680,7 @@ expect 2 "a run keeps its tokenizer" train --from a/step-00000008.safetensors --
 expect 1 "is not a checkpoint of tn train" train --from a/model.safetensors --out x
 expect 1 "the loss is" train text --out nan $explode --order 64 --max-loss 1e12
 holds "no number" grep -Eq "the loss is -?nan" said
-holds "its log is JSON" test "$(grep -c 'nan\|inf' nan/log.jsonl)" = 0
+holds "its log is JSON" test "$(grep -Ec 'nan|inf' nan/log.jsonl)" = 0
 # The last step has none after it: its loss is looked at all the same.
 expect 1 "the last good checkpoint is last/step-00000000" train text --out last $explode --save-every 1 --keep 1 --steps 1
 holds "no model of it" test ! -e last/model.safetensors
@@ -699,7 +700,7 @@ holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too 
 holds "and the checkpoint" grep -q "stopped because the log cannot be written; the last checkpoint is full-log/step-00000004" said
 expect 0 "Done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
-cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.ppm.tmp
+cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.svg.tmp
 expect 0 "tn train: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors
 # A disk that is full, where there may be one.
@@ -774,7 +775,7 @@ expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --
 rm -rf m
 expect 0 "samples: each begins with a word of the text" train unmarked --out m $small
 expect 0 "each text begins with a word of it" generate m --ids --length 3 --count 9
-if grep -q "^1 \|^2 " said; then fail "[BOS] before what no one marked"; else pass; fi
+if grep -Eq "^(1|2) " said; then fail "[BOS] before what no one marked"; else pass; fi
 holds "not always with the same" test "$(sed '/^tn generate:/d; s/ .*//' said | sort -u | wc -l)" -gt 1
 expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
 if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
@@ -849,6 +850,37 @@ tokens=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/
 none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' a/log.jsonl)
 if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
 rm -rf m
+
+# ---- watching: short options, the log of each parameter, CSV ------------------------------------------------------------
+
+expect 0 "-o, --out RUN" train --help
+holds "groups of options" grep -qx "The model:" said
+expect 0 ".SS tn train" man
+holds "a short option in the manual page" grep -q '^.fB.-o.fR, .fB.-.-out.fR' said
+expect 2 "unknown option -q" train -q
+expect 2 "unknown option -ox" train -ox
+expect 2 "--out has no value" train text -o
+expect 0 "Done" train text -o m $small --log-layers 5 --sample-every 0
+same "a log of each parameter changes nothing" m/model.safetensors a/model.safetensors
+is "its lines" "$(grep -c '"layers":' m/log.jsonl)" 2
+for part in embed.w blocks.0.attn.qk blocks.0.mlp.p head.w; do
+    holds "$part in the log" grep -q "{\"name\":\"$part\",\"rms\":[0-9.e-]*,\"gradient_rms\":[0-9.e-]*,\"update_ratio\":[0-9.e-]*,\"effective_rank\":" \
+        m/log.jsonl
+done
+awk '{ while (match($0, /"effective_rank":[0-9.e+-]*/)) {
+           rank = substr($0, RSTART + 17, RLENGTH - 17) + 0
+           $0 = substr($0, RSTART + RLENGTH)
+           if (!(rank == 0 || (rank >= 0.999 && rank <= 60.1))) bad = 1
+           seen++
+       } } END { exit bad || !seen }' m/log.jsonl && pass || fail "effective ranks: $(grep layers m/log.jsonl)"
+expect 2 "--log-layers is given with --backend cuda" train text -o x --backend cuda --log-layers 2
+"$tn" info m --csv > m.csv
+is "columns" "$(head -1 m.csv)" "step,tokens,loss,lr,norm,rate,seconds,held,held_byte,held_all"
+is "a line per step and evaluation" "$(wc -l < m.csv)" "$(($(grep -cE '"(loss|held)":' m/log.jsonl) + 1))"
+is "all of them whole" "$(awk -F, '{ print NF }' m.csv | sort -u)" 10
+is "the last loss" "$(awk -F, '$3 != "" { loss = $3 } END { print loss }' m.csv | sed 1q)" \
+    "$(sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' m/log.jsonl | tail -1)"
+expect 1 "holds no run" info nothing --csv
 
 # ---- generate, info --------------------------------------------------------------------------------------------------
 
@@ -947,6 +979,58 @@ expect 0 "vocabulary: 258" info few.txt
 expect 0 "parameters: " info a/config.txt
 expect 0 "parameters: " info a/config.json
 
+# ---- models of Hugging Face's transformers, and back ------------------------------------------------------------------------
+
+hf=$tests/data/hf
+for model in gpt2 llama qwen2 mistral; do
+    cp -r "$hf/$model" "in-$model"
+    case $model in llama) bpe=llama3 ;; *) bpe=$model ;; esac
+    [ ! -f "$tests/data/bpe/$bpe.json" ] || cp "$tests/data/bpe/$bpe.json" "in-$model/tokenizer.json"
+    expect 0 "model: $model, 2 layers, width 16" import "in-$model" --out "run-$model"
+    expect 0 "parameters: " info "run-$model"
+    expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
+    expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
+    same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
+    [ -f "in-$model/tokenizer.json" ] || continue
+    same "the tokenizer of $model" "in-$model/tokenizer.json" "out-$model/tokenizer.json"
+    # Greedy decoding gives the tokens and the text that transformers gives.
+    expect 0 " " generate "run-$model" --prompt "Once upon a time" --temperature 0 --no-stop --ids
+    ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
+    n=$(echo "$ids" | wc -w)
+    is "$model: ids" "$(cut -d ' ' -f 1-"$n" said)" "$ids"
+done
+expect 1 "already holds a run" import in-gpt2 --out run-gpt2
+expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
+expect 2 "no --out is given" import in-gpt2
+expect 2 "no --hf is given" export run-gpt2
+expect 1 "is not a folder" import in-gpt2/config.json --out x
+cp -r in-llama torn
+rm torn/model-00002-of-00002.safetensors
+expect 1 "torn/model-00002-of-00002.safetensors: could not be opened" import torn --out x
+mkdir old && cp in-llama/config.json old && : > old/pytorch_model.bin
+expect 1 "old has pytorch_model.bin, expected model.safetensors" import old --out x
+sed 's/"model_type": "llama"/"model_type": "phi3"/' in-llama/config.json > torn/config.json
+expect 1 "model_type is \"phi3\", expected tensornet, gpt2, llama" import torn --out x
+sed 's/"model_type": "mistral"/"model_type": "qwen2"/' in-mistral/config.json > torn/config.json
+cp in-mistral/model.safetensors torn && rm torn/model.safetensors.index.json torn/tokenizer.json
+expect 1 "self_attn.q_proj.bias" import torn --out x
+sed 's/"model_type": "qwen2"/"model_type": "mistral"/' in-qwen2/config.json > torn/config.json
+cp in-qwen2/model.safetensors torn
+expect 1 "belongs to parameter blocks.0.attn.qk_b, which the model does not have" import torn --out x
+sed 's/q_proj.weight/q_norm.weight/' in-qwen2/model.safetensors > torn/model.safetensors
+cp in-qwen2/config.json torn
+expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
+cp in-qwen2/model.safetensors torn
+sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
+expect 1 "type is \"Metaspace\", expected ByteLevel; --no-tokenizer imports the weights alone" import torn --out x
+expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
+expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
+expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
+expect 0 "model: llama" import out-shaped --out again-shaped
+expect 0 "Done" train text --out unlike $small --steps 1
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which no model of transformers has" export unlike --hf x
+rm -rf in-* out-* run-* again-* torn old bare shaped unlike
+
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
 if "$tn" train --help | grep -q "built without"; then fail "help"; fi
@@ -967,6 +1051,18 @@ expect 0 "Stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --wid
 expect 0 "Done" train --resume y2
 same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
 holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
+# Several shards, which are mapped, are one list of tokens: 3000 and 500 are what 3500 in one shard are.
+expect 0 "tokens: 500" synthetic --vocab 70 --tokens 500 --seed 2 --out z.bin
+{ head -c 8 y.bin; printf '\254\015\000\000'; tail -c +13 y.bin; tail -c +1025 z.bin; } > yz.bin
+for files in yz.bin "y.bin z.bin"; do
+    expect 0 "3325 tokens to train on, 175 held out" train $files --out mapped --vocab 70 --layers 1 --width 16 --context 16 --batch 2 \
+        --steps 4
+    [ -f one.safetensors ] || cp mapped/model.safetensors one.safetensors
+    same "in one shard or in two, the same bits" one.safetensors mapped/model.safetensors
+    rm -rf mapped
+done
+expect 1 "has id 69, expected less than 69" train y.bin z.bin --out mapped --vocab 69 --layers 1 --width 16 --context 16 --steps 4
+rm -rf mapped one.safetensors
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
 # A run of shards without a tokenizer writes ids.

@@ -106,7 +106,7 @@ decl == "" && /^\/\*/ {
     if (/\*\//) end_comment(); else in_comment = 1
     next
 }
-decl == "" && /^[ \t]*$/ { if (comment != "" && !entries_pending) comment = comment; blank = 1; next }
+decl == "" && /^[ \t]*$/ { comment = ""; next }
 decl == "" && (/^#define TN_/ && !/^#define TN_API/ && !/^#define TN_EXPERIMENTAL/ && !/^#define TN_CALL_/) {
     NR_start = NR; decl = $0
     if (/\\$/) { macro = 1; next }
@@ -162,7 +162,7 @@ END {
         print "<pre>"
         for (i = 1; i <= entries; i++) if (entry_section[i] == s && entry_function[i]) {
             printf "%s <a href=\"#%s\">%s</a>", html(sprintf("%-" wide "s", result[i])), entry_name[i], entry_name[i]
-            printf "%s%s%s\n", html(rest[i]), entry_young[i] ? " †" : "", why[i] != "" ? "   <i>" html(why[i]) "</i>" : ""
+            printf "%s%s%s\n", html(rest[i]), (entry_young[i] ? " †" : ""), (why[i] != "" ? "   <i>" html(why[i]) "</i>" : "")
         }
         print "</pre>"
     }

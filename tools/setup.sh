@@ -122,13 +122,11 @@ elsewhere() {
     echo "setup: a C compiler, make and gunzip are there: make demo needs no more"
     [ -z "$names" ] || echo "setup: make test skips what needs: $names"
     case $names in *stb_image_write.h*)
-        echo "setup: without stb_image_write.h, a single file, the examples draw no PNG pictures. With it:"
+        echo "setup: without stb_image_write.h, a single file, the examples draw SVG in place of PNG. With it:"
         echo "    mkdir -p build/stb"
         echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
         echo "    make STB=build/stb demo" ;;
     esac
-    builds $cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
-        echo "setup: $cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
     exec sh examples/get_data.sh fashion
 }
 if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The table of letters in tensornet.h (>>text-impl, tni_letter_runs), and the hash that tests/test_core.c holds it against.
+"""The tables of letters in tensornet.h (>>text-impl, tni_letter_runs and tni_category_runs), and the hashes that tests/test_core.c
+holds them against.
 
     python3 tools/unicode_tables.py            prints both; `unicodedata` says which Unicode that is
 
@@ -18,8 +19,13 @@ fifth ... only, 3 all become one letter (U+0000, and by no other rule: none). A 
 it, but for rule 0, comes what is added, as its difference from that of the run of rule 1 or 2 before, or the letter, as its difference
 from that of the run of rule 3 before; a difference d >= 0 is written as 2 d, else as -2 d - 1. Numbers are base 32, the lowest digit
 first: the first half of the alphabet is the last digit of a number, the second half the others.
+
+The second table is about characters as they are, for the regular expressions of byte-level BPE: 0 other, 1 \\p{L}, 2 \\p{N}, 3 \\s. A run
+of characters of one category is the number (length - 1) 4 + category. It is of the Unicode of the engine in tokenizers 0.23, which is
+16: `pip install unicodedata2==16.0.0` first.
 """
 import unicodedata as u
+import unicodedata2 as u2
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
 SPACES = {9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000} | set(range(0x2000, 0x200B))
@@ -119,3 +125,29 @@ print("static const char *const tni_letter_runs[] = {")
 print(",\n".join(f'    "{line}"' for line in lines))
 print("};")
 print(f"golden hash: 0x{golden():016X}")
+
+
+def category_of(c):
+    return 3 if c in SPACES else {"L": 1, "N": 2}.get(u2.category(chr(c))[0], 0)
+
+
+categories = [0 if c in SURROGATES else category_of(c) for c in range(LAST)]
+texts, first = [], 0
+for c in range(1, LAST + 1):
+    if c == LAST or categories[c] != categories[first]:
+        texts.append(number((c - first - 1) * 4 + categories[first]))
+        first = c
+lines = [""]
+for text in texts:
+    if len(lines[-1]) + len(text) > 118:
+        lines.append("")
+    lines[-1] += text
+h = 0xCBF29CE484222325
+for c in range(LAST):
+    h = (h ^ categories[c]) * 0x100000001B3 % 2**64
+print(f"/* Unicode {u2.unidata_version} */")
+print(f"#define TNI_CATEGORY_RUNS {len(texts)}")
+print("static const char *const tni_category_runs[] = {")
+print(",\n".join(f'    "{line}"' for line in lines))
+print("};")
+print(f"golden hash of the categories: 0x{h:016X}")

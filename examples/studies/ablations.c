@@ -1,6 +1,6 @@
 /* ablations.c - what matters in a one-layer bilinear story model, and what does not
 
-   A document on such models gives differences of loss: 0.2 nats for where the projection stands, 0.02 for biases, 0.1 for
+   A document on such models gives differences of loss: 0.2 nats for the place of the projection, 0.02 for biases, 0.1 for
    how the weights start, 0.05 for a ReLU layer of width 4 d against bilinear ones of 2 d and 3 d. This trains the same pairs
    and prints its own differences beside them, with paired seeds. A projection before the product, (P W x) * (P V x), folds
    into the encoders and is no projection at all; after it, P ((W x) * (V x)), it does not (docs/math.md 1). Only a

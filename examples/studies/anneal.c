@@ -4,11 +4,11 @@
    out little by little. With the gate
        gate_t(z) = (1 - t) act(z) + t z
    the layer is the gated one at t = 0 and bilinear at t = 1, and in between training makes good what each small change
-   breaks. At t = 1 it folds exactly. Beside it stands a bilinear layer trained from scratch for as many steps, and what
+   breaks. At t = 1 it folds exactly. It is compared with a bilinear layer trained from scratch for as many steps, and what
    the gated layer is worth if the activation is simply left away.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/studies/anneal.c -o anneal -lm && ./anneal
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/anneal.c -o anneal -lm && ./anneal
    --data fashion|mnist   --kind swiglu|reglu|both   --epochs N (gated)   --anneal-epochs N   --batch N   --lr X
    --weight-decay X   --width N   --seed N   --threads N */
 #define _POSIX_C_SOURCE 200809L

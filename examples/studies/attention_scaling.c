@@ -7,7 +7,7 @@
    causal mask lifts it. Differential attention is two of softmax, whose queries and keys have half of the numbers each, and
    the norm of what is left. And it reads a million tokens piece by piece with nothing but the state between the pieces.
 
-   cc -O2 -fopenmp -I. examples/studies/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
    --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)
    --tokens N (read in pieces)   --threads N   --out FOLDER   --quick */
 #define _POSIX_C_SOURCE 200809L
@@ -174,8 +174,6 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
 {
     tn_series s[2 * CURVES] = {{0}};
     double    y[2][CURVES][SIZES];
-    char      path[512];
-    tn_image *image;
     int       b, c, i;
     for (b = 0; b < 2; b++)
         for (c = 0; c < CURVES; c++) {
@@ -188,17 +186,9 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
             to->dashed = b == 0;
             to->colour = c + 1;
         }
-    image = tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens", .y_title = y_title,
-        .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
-        .height = 480, .scale = 2 });
-    check(ctx);
-    snprintf(path, sizeof path, "%s/%s.png", o->out, file);
-    if (tn_image_save_png(image, path) == TN_OK) printf("  %s\n", path);
-    else {                          /* built without stb_image_write, or the disk is full */
-        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-    }
-    tn_image_destroy(image);
+    save_image(ctx, tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+        .y_title = y_title, .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
+        .height = 480, .scale = 2 }), o->out, file);
 }
 
 /* ---- where the linear form overtakes ------------------------------------------------------- */

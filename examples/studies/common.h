@@ -128,6 +128,21 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
     return worst;
 }
 
+/* Of a picture of SIDE x SIDE: Moran's I at lag 1, the mean of (v_p - m)(v_q - m) over all pairs p,q of pixels side by side or
+   one above the other, by the variance. 1 for a slow wave, -1/783 expected of white noise; 0 for a constant picture. */
+static inline double autocorrelation(const double *v)
+{
+    double mean = 0, square = 0, product = 0;
+    int    i, j;
+    for (i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
+    for (i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
+    for (i = 0; i < SIDE; i++)
+        for (j = 0; j + 1 < SIDE; j++)
+            product += (v[i * SIDE + j] - mean) * (v[i * SIDE + j + 1] - mean)
+                     + (v[j * SIDE + i] - mean) * (v[(j + 1) * SIDE + i] - mean);
+    return square > 0 ? product / (2 * SIDE * (SIDE - 1)) / square : 0;
+}
+
 /* ---- training ----------------------------------------------------------------- */
 
 /* The flags of most programs on images, for the table of read_flags. The struct at s has a field for each. */
@@ -286,20 +301,6 @@ static inline tn_tensor *logits_of_network(tn_ctx *ctx, const void *model, tn_te
     x = tn_linear_forward(ctx, &net->embed, x);
     x = tn_mlp_forward(ctx, &net->bilinear, x);
     return tn_linear_forward(ctx, &net->unembed, x);
-}
-
-/* ---- pictures ------------------------------------------------------------------- */
-
-static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
-{
-    char path[512];
-    check(ctx);
-    snprintf(path, sizeof path, "%s/%s.png", folder, file);
-    if (tn_image_save_png(image, path) != TN_OK) {       /* built without stb_image_write, or the disk is full */
-        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-    } else printf("  %s\n", path);
-    tn_image_destroy(image);
 }
 
 #endif

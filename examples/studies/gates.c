@@ -1,22 +1,15 @@
 /* gates.c - logic gates as bilinear layers: by hand, by training, and where one layer ends
 
    make && build/examples/studies/gates          or   cc -O2 -I. examples/studies/gates.c -o gates -lm && ./gates
-   The first also draws pictures, into out/gates or the folder given as an argument. */
+   Pictures are drawn into out/gates or the folder given as an argument. */
 #define _POSIX_C_SOURCE 200809L
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#ifdef _WIN32
-#include <direct.h>
-#define mkdir(path, mode) _mkdir(path)
-#endif
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
 #endif
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
+#define PROGRAM "gates"
+#include "program.h"
 
 enum { XOR = 6, STEPS = 3000 };
 
@@ -33,13 +26,6 @@ typedef struct claims {
     int    two_exact, three_exact, three_without_abc, three_by_sign, adder_errors;
     double trained_error, matrices_apart, parity_sum;
 } claims;
-
-static void check(tn_ctx *ctx)
-{
-    if (tn_ctx_status(ctx) == TN_OK) return;
-    fprintf(stderr, "gates: %s\n", tn_ctx_error(ctx));
-    exit(1);
-}
 
 /* ---- a gate is a polynomial ---------------------------------------------------
    On bits a a = a, so no power is needed: n bits have 2^n monomials, as many as they have values, and every function
@@ -171,7 +157,7 @@ static void train(tn_ctx *ctx, tn_params *params, const tn_mlp *layer)
     tn_optim_destroy(optim);
 }
 
-/* a a = a: what stands on the diagonal may as well stand in the last row and column. */
+/* a a = a: the entries of the diagonal may as well be in the last row and column. */
 static void without_squares(double *q)
 {
     int i;
@@ -180,13 +166,6 @@ static void without_squares(double *q)
         q[6 + i] += q[4 * i] / 2;
         q[4 * i] = 0;
     }
-}
-
-/* Keeps the largest error so far. A NaN counts as infinite, so that no later error hides it. */
-static void keep_largest(double *worst, double error)
-{
-    if (error != error) error = HUGE_VAL;
-    if (error > *worst) *worst = error;
 }
 
 static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *trained, claims *c)
@@ -316,16 +295,6 @@ static void full_adder(tn_ctx *ctx, tn_params *params, claims *c)
 
 /* ---- 5. pictures ---------------------------------------------------------------------------- */
 
-static void save(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s.png", folder, file);
-    tn_image_save_png(image, path);
-    check(ctx);
-    printf("  %s\n", path);
-    tn_image_destroy(image);
-}
-
 static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const double *trained, const double *abc)
 {
     static const char *const digits[16] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A", "B", "C", "D", "E", "F"};
@@ -340,13 +309,15 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
     memcpy(three, by_hand + 9 * XOR, 9 * sizeof *three);
     memcpy(three + 9, trained + 9 * XOR, 9 * sizeof *three);
     matrices(ctx, tn_cp_create(ctx, 2, p, both, TN_CP_INPUT_CONSTANT), three + 18);
-    save(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_tiles_desc){ .rows = 4, .columns = 4, .captions = gate_name, .cell = 28,
-        .x_names = inputs, .y_names = inputs, .numbers = true,
+    save_image(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_tiles_desc){ .rows = 4, .columns = 4,
+        .captions = gate_name, .cell = 28, .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "The sixteen gates as interaction matrices on [a b 1]", .scale = 2 }), folder, "gates");
-    save(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = ways, .cell = 44,
+    save_image(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = ways,
+        .cell = 44,
         .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "a xor b: three matrices, one gate, because a\xC2\xB2 = a", .scale = 2 }), folder, "xor");
-    save(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_matrix_desc){ .title = "The coefficient of abc in the 256 gates of three bits",
+    save_image(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_matrix_desc){
+        .title = "The coefficient of abc in the 256 gates of three bits",
         .caption = "White: one layer holds the gate exactly. All others by sign, but for a xor b xor c\n"
                    "and its complement, at 4 and \xE2\x88\x92" "4.",
         .x_names = digits, .y_names = digits, .x_title = "low digit of the gate's number", .y_title = "high digit", .cell = 26,
@@ -358,14 +329,10 @@ int main(int argc, char **argv)
     double      by_hand[16 * 9], trained[16 * 9], abc[256];
     claims      c = {0};
     const char *folder = argc > 1 ? argv[1] : "out/gates";
-    bool        pictures = false;
     char        why[TN_WHY];
     tn_ctx     *ctx;
     tn_params  *params;
-#ifdef HAVE_STB_IMAGE_WRITE
-    pictures = true;
-#endif
-    if (tn_ctx_create(&(tn_desc){ .dtype = TN_F64, .threads = 1 }, &ctx, why) != TN_OK) return puts(why), 1;
+    if (tn_ctx_create(&(tn_desc){ .dtype = TN_F64, .threads = 1 }, &ctx, why) != TN_OK) stop(why);
     params = tn_params_create(ctx);
     gates_by_hand(ctx, params, by_hand, &c);
     gates_by_training(ctx, by_hand, trained, &c);
@@ -373,10 +340,8 @@ int main(int argc, char **argv)
     full_adder(ctx, params, &c);
 
     printf("\n5. Pictures\n\n");
-    if (argc == 1 && pictures) mkdir("out", 0777);
-    if (pictures) mkdir(folder, 0777);                              /* if it is there already, all is well */
-    if (pictures) draw(ctx, folder, by_hand, trained, abc);
-    else printf("  none: this was built without stb_image_write.h, which make looks for\n");
+    make_folder(folder);
+    draw(ctx, folder, by_hand, trained, abc);
 
     printf("\ntwo_input_gates_exact: %d\n", c.two_exact);
     printf("trained_worst_error: %.1e\n", c.trained_error);
@@ -389,6 +354,6 @@ int main(int argc, char **argv)
     tn_ctx_destroy(ctx);
     if (c.two_exact == 16 && c.trained_error < 1e-6 && c.matrices_apart < 1e-6 && c.three_exact == 70 && c.three_without_abc == 70
         && c.three_by_sign == 254 && c.parity_sum == 0 && c.adder_errors == 0) return 0;
-    fprintf(stderr, "gates: not as claimed\n");
+    stop("not as claimed");
     return 1;
 }

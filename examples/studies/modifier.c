@@ -5,7 +5,7 @@
    prints loss and accuracy on images it has not seen. Without W the layer is linear: that is what the loss rises to.
 
    sh examples/get_data.sh fashion        (without it: a synthetic task, whose labels need products of inputs)
-   cc -O2 -fopenmp -I. examples/studies/modifier.c -o modifier -lm && ./modifier
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/modifier.c -o modifier -lm && ./modifier
    --images N   --epochs N   --hidden N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -200,29 +200,21 @@ static result one(tn_ctx *ctx, const task *t, const options *o, tn_penalty penal
 
 static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1, const double *l2, const double *slim, double linear)
 {
-    char      path[512], caption[160];
-    double    level[CURVE];
-    tn_image *image;
-    int       i;
+    char   caption[160];
+    double level[CURVE];
+    int    i;
     for (i = 0; i < CURVE; i++) level[i] = linear;
     snprintf(caption, sizeof caption, "%s, %lld images, %lld features", t->name, (long long)t->count[0], (long long)o->hidden);
-    image = tn_image_plot(ctx, (const tn_series[]){
+    make_folder(o->out);
+    printf("\npicture:\n");
+    save_image(ctx, tn_image_plot(ctx, (const tn_series[]){
         { .name = "L1", .x = curve, .y = l1, .count = CURVE }, { .name = "L2", .x = curve, .y = l2, .count = CURVE },
         { .name = "L1, rank 1", .x = curve, .y = slim, .count = CURVE },
         { .name = "linear: no W", .x = curve, .y = level, .count = CURVE, .dashed = true } }, 4,
-        &(tn_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption, .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 });
-    check(ctx);
-    mkdir(o->out, 0777);
-#ifdef HAVE_STB_IMAGE_WRITE
-    snprintf(path, sizeof path, "%s/modifier.png", o->out);
-    tn_image_save_png(image, path);
-#else
-    snprintf(path, sizeof path, "%s/modifier.ppm", o->out);
-    tn_image_save_ppm(image, path);
-#endif
-    check(ctx);
-    tn_image_destroy(image);
-    printf("\nwritten: %s\n\n", path);
+        &(tn_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption,
+        .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 }),
+        o->out, "modifier");
+    printf("\n");
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* program.h - what every example with a command line shares: the clock, giving up, flags, folders
+/* program.h - what every example with a command line shares: the clock, giving up, folders, pictures, flags
 
    One file of the program defines PROGRAM (its name, for messages) and includes this after the implementation of
    tensornet.h, with _POSIX_C_SOURCE 200809L defined before everything for the clock and isatty. */
@@ -63,6 +63,28 @@ static inline void make_folder(const char *path)
     }
 }
 
+/* Saves a picture as FOLDER/FILE.png, or as FILE.svg where the program was built without stb_image_write, prints the name
+   of the file, and destroys the picture. A file that cannot be written is reported; the program continues. */
+static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
+{
+    char path[600];
+    bool saved;
+    check(ctx);
+#ifdef HAVE_STB_IMAGE_WRITE
+    snprintf(path, sizeof path, "%s/%s.png", folder, file);
+    saved = tn_image_save_png(image, path) == TN_OK;
+#else
+    snprintf(path, sizeof path, "%s/%s.svg", folder, file);
+    saved = tn_image_save_svg(image, path) == TN_OK;
+#endif
+    if (saved) printf("  %s\n", path);
+    else {
+        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+    }
+    tn_image_destroy(image);
+}
+
 /* ---- flags: a table says what there is, where it goes and what it may be; the usage text comes from the same table -------- */
 
 typedef enum flag_kind { FLAG_COUNT, FLAG_REAL, FLAG_TEXT, FLAG_CHOICE, FLAG_SWITCH } flag_kind;
@@ -108,8 +130,9 @@ static inline void flag_set(const flag *f, const char *v)
     if (f->kind == FLAG_TEXT) good = *v != 0;
     if (f->kind == FLAG_CHOICE) good = flag_allows(f->what, v);
     if (!good) {
-        if (f->kind >= FLAG_TEXT) fprintf(stderr, PROGRAM ": %s wants %s, not \"%s\"\n", f->name, f->what, v);
-        else fprintf(stderr, PROGRAM ": %s wants a %snumber from %g to %g, not \"%s\"\n", f->name, f->kind == FLAG_COUNT ? "whole " : "", f->least, f->most, v);
+        fprintf(stderr, PROGRAM ": %s is \"%s\", expected ", f->name, v);
+        if (f->kind >= FLAG_TEXT) fprintf(stderr, "%s\n", f->what);
+        else fprintf(stderr, "%s from %g to %g\n", f->kind == FLAG_COUNT ? "an integer" : "a number", f->least, f->most);
         exit(2);
     }
     if (f->kind == FLAG_COUNT) *(int64_t *)f->to = (int64_t)number;
@@ -117,7 +140,7 @@ static inline void flag_set(const flag *f, const char *v)
     else *(const char **)f->to = v;
 }
 
-/* What stands in the variables before is what a flag that is not given means. */
+/* The values that the variables have before are the defaults of the flags. */
 static inline void read_flags(int argc, char **argv, const flag *table)
 {
     int i;
@@ -126,7 +149,7 @@ static inline void read_flags(int argc, char **argv, const flag *table)
         while (f->name && strcmp(f->name, argv[i])) f++;
         if (!f->name) {
             bool help = !strcmp(argv[i], "--help");
-            if (!help) fprintf(stderr, PROGRAM ": there is no flag %s\n", argv[i]);
+            if (!help) fprintf(stderr, PROGRAM ": unknown flag %s\n", argv[i]);
             flags_usage(table, help ? stdout : stderr);
             exit(help ? 0 : 2);
         }

@@ -3,7 +3,7 @@
    Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0,
    and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one
    order, for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and
-   leaves one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only
+   leaves one file when it has ended. A study that was stopped continues with what is missing; one that has everything only
    prints.
 
    A training run gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
@@ -243,7 +243,7 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
     }
 }
 
-/* A copy goes on to step `end` and settles there; the original has then forgotten it. */
+/* A copy is trained up to step `end` and settles there; the original has then forgotten it. */
 static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point)
 {
     const lesson *l = &p->lesson;
@@ -637,7 +637,7 @@ static inline reach tokens_to(const study *s, const double *at, double loss)
     return r;
 }
 
-/* What other work on the machine adds to a time differs from run to run, so the least stands for all. */
+/* What other work on the machine adds to a time differs from run to run, so the least is reported. */
 static inline double seconds_a_token(const study *s, int v)
 {
     double  least = HUGE_VAL;
@@ -752,8 +752,6 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
 {
     tn_series series[2 * MAX_VARIANTS];
     double    mean[MAX_VARIANTS][MAX_CURVE], done[MAX_VARIANTS][POINTS], x[POINTS], low = HUGE_VAL, high = 0;
-    char      path[600];
-    tn_image *image;
     int       i, j, drawn = 0;
     int64_t   k;
     memset(series, 0, sizeof series);
@@ -775,19 +773,10 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
         series[drawn++] = points;
     }
     if (!drawn) return;
-    image = tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
-        .y_title = "held-out loss, nats a token",
+    save_image(s->ctx, tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+        .y_title = "held-out loss, nats per token",
         .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low),
-            .y_high = high,
-        .width = 720, .height = 480, .scale = 2 });
-    check(s->ctx);
-    snprintf(path, sizeof path, "%s/%s.png", s->out, axis);
-    if (tn_image_save_png(image, path) == TN_OK) printf("  %s\n", path);
-    else {                          /* built without stb_image_write, or the disk is full */
-        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(s->ctx));
-        tn_ctx_clear_error(s->ctx);
-    }
-    tn_image_destroy(image);
+        .y_high = high, .width = 720, .height = 480, .scale = 2 }), s->out, axis);
 }
 
 #endif

@@ -21,7 +21,7 @@
    row has accuracy 87.2 and 85.6, rank 78 and 89. It took 15 minutes on two cores that had other work.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/studies/spectra.c -o spectra -lm && ./spectra
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/spectra.c -o spectra -lm && ./spectra
    --seeds N   --widths N,N,...|none   --width-seeds N   --epochs N   --batch N   --lr X   --weight-decay X   --noise X
    --mask-norm X   --quick   --data fashion|mnist   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
@@ -57,8 +57,11 @@ static void read_widths(options *o, const char *text)
     do {
         char *end;
         long  v = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || v < 1 || v > 100000) stop("--widths wants numbers from 1 to 100000 with commas between, or none");
-        if (o->widths == MAX_WIDTHS) stop("--widths takes at most 16 of them");
+        if (end == at || (*end && *end != ',') || v < 1 || v > 100000 || o->widths == MAX_WIDTHS) {
+            fprintf(stderr, PROGRAM ": --widths is \"%s\", expected none, or 1 to %d integers from 1 to 100000 with commas "
+                    "between them\n", text, MAX_WIDTHS);
+            exit(2);
+        }
         o->width[o->widths++] = v;
         at = end + (*end == ',');
         if (*end == 0) return;
@@ -70,7 +73,7 @@ static options read_options(int argc, char **argv)
     options     o = {"fashion", "out", 5, {0}, 0, 1, 15, 256, 0, 1e-3, 0.8, 1.2, 2, false};
     const char *widths = "30,100,300,1000";
     const flag  flags[] = {
-        {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "one seed, three epochs, two widths unless told otherwise"},
+        {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "by default one seed, three epochs and two widths"},
         TRAINING_FLAGS(&o),
         {"--seeds", FLAG_COUNT, &o.seeds, 1, MAX_SEEDS, NULL},
         {"--widths", FLAG_TEXT, &widths, 0, 0, "numbers with commas between, or none"},
@@ -82,7 +85,7 @@ static options read_options(int argc, char **argv)
     };
     int i;
     for (i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--quick")) {          /* before all others, which may say otherwise */
+        if (!strcmp(argv[i], "--quick")) {          /* before all others, which may change its settings */
             o.seeds = 1;
             o.epochs = 3;
             widths = "30,100";
@@ -102,21 +105,6 @@ typedef struct measure {            /* of one network */
     int64_t count[2];
     tn_cp  *pixels;                 /* the operator on pixels, where it is kept                                              */
 } measure;
-
-static double morans_i(const double *v)
-{
-    double  m = 0, var = 0, sum = 0;
-    int64_t r, c, i;
-    for (i = 0; i < PIXELS; i++) m += v[i] / PIXELS;
-    for (i = 0; i < PIXELS; i++) var += (v[i] - m) * (v[i] - m) / PIXELS;
-    for (r = 0; r < SIDE; r++)
-        for (c = 0; c < SIDE; c++) {
-            double d = v[r * SIDE + c] - m;
-            if (c + 1 < SIDE) sum += d * (v[r * SIDE + c + 1] - m);
-            if (r + 1 < SIDE) sum += d * (v[(r + 1) * SIDE + c] - m);
-        }
-    return var > 0 ? sum / (2 * SIDE * (SIDE - 1)) / var : 0;
-}
 
 /* The mean of classes' effective ranks; the mean of their falling |eigenvalues|, each class against its largest. */
 static double read_spectrum(const tn_tensor *values, double **falling, int64_t *count)
@@ -153,7 +141,7 @@ static void pick_top(const tn_eigen *e, measure *m)
             m->value[tile] = values[i];
             for (j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
             for (j = 0; j < PIXELS; j++) m->vector[tile * PIXELS + j] = sum < 0 ? -vectors[i * PIXELS + j] : vectors[i * PIXELS + j];
-            m->smoothness += morans_i(vectors + i * PIXELS);
+            m->smoothness += autocorrelation(vectors + i * PIXELS);
         }
     }
     if (found) m->smoothness /= (double)found;
@@ -408,17 +396,38 @@ static mask_result try_masks(tn_ctx *ctx, const tn_cp *cp, const image_set *test
 
 /* ---- pictures ------------------------------------------------------------------- */
 
-/* at[0]: before training, then one per regularisation; of the first seed */
-static void draw_spectra(tn_ctx *ctx, const measure *const *at, const options *o, int space)
+/* of[0]: before training, then one per regularisation. The line is the mean over all seeds, the band reaches from the lowest
+   of them to the highest. */
+static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o, int space)
 {
     static const char *const names[KINDS + 1] = {"before training", "no regularisation", "weight decay", "input noise"};
     static const char *const titles[2] = {"Spectra in the space of the embedding", "Spectra in the space of pixels"};
-    tn_series series[KINDS + 1];
+    static double mean[KINDS + 1][WIDTH], low[KINDS + 1][WIDTH], high[KINDS + 1][WIDTH];
+    tn_series series[2 * (KINDS + 1)];
+    char      caption[96] = "means over classes";
+    int64_t   i, s;
     int       k;
-    for (k = 0; k <= KINDS; k++)
-        series[k] = (tn_series){ .name = names[k], .y = at[k]->falling[space], .count = at[k]->count[space] < WIDTH ? at[k]->count[space] : WIDTH };
-    save_image(ctx, tn_image_plot(ctx, series, KINDS + 1, &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
-        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-5, .y_high = 1.2,
+    for (k = 0; k <= KINDS; k++) {
+        int64_t count = WIDTH;
+        for (s = 0; s < o->seeds; s++) if (of[k][s].count[space] < count) count = of[k][s].count[space];
+        for (i = 0; i < count; i++) {
+            low[k][i] = HUGE_VAL;
+            mean[k][i] = high[k][i] = 0;
+            for (s = 0; s < o->seeds; s++) {
+                double v = of[k][s].falling[space][i];
+                mean[k][i] += v / (double)o->seeds;
+                low[k][i] = fmin(low[k][i], v);
+                high[k][i] = fmax(high[k][i], v);
+            }
+        }
+        series[k] = (tn_series){ .y = high[k], .low = low[k], .count = count, .kind = TN_SERIES_BAND, .colour = k + 1 };
+        series[KINDS + 1 + k] = (tn_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
+    }
+    if (o->seeds > 1)
+        snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds",
+                 (long long)o->seeds);
+    save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
+        .y_title = "|eigenvalue| / the largest", .caption = caption, .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");
 }
 
@@ -469,7 +478,7 @@ int main(int argc, char **argv)
     options   o = read_options(argc, argv);
     tn_desc   desc = { .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
-    const measure *at[KINDS + 1];
+    const measure *of[KINDS + 1];
     char      why[TN_WHY];
     double    start = now(), pixel_std, image_norm, headline, widths;
     tn_ctx   *ctx;
@@ -482,7 +491,7 @@ int main(int argc, char **argv)
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     pixel_std = standard_deviation(&set, &image_norm);
-    if (o.quick) printf("--quick: one seed, three epochs, two widths unless told otherwise. Its figures show that the program runs, no more.\n");
+    if (o.quick) printf("--quick: few seeds, epochs and widths. The figures only show that the program runs.\n");
     printf("%s: AdamW, %lld epochs of batches of %lld, learning rate %g falling as half a cosine, %d thread%s\n", o.data, (long long)o.epochs,
            (long long)o.batch, o.lr, tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
     printf("weight decay %g; input noise of standard deviation %g, %g of the pixels' own %.4f\n\n", o.weight_decay,
@@ -550,11 +559,11 @@ int main(int argc, char **argv)
     for (k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].clean);
 
     printf("\n\npictures:\n");
-    at[0] = &before[0];
-    for (k = 0; k < KINDS; k++) at[k + 1] = &run_of[k][0];
-    draw_spectra(ctx, at, &o, 0);
-    draw_spectra(ctx, at, &o, 1);
-    draw_gallery(ctx, at, &o, names);
+    of[0] = before;
+    for (k = 0; k < KINDS; k++) of[k + 1] = run_of[k];
+    draw_spectra(ctx, of, &o, 0);
+    draw_spectra(ctx, of, &o, 1);
+    draw_gallery(ctx, of, &o, names);
     draw_masks(ctx, masks, result, &o, names);
 
     printf("smoothness_before: %.4f\n", AVERAGE(before, o.seeds, smoothness).mean);

@@ -22,7 +22,7 @@ enum { RECIPE = 2, WARMUP = 20 };
 #define RATE         0.02           /* Muon's, of the matrices                              */
 #define ADAM_SHARE   0.5            /* AdamW's of it, for head and vectors                  */
 #define EMBED_SHARE  15             /* of AdamW's the embedding's, for a table of size 1    */
-#define SETTLE       0.5            /* of a run's steps, the last: the rate goes down       */
+#define SETTLE       0.5            /* of a run's steps, the last: the rate decreases       */
 #define SMALL_LOOK   16384          /* tokens of the held-out part, on the way              */
 
 /* ---- a text, in tokens --------------------------------------------------------- */
@@ -31,7 +31,7 @@ typedef struct tokens {
     int32_t *id;                    /* [count]                                     */
     int64_t  count, room;
     double   bytes;                 /* of the documents                            */
-    double   unknown;               /* of them, which an [UNK] stands for          */
+    double   unknown;               /* of them, which an [UNK] replaces            */
 } tokens;
 
 typedef struct corpus {

@@ -5,7 +5,7 @@
    the first sentences come out fluent in ten minutes; the King James Bible, the default, is harder.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text, "<|endoftext|>" between stories)
-   cc -O2 -fopenmp -I. examples/studies/tinystories.c -o tinystories -lm && ./tinystories
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/tinystories.c -o tinystories -lm && ./tinystories
    --data FILE   --attention softmax|bilinear   --tokens N   --batch N   --context N   --dim N   --heads N   --layers N
    --vocab N   --rate X   --seed N   --stories N   --length N (tokens)   --prompt TEXT   --temperature X   --top-k N
    --threads N   --out FOLDER   --quick */
@@ -73,7 +73,7 @@ static void train(tn_ctx *ctx, const lesson *l)
     for (step = 1; step <= l->steps; step++) {
         double one = lesson_step(ctx, l, optim);
         bool   due = isatty(1) ? now() - shown > 0.1 : step % (l->steps / 10 + 1) == 0;
-        if (!is_number(one)) stop("the loss is no number any more; a lower --rate may help");
+        if (!is_number(one)) stop("the loss is not finite any more; a lower --rate may help");
         loss = step == 1 ? one : loss + 0.02 * (one - loss);
         if (!due && step < l->steps) continue;
         shown = now();

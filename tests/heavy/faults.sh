@@ -14,7 +14,7 @@ tests=${0%/*}/..
 
 # ---- the library's saves ----
 
-OMP_WAIT_POLICY=passive TN_TEST_TMP=$dir "$saves" > saves.said 2>&1
+TN_TEST_TMP=$dir "$saves" > saves.said 2>&1
 sed '$d' saves.said
 counts=$(sed -n '$s/^\([0-9]*\) passed, \([0-9]*\) failed, 0 skipped$/\1 \2/p' saves.said)
 [ -n "$counts" ] || { echo "FAIL faults: $saves: $(tail -n 1 saves.said)"; counts='0 1'; }
@@ -26,7 +26,7 @@ awk 'BEGIN {
     n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
     for (x = 1; i < 2400; i++) {
         x = (x * 1103 + 12345) % 65536
-        printf "%s%s", w[1 + int(x / 64) % n], i % 10 == 9 ? "\n" : " "
+        printf "%s%s", w[1 + int(x / 64) % n], (i % 10 == 9 ? "\n" : " ")
     }
 }' > text
 settings="--width 16 --heads 2 --context 16 --batch 2 --steps 6 --save-every 1 --val-every 3 --val-tokens 64 --sample-every 3

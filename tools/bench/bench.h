@@ -4,7 +4,7 @@
 
 #include "tensornet.h"
 
-/* Does the work so many times. run NULL: nobody does. */
+/* Does the work `runs` times. run NULL: there is no peer. */
 typedef struct bench_side { void (*run)(void *arg, long runs); void *arg; } bench_side;
 
 typedef struct bench_row {
@@ -17,7 +17,7 @@ typedef struct bench_row {
     double      middle;             /* seconds of a run, median over the turns                                       */
 } bench_row;
 
-/* Lets both sides run in turns until the figures stand, and prints the row. */
+/* Lets both sides run in turns until further turns hardly change the medians, and prints the row. */
 void bench_turns(bench_row *row, bench_side ours, bench_side peer);
 /* The line `name: value` at the end of everything. */
 void bench_value(const char *name, double value);
@@ -28,6 +28,7 @@ double bench_floor(const bench_row *row);
 tn_ctx *bench_ctx(tn_dtype dtype, int threads);          /* made once, until the end */
 void   *bench_state(tn_ctx *ctx);                         /* what its backend's kernels are handed */
 tn_tensor *bench_normal(tn_ctx *ctx, int rank, const int64_t *shape, double std);     /* owned */
+void    bench_region(tn_ctx *ctx, int64_t tasks, tn_task_fn fn, void *arg);             /* in parallel */
 void    bench_check(tn_ctx *ctx);                        /* an error ends the program, with its message */
 
 /* ---- peers */
@@ -42,5 +43,6 @@ void bench_lm(void);
 void bench_operator(void);
 void bench_attention(void);
 void bench_predict(void);
+void bench_threads(void);
 
 #endif

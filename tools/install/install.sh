@@ -6,26 +6,30 @@ set -eu
 umask 022
 work=$(mktemp -d)
 list=share/tensornet/installed
-# The list is saved even where something fails on the way.
-trap '[ ! -s "$work/list" ] || cp "$work/list" "$DESTDIR$PREFIX/$list"; rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 case $PREFIX in /*) ;; *) echo "install: PREFIX is '$PREFIX', expected an absolute path" >&2; exit 2 ;; esac
 
+# note LINE: adds to the list, which is saved each time, so that what a killed installation made can be removed.
+note() {
+    echo "$1" >> "$work/list"
+    [ ! -d "$DESTDIR$PREFIX/${list%/*}" ] || cp "$work/list" "$DESTDIR$PREFIX/$list"
+}
 # folder PATH: makes a folder, and notes which folders on the way are new. Folders are noted with PREFIX, files without.
 folder() {
     [ -n "$1" ] && [ ! -d "$DESTDIR$1" ] || return 0
     folder "${1%/*}"
+    note "folder $1"
     mkdir -p "$DESTDIR$1"
-    echo "folder $1" >> "$work/list"
 }
 # put MODE SOURCE FOLDER [NAME]: copies a file to PREFIX/FOLDER
 put() {
     name=${4:-${2##*/}}
     folder "$PREFIX/$3"
+    note "file $3/$name"
     rm -f "$DESTDIR$PREFIX/$3/$name"
     cp "$2" "$DESTDIR$PREFIX/$3/$name"
     chmod "$1" "$DESTDIR$PREFIX/$3/$name"
-    echo "file $3/$name" >> "$work/list"
 }
 fill() {   # tensornet.pc and the like, from NAME.in
     prefix=$(echo "$PREFIX" | sed 's/[&\\|]/\\&/g')
@@ -67,11 +71,13 @@ uninstall() {
 }
 
 case $1 in
-uninstall) uninstall ;;
+uninstall)
+    [ -f "$DESTDIR$PREFIX/$list" ] || echo "uninstall: nothing is installed in $DESTDIR$PREFIX"
+    uninstall ;;
 install|install-library)
     uninstall
     folder "$PREFIX/${list%/*}"
-    echo "file $list" >> "$work/list"
+    note "file $list"
     install_library
     [ "$1" = install-library ] || install_command ;;
 *)  echo "install: the goal is $1, expected install, install-library or uninstall" >&2

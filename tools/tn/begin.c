@@ -180,7 +180,11 @@ enum { NGRAM_TOKENS = 4000000 };
 bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1])
 {
     const int64_t n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
-    const bool    fits = ngram_losses(c->train, n, on->held, on->held_count, vocab, nats);
+    int32_t      *some = (int32_t *)allocate((size_t)n, sizeof *some);
+    bool          fits;
+    copy_tokens(&c->train, 0, n, some);
+    fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats);
+    free(some);
     if (!fits) warn("out of memory: the n-gram baseline is left out");
     return fits;
 }
@@ -237,10 +241,10 @@ static void draw_start_tokens(run *r)
     int64_t             i, begun = 0;
     uint64_t            state = (uint64_t)r->s->seed;
     if (!t) return;
-    for (i = 0; i < c->train_count; i++) begun += c->train[i] == tn_tokenizer_bos(t);
+    for (i = 0; i < c->train_count && begun < 2; i++) begun += token_at(&c->train, i) == tn_tokenizer_bos(t);
     for (i = 0; begun < 2 && i < 100 * START_TOKENS && r->m.start_count < START_TOKENS; i++) {
         int64_t at = 1 + (int64_t)(next_uniform(&state) * (double)(c->train_count - 1));
-        int32_t id = c->train[at], before = c->train[at - 1];
+        int32_t id = token_at(&c->train, at), before = token_at(&c->train, at - 1);
         bool    word = bytes ? (before == ' ' || before == '\n') && id > ' ' && id < 0xF5
                              : strncmp(tn_tokenizer_token(t, id), "##", 2) != 0;
         if (word && id != tn_tokenizer_bos(t) && id != tn_tokenizer_eos(t) && id != tn_tokenizer_unk(t))

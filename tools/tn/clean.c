@@ -77,7 +77,7 @@ const usage clean_usage = {
     "clean", "FILE... [--out FILE]", "find stories with wrongly decoded letters, write the others",
     "Counts stories with mojibake (letters that were encoded as UTF-8 and decoded as Windows-1252), and with --out writes "
     "all other stories to a file.", NULL,
-    options, sizeof options / sizeof *options, INT_MAX
+    options, sizeof options / sizeof *options, INT_MAX, NULL
 };
 
 int clean_main(int argc, char **argv)
@@ -92,7 +92,7 @@ int clean_main(int argc, char **argv)
     atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     read_options_and_files(&clean_usage, argc, argv, &settings.files);
     out = settings.out;
-    if (!settings.files.count) usage_error("no text is given, expected tn clean FILE --out FILE");
+    if (!settings.files.count) usage_error("no text is given, expected tn clean FILE...");
     text = read_texts(&settings.files, &bytes);
     how = resolve_split((split_kind)settings.split, text, bytes);
     if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));

@@ -31,13 +31,13 @@ static void list_reserve(token_list *l, int64_t more)
     l->ids = (int32_t *)resize(l->ids, (size_t)l->capacity, sizeof *l->ids);
 }
 
-/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A word never continues after a
-   line end, so cutting there does not change the tokens. */
+/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A space after a visible letter
+   begins a new word in every kind of tokenizer, so cutting before it does not change the tokens. */
 static size_t piece_length(const char *text, size_t bytes)
 {
     size_t n = 1 << 20;
     if (bytes <= n) return bytes;
-    while (n < bytes && text[n - 1] != '\n') n++;
+    while (n < bytes && !(text[n] == ' ' && text[n - 1] > ' ' && text[n - 1] < 127)) n++;
     return n;
 }
 
@@ -46,19 +46,19 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
-    bool          first = true;
+    bool          first = tn_tokenizer_bos(t) >= 0;
     do {
         size_t  n = piece_length(text, bytes);
         int64_t count, i;
-        if (n + 1 > *span_capacity) {
-            *span_capacity = n + 1;
-            *spans = (tn_span *)resize(*spans, n + 1, sizeof **spans);
+        if (n + 2 > *span_capacity) {                 /* [BOS], and a space that BPE may put before a text */
+            *span_capacity = n + 2;
+            *spans = (tn_span *)resize(*spans, n + 2, sizeof **spans);
         }
-        list_reserve(l, (int64_t)n + 1);
-        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 1,
+        list_reserve(l, (int64_t)n + 2);
+        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 2,
                                     *spans);
-        if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
-        for (i = 0; i < count; i++)
+        if (count < 0 || count > (int64_t)n + 2) fail("the tokenizer failed on a text of %zu bytes", n);
+        for (i = 0; i < count && unknown >= 0; i++)
             if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].begin);
         l->count += count;
         text += n;
@@ -92,14 +92,19 @@ int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split
 
 static void hash_tokens(corpus *c)
 {
-    const int32_t *part[2];
-    int64_t        count[2], i;
-    int            p;
-    part[0] = c->train, part[1] = c->held, count[0] = c->train_count, count[1] = c->held_count;
-    c->hash = UINT64_C(1469598103934665603);          /* FNV-1a, by tokens and lengths */
-    for (p = 0; p < 2; p++)
-        for (i = -1; i < count[p]; i++)
-            c->hash = (c->hash ^ (uint64_t)(i < 0 ? count[p] : part[p][i])) * UINT64_C(1099511628211);
+    const uint64_t prime = UINT64_C(1099511628211);
+    int32_t        some[4096];
+    int64_t        i, k, n;
+    uint64_t       h = UINT64_C(1469598103934665603); /* FNV-1a, by tokens and lengths */
+    h = (h ^ (uint64_t)c->train_count) * prime;
+    for (i = 0; i < c->train_count; i += n) {
+        n = c->train_count - i < 4096 ? c->train_count - i : 4096;
+        copy_tokens(&c->train, i, n, some);
+        for (k = 0; k < n; k++) h = (h ^ (uint64_t)some[k]) * prime;
+    }
+    h = (h ^ (uint64_t)c->held_count) * prime;
+    for (i = 0; i < c->held_count; i++) h = (h ^ (uint64_t)c->held[i]) * prime;
+    c->hash = h;
 }
 
 void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share)
@@ -107,23 +112,23 @@ void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes,
     size_t cut = held_out_start(text, bytes, share);
     double unused;
     memset(c, 0, sizeof *c);
-    c->train_count = encode_text(t, text, cut, split, &c->train, &c->train_bytes, &unused);
+    c->train_count = c->train.count = encode_text(t, text, cut, split, &c->train.ids, &c->train_bytes, &unused);
     c->held_count = encode_text(t, text + cut, bytes - cut, split, &c->held, &c->held_bytes, &c->held_unknown);
     hash_tokens(c);
 }
 
-typedef struct tokens { tn_ctx *ctx; const int32_t *ids; int64_t count, vocab; } tokens;
+typedef struct shard_of { tn_ctx *ctx; const int32_t *ids; int64_t count, vocab; } shard_of;
 
 static tn_status put_shard(void *user, tn_sink sink)
 {
-    const tokens *all = (const tokens *)user;
+    const shard_of *all = (const shard_of *)user;
     return tn_shard_write(all->ctx, sink, all->ids, all->count, all->vocab);
 }
 
 void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab)
 {
-    tokens all = {ctx, ids, count, vocab};
-    char  *why = write_file_with(path, put_shard, &all, ctx);
+    shard_of all = {ctx, ids, count, vocab};
+    char    *why = write_file_with(path, put_shard, &all, ctx);
     if (why) fail("%s", why);
 }
 
@@ -144,28 +149,39 @@ bool is_shard(const char *path)
     return magic == 20240520 || magic == 20240801;
 }
 
+/* Every id is below vocab, or this fails with the library's message. */
+static void check_ids(const token_store *t, int64_t vocab, const tn_shard *shard, int64_t before)
+{
+    int32_t some[4096];
+    int64_t i, k, n;
+    bool    good = true;
+    for (i = before; i < t->count && good; i += n) {
+        n = t->count - i < 4096 ? t->count - i : 4096;
+        copy_tokens(t, i, n, some);
+        for (k = 0; k < n; k++) good = good && (uint32_t)some[k] < (uint64_t)vocab && some[k] >= 0;
+        if (!good) tn_shard_read(shard, i - before, n, some);
+    }
+}
+
 /* The bytes of text that the tokens encode are unknown: tokens of words decode to another text than they were made from. */
 void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share)
 {
-    token_list l = {0};
-    int64_t    i, held;
+    int64_t i, held;
     memset(c, 0, sizeof *c);
     for (i = 0; i < files->count; i++) {
-        tn_shard *shard = tn_shard_open(ctx, tn_source_path(files->path[i]), vocab);
-        int64_t   n = tn_shard_count(shard);
+        tn_shard     *shard = tn_shard_open(ctx, tn_source_path(files->path[i]), vocab);
+        const int64_t before = c->train.count;
         check_ctx(ctx, "token shard");
-        list_reserve(&l, n);
-        tn_shard_read(shard, 0, n, l.ids + l.count);
+        add_shard(&c->train, files->path[i], tn_shard_count(shard));
+        check_ids(&c->train, vocab, shard, before);
         check_ctx(ctx, "token shard");
         tn_shard_close(shard);
-        l.count += n;
     }
-    held = (int64_t)((double)l.count * share);
-    c->train_count = l.count - held;
-    c->train = l.ids;
+    held = (int64_t)((double)c->train.count * share);
+    c->train_count = c->train.count - held;
     c->held = (int32_t *)allocate((size_t)held, sizeof *c->held);
     c->held_count = held;
-    if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
+    copy_tokens(&c->train, c->train_count, held, c->held);
     hash_tokens(c);
 }
 
@@ -206,7 +222,7 @@ void replace_held_out(corpus *c, corpus *held)
 
 void free_corpus(corpus *c)
 {
-    free(c->train);
+    free_tokens(&c->train);
     free(c->held);
     memset(c, 0, sizeof *c);
 }

@@ -40,7 +40,7 @@ const usage eval_usage = {
     "held-out part of the run as the end of its training does, to the same digit.",
     "Every token has at least half a context before it, except at the beginning of a file. Bytes that [UNK] replaces cost "
     "ln 256 each; nats per byte of a token shard are unknown.",
-    options, sizeof options / sizeof *options, INT_MAX
+    options, sizeof options / sizeof *options, INT_MAX, NULL
 };
 
 /* ---- the run of the model ------------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static int32_t *frequency_ranks(const corpus *c, int64_t vocab)
     int32_t *rank = (int32_t *)allocate((size_t)vocab, sizeof *rank);
     int64_t  i;
     for (i = 0; i < vocab; i++) list[i].id = (int32_t)i;
-    for (i = 0; i < c->train_count; i++) list[c->train[i]].count++;
+    for (i = 0; i < c->train_count; i++) list[token_at(&c->train, i)].count++;
     qsort(list, (size_t)vocab, sizeof *list, more_frequent);
     for (i = 0; i < vocab; i++) rank[list[i].id] = list[i].count ? (int32_t)i : -1;
     free(list);

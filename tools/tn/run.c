@@ -120,12 +120,17 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
     read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
+    m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;
+    text = tn_safetensors_metadata(st, "tn.bos");
+    m->plain_prompt = text && !strcmp(text, "none");
     tn_safetensors_close(st);
     free(beside);
     beside = tokenizer ? copy_text(tokenizer) : join_path(folder, "tokenizer.json");
     m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
-    if (tokenizer || is_file(beside)) check_vocabulary(m->tokenizer, beside, m->desc.vocab);
-    else if (tn_tokenizer_count(m->tokenizer) != m->desc.vocab) {     /* trained on a shard: no text, but ids */
+    if (tokenizer || is_file(beside)) {
+        if (!m->imported || tn_tokenizer_count(m->tokenizer) > m->desc.vocab)
+            check_vocabulary(m->tokenizer, beside, m->desc.vocab);
+    } else if (tn_tokenizer_count(m->tokenizer) != m->desc.vocab) {     /* trained on a shard: no text, but ids */
         tn_tokenizer_destroy(m->tokenizer);
         m->tokenizer = NULL;
     }
@@ -236,8 +241,9 @@ static double logprob_of(const float *logits, int64_t vocab, int32_t id)
 
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
-    const bool learnt = m->start_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
-    int64_t    capacity = (int64_t)strlen(prompt) + 2, n;
+    const bool learnt = m->start_count == 0;
+    const bool bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0 && !(m->plain_prompt && *prompt);
+    int64_t    capacity = (int64_t)strlen(prompt) + 3, n;
     *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
     n = tn_tokenizer_encode(m->tokenizer, prompt, strlen(prompt), bos ? TN_BOS_FIRST : TN_BOS_NONE, *ids, capacity, NULL);
     check_ctx(m->ctx, "the prompt");
@@ -248,6 +254,7 @@ int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
 {
     const int64_t vocab = m->desc.vocab, prompt = count;
+    const int64_t known = tn_tokenizer_count(m->tokenizer), drawn = known > 0 && known < vocab ? known : vocab;
     int32_t       bos = (int32_t)tn_tokenizer_bos(m->tokenizer), eos = (int32_t)tn_tokenizer_eos(m->tokenizer);
     float        *logits = (float *)allocate((size_t)vocab, sizeof *logits);
     uint64_t      state = splitmix64(s->seed);
@@ -268,7 +275,7 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
         if (y) tn_read(tn_slice(y, 1, count - fed - 1, count - fed), TN_F32, logits, vocab);
         check_ctx(m->ctx, "generating");
         fed = count;
-        id = (int32_t)tn_sample(logits, vocab, s->temperature, s->top_k, s->top_p, next_uniform(&state));
+        id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
         if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
         if (s->chosen) s->chosen(s->user, id, logprob_of(logits, vocab, id));

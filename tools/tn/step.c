@@ -10,10 +10,10 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
     const int64_t B = r->s->batch, T = r->m.desc.context;
     int64_t       b;
     for (b = 0; b < B; b++) {
-        const int32_t *from = r->data.train + window_start(r->data.train_count, T, (uint64_t)r->s->seed,
-                                                           (r->step * r->s->accumulate + part) * B + b);
-        memcpy(ids + b * T, from, sizeof *ids * (size_t)T);
-        memcpy(targets + b * T, from + 1, sizeof *ids * (size_t)T);
+        const int64_t from = window_start(r->data.train_count, T, (uint64_t)r->s->seed,
+                                          (r->step * r->s->accumulate + part) * B + b);
+        copy_tokens(&r->data.train, from, T, ids + b * T);
+        copy_tokens(&r->data.train, from + 1, T, targets + b * T);
     }
 }
 

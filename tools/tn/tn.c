@@ -6,14 +6,15 @@ static int man_main(int argc, char **argv);
 static int completions_main(int argc, char **argv);
 
 static const usage man_usage = {
-    "man", "", "print the manual page of tn", "Prints the manual page: tn man > tn.1, then man ./tn.1.", NULL, NULL, 0, 0
+    "man", "", "print the manual page of tn", "Prints the manual page: tn man > tn.1, then man ./tn.1.", NULL, NULL, 0, 0,
+    NULL
 };
 
 static const usage completions_usage = {
     "completions", "bash|zsh|fish", "print completions for a shell",
     "Prints a script that completes commands, options, their values and file names.",
     "bash: source <(tn completions bash). zsh: tn completions zsh > DIRECTORY/_tn, in a directory of fpath. fish: tn "
-    "completions fish > ~/.config/fish/completions/tn.fish.", NULL, 0, 1
+    "completions fish > ~/.config/fish/completions/tn.fish.", NULL, 0, 1, NULL
 };
 
 static const command commands[] = {
@@ -21,6 +22,8 @@ static const command commands[] = {
     {&generate_usage, generate_main},
     {&eval_usage, eval_main},
     {&info_usage, info_main},
+    {&import_usage, import_main},
+    {&export_usage, export_main},
     {&tokenizer_train_usage, tokenizer_train_main},
     {&tokenizer_encode_usage, tokenizer_encode_main},
     {&tokenizer_decode_usage, tokenizer_decode_main},

@@ -7,6 +7,7 @@
        files.c json.c             files that appear whole or not at all; lines of JSON
        options.c text.c           command line, config files and help from one table; stories, texts
        manual.c completions.c     the manual page and the shells' completions, from the same tables
+       tokens.c                   tokens in memory and in mapped files
        data.c                     tokens of texts and of shards
        run.c                      a run's folder, models from it, generating text
        score.c                    the loss of a model on tokens
@@ -14,12 +15,14 @@
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
+       layers.c                             what a step does to each parameter, for the log
        step.c                               one training step, and what happens when it fails
        heldout.c                            the loss on held-out data, samples
        begin.c                              a run begins, resumes, or continues from another one
        train.c                              the training loop
 
        tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
+       exchange.c                 tn import, tn export
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
@@ -177,6 +180,9 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define COUNT_LIST_ROW(name, value, help, low, high, saved) \
     ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
 
+/* A heading, before the option `first`. The list ends with {NULL, NULL}. */
+typedef struct option_group { const char *first, *title; } option_group;
+
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
     const char *command;            /* "train", "tokenizer train"                               */
@@ -186,10 +192,11 @@ typedef struct usage {
     option     *options;
     int         count;
     int         most_arguments;     /* that are not options: files, all of them                 */
+    const option_group *groups;     /* headings of the help, in the order of the options; or NULL */
 } usage;
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
-                   synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
+                   import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -207,6 +214,10 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 /* Writes the saved options in the same form, after CONFIG_MARK. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
+/* The heading above an option, or NULL. */
+const char *group_title(const usage *u, const option *o);
+/* The letter of an option's short form, or 0. It is the same in each subcommand that has the option. */
+char    short_name(const char *name);
 const char *choice_word(const char *hint, int place, char *word, size_t bytes);
 
 /* ---- text ----------------------------------------------------------------------------------- text.c */
@@ -229,11 +240,24 @@ const char *split_name(split_kind split, bool several);
 /* Where the last `share` of a text begins: not inside a character or a mark. */
 size_t held_out_start(const char *text, size_t bytes, double share);
 
+/* ---- tokens in memory ----------------------------------------------------------------------- tokens.c */
+
+/* Tokens of 32 bits, or the parts of token shards, as their files have them: a file is mapped, so that the system reads what
+   is used and forgets it when memory is short. */
+typedef struct token_part { void *memory; size_t bytes; int64_t first; int width; bool mapped; } token_part;
+typedef struct token_store { int32_t *ids; token_part *parts; int64_t part_count, count; } token_store;
+/* Appends the `count` tokens of a shard, whose header was checked. */
+void    add_shard(token_store *t, const char *path, int64_t count);
+void    copy_tokens(const token_store *t, int64_t first, int64_t n, int32_t *out);
+int32_t token_at(const token_store *t, int64_t i);
+void    free_tokens(token_store *t);
+
 /* ---- tokens --------------------------------------------------------------------------------- data.c */
 
 /* Tokens to train on, and held-out tokens. */
 typedef struct corpus {
-    int32_t *train, *held;
+    token_store train;                  /* the first train_count of them                         */
+    int32_t *held;
     int64_t  train_count, held_count;
     double   train_bytes, held_bytes;   /* of text; 0: unknown, as for a shard                  */
     double   held_unknown;              /* bytes that the [UNK] of the held-out part replace     */
@@ -272,14 +296,14 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
-   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
+   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
    is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
 #define PICTURE "loss.png"
 #else
-#define PICTURE "loss.ppm"
+#define PICTURE "loss.svg"
 #endif
 
 enum { START_TOKENS = 64 };
@@ -293,6 +317,8 @@ typedef struct model {
     int32_t             start[START_TOKENS];  /* tokens to begin with, if the text had no marks: then there was one [BOS], at
                                                  its start, and the model did not learn what follows it            */
     int                 start_count;
+    bool                imported;             /* from Hugging Face: the model may have more ids than the tokenizer */
+    bool                plain_prompt;         /* nothing is put before a prompt                                    */
 } model;
 
 char *join_path(const char *folder, const char *file);
@@ -378,6 +404,8 @@ int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
+int import_main(int argc, char **argv);
+int export_main(int argc, char **argv);
 
 /* ---- the manual page and completions ---------------------------------------------- manual.c, completions.c */
 

@@ -1,0 +1,407 @@
+/* test_bpe.c: byte-level BPE: Hugging Face's ids, files, words of any length, damaged files. */
+
+#include "test.h"
+#include <time.h>
+
+/* ---- helpers ---------------------------------------------------------------- */
+
+static tn_ctx *make_context(void)
+{
+    tn_ctx *ctx = NULL;
+    return CHECK(tn_ctx_create(NULL, &ctx, NULL) == TN_OK) ? ctx : NULL;
+}
+
+/* All of a file of tests/data, with a zero after it. */
+static char *slurp(const char *name, size_t *n)
+{
+    char  path[TEST_PATH];
+    FILE *f = test_data(name, path) ? fopen(path, "rb") : NULL;
+    char *p = NULL;
+    *n = 0;
+    if (!CHECK(f)) return NULL;
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    p = (char *)malloc(*n + 1);
+    if (CHECK(p) && CHECK(fread(p, 1, *n, f) == *n)) p[*n] = 0;
+    fclose(f);
+    return p;
+}
+
+static tn_tokenizer *load(tn_ctx *ctx, const char *kind)
+{
+    char  name[64];
+    size_t n;
+    char *file;
+    tn_tokenizer *t;
+    snprintf(name, sizeof name, "bpe/%s.json", kind);
+    file = slurp(name, &n);
+    t = file ? tn_tokenizer_read(ctx, tn_source_memory(file, n)) : NULL;
+    CHECK_CTX(ctx);
+    free(file);
+    return t;
+}
+
+static const char *const kinds[] = {"gpt2", "llama3", "qwen2", "digits", "prefix"};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static unsigned hex4(const char *s)
+{
+    char digits[5] = {0};
+    memcpy(digits, s, 4);
+    return (unsigned)strtoul(digits, NULL, 16);
+}
+
+/* The string that begins after its quote at s, in place; escapes here are of ASCII only. Returns what follows it. */
+static char *unquote(char *s, size_t *bytes)
+{
+    char *to = s, *from = s;
+    for (; *from != '"'; from++) {
+        if (*from != '\\') { *to++ = *from; continue; }
+        from++;
+        if (*from == 'u') { *to++ = (char)hex4(from + 1); from += 4; continue; }
+        *to++ = (char)(*from == 'n' ? '\n' : *from == 't' ? '\t' : *from == 'r' ? '\r' : *from);
+    }
+    *bytes = (size_t)(to - s);
+    return from + 1;
+}
+
+/* Each text has the ids of the line, and comes back from them to the byte, but for [BOS] and [EOS], which print nothing, and
+   the space that a tokenizer puts before a text. */
+static void check_line(const tn_tokenizer *t, const char *kind, const char *text, size_t bytes, const int32_t *want, int64_t n)
+{
+    int32_t *id = (int32_t *)malloc((bytes + 2) * sizeof *id);
+    tn_span *span = (tn_span *)malloc((bytes + 2) * sizeof *span);
+    char    *exact = (char *)malloc(bytes ? bytes : 1), *back = (char *)malloc(bytes + 2);
+    int64_t  got, k, length;
+    bool     ends = false;
+    size_t   at = 0;
+    if (!CHECK(id && span && exact && back)) return;
+    memcpy(exact, text, bytes);
+    got = tn_tokenizer_encode(t, exact, bytes, TN_BOS_NONE, id, (int64_t)bytes + 2, span);
+    if (!CHECK_INT(got, n) || !CHECK(memcmp(id, want, (size_t)n * sizeof *id) == 0)) printf("     %s: %.60s\n", kind, text);
+    for (k = 0; k < got; k++) {
+        ends = ends || id[k] == tn_tokenizer_bos(t) || id[k] == tn_tokenizer_eos(t);
+        CHECK(span[k].begin == at && span[k].end >= at);
+        at = span[k].end;
+    }
+    CHECK(at == bytes);
+    length = tn_tokenizer_decode(t, id, got, back, bytes + 2);
+    if (!ends) {
+        const int64_t more = length - (int64_t)bytes;
+        CHECK(more == 0 || (more == 1 && back[0] == ' ' && strcmp(kind, "prefix") == 0));
+        if (more >= 0) CHECK(memcmp(back + more, text, bytes) == 0);
+    }
+    free(id);
+    free(span);
+    free(exact);
+    free(back);
+}
+
+TEST(golden_ids)
+{
+    tn_ctx *ctx = make_context();
+    int     lines = 0;
+    for (int k = 0; k < KINDS; k++) {
+        tn_tokenizer *t = load(ctx, kinds[k]);
+        char          name[64], *file, *s;
+        int32_t      *id;
+        size_t        n;
+        snprintf(name, sizeof name, "bpe/%s.jsonl", kinds[k]);
+        REQUIRE(t && (file = slurp(name, &n)) != NULL);
+        id = (int32_t *)malloc(n * sizeof *id);
+        REQUIRE(id);
+        for (s = file; *s; lines++) {
+            size_t  bytes;
+            int64_t count = 0;
+            char   *text = strstr(s, "\"text\":\"") + 8;
+            s = strstr(unquote(text, &bytes), "\"ids\":[") + 7;
+            while (*s != ']') {
+                id[count++] = (int32_t)strtol(s, &s, 10);
+                s += *s == ',';
+            }
+            s += 3;                                       /* ]} and the line's end */
+            check_line(t, kinds[k], text, bytes, id, count);
+        }
+        CHECK_CTX(ctx);
+        free(id);
+        free(file);
+    }
+    CHECK_INT(lines, 117 * KINDS);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(names_and_kinds)
+{
+    tn_ctx       *ctx = make_context();
+    tn_tokenizer *gpt2 = load(ctx, "gpt2"), *llama = load(ctx, "llama3"), *prefix = load(ctx, "prefix");
+    int32_t       id[8];
+    REQUIRE(gpt2 && llama && prefix);
+    CHECK_INT(tn_tokenizer_count(gpt2), 480);
+    CHECK_INT(tn_tokenizer_bos(gpt2), 0);                 /* <|endoftext|>, for both */
+    CHECK_INT(tn_tokenizer_eos(gpt2), 0);
+    CHECK_INT(tn_tokenizer_unk(gpt2), -1);
+    CHECK(!tn_tokenizer_is_bytes(gpt2));
+    CHECK_INT(tn_tokenizer_bos(llama), tn_tokenizer_id(llama, "<|begin_of_text|>"));
+    CHECK_INT(tn_tokenizer_eos(llama), tn_tokenizer_id(llama, "<|end_of_text|>"));
+    CHECK_INT(tn_tokenizer_eos(prefix), 1);
+    CHECK_STR(tn_tokenizer_token(gpt2, tn_tokenizer_id(gpt2, "\xC4\xA0the")), "\xC4\xA0the");
+    CHECK_INT(tn_tokenizer_encode(llama, "a", 1, TN_BOS_FIRST, id, 8, NULL), 2);
+    CHECK_INT(id[0], tn_tokenizer_bos(llama));
+    CHECK_INT(tn_tokenizer_encode(llama, NULL, 0, TN_BOS_NONE, id, 8, NULL), 0);
+    for (int64_t i = 0; i < tn_tokenizer_count(llama); i++)
+        CHECK_INT(tn_tokenizer_id(llama, tn_tokenizer_token(llama, i)), i);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- files -------------------------------------------------------------------- */
+
+static char *written(const tn_tokenizer *t, size_t *n)
+{
+    char *p;
+    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(NULL, 0, n)), TN_OK);
+    p = (char *)malloc(*n + 1);
+    if (CHECK(p)) CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(p, *n, n)), TN_OK);
+    return p;
+}
+
+TEST(files_come_back)
+{
+    tn_ctx *ctx = make_context();
+    for (int k = 0; k < KINDS; k++) {
+        char          name[64], *file, *out;
+        size_t        n, m;
+        tn_tokenizer *t = load(ctx, kinds[k]);
+        snprintf(name, sizeof name, "bpe/%s.json", kinds[k]);
+        REQUIRE(t && (file = slurp(name, &n)) != NULL && (out = written(t, &m)) != NULL);
+        CHECK_INT(m, n);
+        CHECK(memcmp(file, out, n < m ? n : m) == 0);
+        free(file);
+        free(out);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A small file: all bytes as tokens 0 to 255, then `more` tokens; words and merges as given. ` becomes ". */
+static char *small_file(const char *words, const char *model, const char *more, const char *merges)
+{
+    char *p = (char *)malloc(20000), *at = p;
+    if (!CHECK(p)) return NULL;
+    at += snprintf(at, 2000, "{`added_tokens`:[],`normalizer`:null,`pre_tokenizer`:%s,`post_processor`:null,"
+                   "`decoder`:{`type`:`ByteLevel`},`model`:{`type`:`BPE`,%s`vocab`:{", words, model);
+    for (unsigned b = 0; b < 256; b++) {
+        unsigned c = b < 33 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b;
+        at += snprintf(at, 20, "`\\u%04x`:%u,", c, b);
+    }
+    snprintf(at, 4000, "%s},`merges`:%s}}", more, merges);
+    for (at = p; *at; at++) if (*at == '`') *at = '"';
+    return p;
+}
+
+static tn_tokenizer *read_small(tn_ctx *ctx, const char *file)
+{
+    size_t        n = strlen(file);
+    char         *p = (char *)malloc(n);
+    tn_tokenizer *t;
+    if (!CHECK(p)) return NULL;
+    memcpy(p, file, n);
+    t = tn_tokenizer_read(ctx, tn_source_memory(p, n));
+    free(p);
+    return t;
+}
+
+#define BYTE_LEVEL "{`type`:`ByteLevel`,`add_prefix_space`:false}"
+#define SPLIT(pattern, more) "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Split`,`pattern`:" pattern more "}," \
+                             "{`type`:`ByteLevel`,`add_prefix_space`:false,`use_regex`:false}]}"
+
+TEST(files_that_are_refused)
+{
+    static const struct { const char *words, *model, *more, *merges, *why; } bad[] = {
+        {"null", "", "`ab`:256", "[`a b`]", "pre_tokenizer: type is missing, expected ByteLevel"},
+        {"{`type`:`Metaspace`}", "", "`ab`:256", "[]", "pre_tokenizer: type is \"Metaspace\", expected ByteLevel"},
+        {SPLIT("{`Regex`:`\\\\w+`}", ",`behavior`:`Isolated`"), "", "`ab`:256", "[]",
+         "the pattern of Split is \"\\w+\", expected the Regex of GPT-2, Llama 3 or Qwen2"},
+        {SPLIT("{`String`:` `}", ",`behavior`:`Isolated`"), "", "`ab`:256", "[]", "the pattern of Split is not a Regex"},
+        {"{`type`:`Sequence`,`pretokenizers`:[{`type`:`Whitespace`}," BYTE_LEVEL "]}", "", "`ab`:256", "[]",
+         "pre_tokenizer: type is \"Whitespace\", expected Split or Digits before ByteLevel"},
+        {"{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`},{`type`:`Digits`}," BYTE_LEVEL "]}", "", "`ab`:256", "[]",
+         "pre_tokenizer has more than two steps"},
+        {"{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`},{`type`:`ByteLevel`}]}", "", "`ab`:256", "[]",
+         "ByteLevel: add_prefix_space is true, expected false after another step"},
+        {"{`type`:`Sequence`,`pretokenizers`:[]}", "", "`ab`:256", "[]", "pre_tokenizer: type is missing, expected ByteLevel"},
+        {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]", "byte_fallback is true, expected false"},
+        {BYTE_LEVEL, "`dropout`:0.1,", "`ab`:256", "[]", "dropout is given, expected null"},
+        {BYTE_LEVEL, "`end_of_word_suffix`:`</w>`,", "`ab`:256", "[]", "end_of_word_suffix is \"</w>\", expected null"},
+        {BYTE_LEVEL, "`continuing_subword_prefix`:`##`,", "`ab`:256", "[]", "continuing_subword_prefix is \"##\", expected null"},
+        {BYTE_LEVEL, "", "`ab`:256", "[`a c`]", "merge 0: there is no token for \"a\" and \"c\" together"},
+        {BYTE_LEVEL, "", "`ab`:256", "[`ab zz`]", "merge 0: there is no token \"zz\""},
+        {BYTE_LEVEL, "", "`ab`:256", "[[`zz`,`a`]]", "merge 0: there is no token \"zz\""},
+        {BYTE_LEVEL, "", "`ab`:256", "[`a b`,[`a`,`b`]]", "merges 0 and 1 are the same"},
+        {BYTE_LEVEL, "", "`ab`:256", "[`ab`]", "merge 0 does not have two parts"},
+        {BYTE_LEVEL, "", "`ab`:256", "[`a b c`]", "merge 0 does not have two parts"},
+        {BYTE_LEVEL, "", "`ab`:256", "[` ab`]", "merge 0 does not have two parts"},
+        {BYTE_LEVEL, "", "`ab`:256", "[[`a`]]", "merge 0 is not a string or a list of two strings"},
+        {BYTE_LEVEL, "", "`ab`:256", "[[`a`,`b`,`c`]]", "merge 0 is not a string or a list of two strings"},
+        {BYTE_LEVEL, "", "`ab`:256", "[7]", "merge 0 is not a string or a list of two strings"},
+        {BYTE_LEVEL, "", "`ab`:256", "{}", "merges is not an array"},
+        {BYTE_LEVEL, "", "`\\u0100\\u0100`:0", "[]", "tokens \"\xC4\x80\" and \"\xC4\x80\xC4\x80\" have the same id, 0"},
+    };
+    tn_ctx *ctx = make_context();
+    size_t  live = tn_ctx_memory(ctx).live;
+    char   *file, *at;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        file = small_file(bad[k].words, bad[k].model, bad[k].more, bad[k].merges);
+        REQUIRE(file);
+        if (!CHECK(!read_small(ctx, file))) printf("     accepted, expected: %s\n", bad[k].why);
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, bad[k].why);
+        CHECK_INT(tn_ctx_memory(ctx).live, live);
+        free(file);
+    }
+    static const struct { const char *from, *to, *why; } change[] = {
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}", "normalizer: type is \"NFKC\""},
+        {"\"decoder\":{\"type\":\"ByteLevel\"}", "\"decoder\":{\"type\":\"WordPiece\"}", "decoder: type is \"WordPiece\", expected ByteLevel"},
+        {"\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}", "post_processor: type is \"RobertaProcessing\""},
+        {"\"added_tokens\":[]", "\"added_tokens\":[{\"id\":257,\"content\":\"<m>\",\"lstrip\":true}]", "added token \"<m>\": lstrip is true"},
+        {"\"\\u0100\":0,", "", "vocab has no token for the byte 0, expected all 256"},
+    };
+    for (size_t k = 0; k < sizeof change / sizeof *change; k++) {
+        char changed[20000];
+        file = small_file(BYTE_LEVEL, "", k == 4 ? "`x\\u0100`:0,`ab`:256" : "`ab`:256", "[]");
+        REQUIRE(file && (at = strstr(file, change[k].from)) != NULL);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - file), file, change[k].to, at + strlen(change[k].from));
+        CHECK(!read_small(ctx, changed));
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, change[k].why);
+        free(file);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- merging ------------------------------------------------------------------ */
+
+/* The same by definition: the lowest rank, then the first place, looked up in the list of merges each time. Words of letters. */
+enum { RULES = 12 };
+typedef struct rules { const char *left[RULES], *right[RULES]; } rules;
+static const rules merges = {{"a", "b", "aa", "a", "ab", "c", "aa", "abc", "b", "c", "aaaa", "ca"},
+                             {"a", "c", "aa", "b", "c",  "a", "b",  "a",   "b", "c", "aaaa", "b"}};
+
+static void naive_merge(const char *word, size_t n, char out[][40], size_t *count)
+{
+    for (*count = 0; *count < n; ++*count) { out[*count][0] = word[*count]; out[*count][1] = 0; }
+    for (int k = 0; k < RULES;) {
+        size_t i;
+        for (i = 0; i + 1 < *count; i++)
+            if (strcmp(out[i], merges.left[k]) == 0 && strcmp(out[i + 1], merges.right[k]) == 0) break;
+        if (i + 1 >= *count) { k++; continue; }
+        snprintf(out[i], sizeof out[i], "%s%s", merges.left[k], merges.right[k]);
+        memmove(out[i + 1], out[i + 2], (--*count - i - 1) * sizeof out[i]);
+        k = 0;
+    }
+}
+
+TEST(merging_by_definition)
+{
+    enum { LONGEST = 400 };
+    static char   naive[LONGEST][40];
+    tn_ctx       *ctx = make_context();
+    char          more[400] = "", list[400] = "[", word[LONGEST + 1], *file;
+    int32_t       id[LONGEST];
+    uint64_t      state = 7;
+    tn_tokenizer *t;
+    for (int k = 0; k < RULES; k++) {
+        snprintf(more + strlen(more), 60, "%s`%s%s`:%d", k ? "," : "", merges.left[k], merges.right[k], 256 + k);
+        snprintf(list + strlen(list), 60, "%s`%s %s`", k ? "," : "", merges.left[k], merges.right[k]);
+    }
+    strcat(list, "]");
+    file = small_file(BYTE_LEVEL, "", more, list);
+    REQUIRE(file && (t = read_small(ctx, file)) != NULL);
+    for (int round = 0; round < 400; round++) {
+        const size_t n = (size_t)test_random_int(&state, 1, round % 4 ? 60 : LONGEST - 1);
+        size_t       count;
+        int64_t      got;
+        for (size_t i = 0; i < n; i++) word[i] = "aaabc"[test_random_int(&state, 0, 4)];
+        naive_merge(word, n, naive, &count);
+        got = tn_tokenizer_encode(t, word, n, TN_BOS_NONE, id, LONGEST, NULL);
+        if (!CHECK_INT(got, (int64_t)count)) break;
+        for (size_t i = 0; i < count; i++) CHECK_STR(tn_tokenizer_token(t, id[i]), naive[i]);
+    }
+    CHECK_CTX(ctx);
+    free(file);
+    tn_ctx_destroy(ctx);
+}
+
+/* A word of a megabyte takes n log n steps; invalid UTF-8 and any other bytes come back. */
+TEST(long_words_and_any_bytes)
+{
+    enum { LONG = 1 << 20, ROUNDS = 300 };
+    tn_ctx       *ctx = make_context();
+    const size_t  live = tn_ctx_memory(ctx).live;
+    tn_tokenizer *t = load(ctx, "gpt2");
+    char         *text = (char *)malloc(LONG + 1), *back = (char *)malloc(LONG + 1);
+    int32_t      *id = (int32_t *)malloc(LONG * sizeof *id);
+    uint64_t      state = 11;
+    clock_t       begin = clock();
+    size_t        held;
+    int64_t       n;
+    REQUIRE(t && text && back && id);
+    held = tn_ctx_memory(ctx).live;
+    printf("bytes_of_480_tokens: %zu\n", held - live);
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 0; i < LONG; i++)
+            text[i] = kind == 0 ? 'a' : kind == 1 ? ' ' : (char)('a' + test_random_int(&state, 0, 25));
+        n = tn_tokenizer_encode(t, text, LONG, TN_BOS_NONE, id, LONG, NULL);
+        CHECK(n > 0 && n <= LONG);
+        CHECK_INT(tn_tokenizer_decode(t, id, n, back, LONG + 1), LONG);
+        CHECK(memcmp(text, back, LONG) == 0);
+        CHECK_INT(tn_ctx_memory(ctx).live, held);
+    }
+    WORST("three words of 1 MB, processor seconds", (double)(clock() - begin) / CLOCKS_PER_SEC, test_small() ? 120 : 20);
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t bytes = (size_t)test_random_int(&state, 0, 300);
+        for (size_t i = 0; i < bytes; i++) text[i] = (char)test_random_int(&state, round % 2 ? 128 : 0, 255);
+        n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, LONG, NULL);
+        CHECK_INT(tn_tokenizer_decode(t, id, n, back, LONG + 1), bytes);
+        CHECK(memcmp(text, back, bytes) == 0);
+    }
+    CHECK_CTX(ctx);
+    free(text);
+    free(back);
+    free(id);
+    tn_ctx_destroy(ctx);
+}
+
+/* Out of memory at each allocation of reading, of a long word, of writing. */
+TEST(memory_that_ends)
+{
+    char    *file = small_file(BYTE_LEVEL, "", "`aa`:256", "[`a a`]"), text[200];
+    uint64_t failed = 0;
+    bool     done = false;
+    REQUIRE(file);
+    memset(text, 'a', sizeof text);
+    for (uint64_t k = 1; !done && k < 4000; k++) {
+        test_heap     heap = {0, 0, 0, 0, false};
+        tn_desc       d;
+        tn_ctx       *ctx;
+        tn_tokenizer *t;
+        size_t        used;
+        memset(&d, 0, sizeof d);
+        d.allocator = test_heap_allocator(&heap);
+        REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+        heap.fail_at = heap.count + k;
+        t = read_small(ctx, file);
+        done = t && tn_tokenizer_encode(t, text, sizeof text, TN_BOS_NONE, NULL, 0, NULL) == 100
+            && tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &used)) == TN_OK;
+        if (!done) {
+            CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory for");
+            failed++;
+        }
+        tn_ctx_destroy(ctx);
+        CHECK_INT(heap.live, 0);
+    }
+    CHECK(done && failed > 20);
+    free(file);
+}
+
+TEST_MAIN(golden_ids, names_and_kinds, files_come_back, files_that_are_refused, merging_by_definition,
+          long_words_and_any_bytes, memory_that_ends)

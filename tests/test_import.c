@@ -1,0 +1,355 @@
+/* test_import.c: models of Hugging Face's transformers: several files of weights, and what transformers computes with them. */
+
+#include "test.h"
+
+static tn_ctx *make_context(tn_dtype dtype)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    return CHECK(tn_ctx_create(&d, &ctx, NULL) == TN_OK) ? ctx : NULL;
+}
+
+/* The path of a file of tests/data/hf, valid until the next call but one. */
+static const char *path_of(const char *model, const char *file)
+{
+    static char path[2][TEST_PATH];
+    static int  which;
+    char        name[128];
+    which = !which;
+    snprintf(name, sizeof name, "hf/%s/%s", model, file);
+    return CHECK(test_data(name, path[which])) ? path[which] : "";
+}
+
+static char *slurp(const char *path)
+{
+    FILE  *f = fopen(path, "rb");
+    char  *p = (char *)calloc(1, 1 << 16);
+    size_t n = f && p ? fread(p, 1, (1 << 16) - 1, f) : 0;
+    CHECK(f && p && n > 0);
+    if (f) fclose(f);
+    return p;
+}
+
+/* The numbers of a list in golden.json; returns how many. */
+static int numbers(const char *json, const char *key, double *out, int room)
+{
+    char        quoted[32];
+    const char *at;
+    char       *end;
+    int         n = 0;
+    snprintf(quoted, sizeof quoted, "\"%s\":[", key);
+    at = strstr(json, quoted);
+    if (!CHECK(at)) return 0;
+    for (at += strlen(quoted); *at != ']' && n < room; at = *end == ',' ? end + 1 : end) out[n++] = strtod(at, &end);
+    return n;
+}
+
+typedef struct loaded { tn_params *params; tn_transformer net; } loaded;
+
+static bool load(tn_ctx *ctx, const char *model, const char *weights, loaded *m)
+{
+    tn_transformer_desc desc;
+    int64_t             lines;
+    const tn_name_map  *map = strcmp(model, "gpt2") == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
+    m->params = tn_params_create(ctx);
+    tn_transformer_config_read(ctx, tn_source_path(path_of(model, "config.json")), &desc);
+    tn_transformer_init(m->params, "", &desc, &m->net);
+    tn_transformer_read_mapped(m->params, &m->net, tn_source_path(path_of(model, weights)), map, lines);
+    return CHECK_CTX(ctx);
+}
+
+static const struct { const char *model, *weights; } models[] = {
+    {"gpt2", "model.safetensors.index.json"}, {"llama", "model.safetensors.index.json"}, {"mistral", "model.safetensors"},
+    {"qwen2", "model.safetensors"}
+};
+enum { MODELS = sizeof models / sizeof *models, NEW = 100 };
+
+/* 100 tokens by greedy decoding, as transformers has them; the logits after the prompt, whose RoPE transformers computes in
+   float. */
+static void check_model(const char *model, const char *weights, tn_dtype dtype)
+{
+    tn_ctx *ctx = make_context(dtype);
+    char   *golden = slurp(path_of(model, "golden.json"));
+    double  prompt[32], want[NEW], logits[40], got[512];
+    int     n = numbers(golden, "prompt", prompt, 32), equal = 0, k;
+    loaded  m;
+    double  worst = 0;
+    tn_transformer_cache *cache;
+    CHECK_INT(numbers(golden, "ids", want, NEW), NEW);
+    CHECK_INT(numbers(golden, "logits", logits, 40), 40);
+    REQUIRE(load(ctx, model, weights, &m));
+    cache = tn_transformer_cache_create(ctx, &m.net, 1, n + NEW);
+    for (k = 0; k < NEW; k++) {
+        const int  count = k == 0 ? n : 1;
+        int32_t    ids[32], best = 0;
+        tn_tensor *x, *y;
+        tn_ctx_reset(ctx);
+        for (int i = 0; i < count; i++) ids[i] = (int32_t)(k == 0 ? prompt[i] : want[k - 1]);
+        x = tn_tensor_2d(ctx, TN_I32, 1, count);
+        tn_write(x, TN_I32, ids, count);
+        y = tn_transformer_decode(ctx, &m.net, x, cache);
+        REQUIRE(y && tn_read(tn_slice(y, 1, count - 1, count), TN_F64, got, m.net.desc.vocab) == TN_OK);
+        for (int i = 0; k == 0 && i < 40; i++) test_raise(&worst, fabs(got[i] - logits[i]) / (1 + fabs(logits[i])));
+        for (int i = 1; i < m.net.desc.vocab; i++) if (got[i] > got[best]) best = i;
+        equal += best == (int32_t)want[k];
+    }
+    CHECK_INT(equal, NEW);
+    WORST(model, worst, dtype == TN_F64 ? 2e-6 : 2e-5);
+    CHECK_CTX(ctx);
+    free(golden);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(greedy_tokens_in_double) { for (int k = 0; k < MODELS; k++) check_model(models[k].model, models[k].weights, TN_F64); }
+TEST(greedy_tokens_in_float)  { for (int k = 0; k < MODELS; k++) check_model(models[k].model, models[k].weights, TN_F32); }
+
+/* What was read is written again: the same tensors under the same names, one of each group of equal heads. */
+TEST(written_as_it_was_read)
+{
+    enum { ROOM = 1 << 18 };
+    char *file = (char *)malloc(ROOM);
+    REQUIRE(file);
+    for (int k = 0; k < MODELS; k++) {
+        tn_ctx            *ctx = make_context(TN_F32);
+        tn_safetensors    *from, *to;
+        const tn_name_map *map;
+        const tn_note      note = {"format", "pt"};
+        size_t             used = 0;
+        int64_t            lines, kv, tied = 0;
+        loaded             m;
+        REQUIRE(load(ctx, models[k].model, models[k].weights, &m));
+        map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
+        kv = tn_transformer_kv_heads(&m.net);
+        CHECK_INT(kv, k == 0 ? 4 : 2);
+        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv, &note, 1),
+                     TN_OK);
+        from = tn_safetensors_open(ctx, tn_source_path(path_of(models[k].model, models[k].weights)));
+        to = tn_safetensors_open(ctx, tn_source_memory(file, used));
+        REQUIRE(from && to);
+        CHECK_STR(tn_safetensors_metadata(to, "format"), "pt");
+        CHECK_INT(tn_safetensors_count(to), tn_safetensors_count(from));
+        for (int64_t i = 0; i < tn_safetensors_count(to); i++) {
+            const char *name = tn_safetensors_at(to, i)->name;
+            tn_tensor  *a = tn_safetensors_read(to, name), *b = tn_safetensors_read(from, name);
+            if (!CHECK(a && b && a->rank == b->rank && tn_tensor_count(a) == tn_tensor_count(b))) {
+                printf("     %s: %s\n", models[k].model, name);
+                break;
+            }
+            for (int d = 0; d < a->rank; d++) CHECK_INT(a->shape[d], b->shape[d]);
+            CHECK(memcmp(a->data, b->data, a->bytes) == 0);
+            tied++;
+        }
+        CHECK_INT(tied, tn_safetensors_count(to));
+        if (k == 1) {
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 1, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 1, but 2 heads of keys and values differ");
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 3, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 3, expected a divisor of the 4 heads");
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, 3, 0, NULL, 0),
+                         TN_ERR_ARG);
+            CHECK_ERROR(ctx, TN_ERR_ARG, "name map: no line names parameter blocks.0.attn.v [16,16]");
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    free(file);
+}
+
+/* ---- several files ------------------------------------------------------------- */
+
+static char *in_tmp(const char *name)
+{
+    static char path[TEST_PATH];
+    snprintf(path, sizeof path, "%s/test_import.%s", test_folder(), name);
+    return path;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    FILE *f = fopen(in_tmp(name), "wb");
+    REQUIRE(f);
+    fwrite(text, 1, strlen(text), f);
+    fclose(f);
+}
+
+/* A file with tensors of one number. */
+static void write_weights(tn_ctx *ctx, const char *name, const char *a, const char *b)
+{
+    tn_tensor *t = tn_tensor_1d(ctx, TN_F32, 1);
+    tn_named   n[2];
+    n[0].name = a; n[1].name = b;
+    n[0].tensor = n[1].tensor = t;
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_path(in_tmp(name)), n, 2, NULL, 0), TN_OK);
+}
+
+TEST(an_index_is_one_file)
+{
+    tn_ctx         *ctx = make_context(TN_F32);
+    tn_safetensors *all = tn_safetensors_open(ctx, tn_source_path(path_of("llama", "model.safetensors.index.json")));
+    tn_safetensors *one = tn_safetensors_open(ctx, tn_source_path(path_of("llama", "model-00002-of-00002.safetensors")));
+    int64_t         count = tn_safetensors_count(all), last = 0;
+    REQUIRE(all && one);
+    CHECK_INT(count, 20);
+    for (int64_t i = 0; i < count; i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(all, i);
+        CHECK(e->part >= last && tn_safetensors_find(all, e->name) == e);
+        last = e->part;
+    }
+    CHECK_INT(last, 1);
+    for (int64_t i = 0; i < tn_safetensors_count(one); i++) {
+        const char *name = tn_safetensors_at(one, i)->name;
+        char        a[4096], b[4096];
+        size_t      bytes = (size_t)tn_safetensors_at(one, i)->bytes;
+        REQUIRE(bytes <= sizeof a);
+        CHECK_STATUS(tn_safetensors_read_bytes(one, name, a, bytes), TN_OK);
+        CHECK_STATUS(tn_safetensors_read_bytes(all, name, b, bytes), TN_OK);
+        CHECK(memcmp(a, b, bytes) == 0);
+        tn_tensor_destroy(tn_safetensors_read(all, name));
+    }
+    CHECK(!tn_safetensors_metadata(all, "format"));
+    CHECK_CTX(ctx);
+    tn_safetensors_close(all);
+    tn_ctx_destroy(ctx);                                     /* closes the other */
+}
+
+TEST(an_index_that_is_wrong)
+{
+    static const struct { const char *index, *why; } bad[] = {
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"z\":\"test_import.one.safetensors\"}}",
+         "tensor \"z\" is not in \"test_import.one.safetensors\", where the index has it"},
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.three.safetensors\"}}", "three.safetensors: could not be opened"},
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.two.safetensors\"}}",
+         "tensor \"b\" is in "},
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"a\":\"test_import.one.safetensors\"}}", "duplicate key \"a\""},
+        {"{\"weight_map\":{\"a\":\"../one.safetensors\"}}", "the file of tensor \"a\" is \"../one.safetensors\", expected a name"},
+        {"{\"weight_map\":{\"a\":\"\"}}", "the file of tensor \"a\" is \"\", expected a name"},
+        {"{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]}}", "missing key weight_map"},
+        {"{\"weight_map\":{},\"weight_map\":{}}", "duplicate key weight_map"},
+        {"{\"metadata\":}", "unexpected character, expected a value"},
+        {"{\"metadata\":{\"x\":1", "unexpected end of file, expected a value"},
+        {"{\"weight_map\":{}} x", "unexpected character, expected the end of the file"},
+        {"{\"weight_map\":[]}", "unexpected character, expected '{'"},
+        {"", "unexpected end of file, expected '{'"},
+    };
+    tn_ctx *ctx = make_context(TN_F32);
+    size_t  live;
+    write_weights(ctx, "one.safetensors", "a", "b");
+    write_weights(ctx, "two.safetensors", "b", "c");
+    write_weights(ctx, "four.safetensors", "c", "d");
+    live = tn_ctx_memory(ctx).live;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        write_text("bad.index.json", bad[k].index);
+        if (!CHECK(!tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))))
+            printf("     accepted, expected: %s\n", bad[k].why);
+        CHECK(strstr(tn_ctx_error(ctx), bad[k].why));
+        if (!strstr(tn_ctx_error(ctx), bad[k].why)) printf("     %s\n     %s\n", tn_ctx_error(ctx), bad[k].why);
+        tn_ctx_clear_error(ctx);
+        CHECK_INT(tn_ctx_memory(ctx).live, live);
+    }
+    write_text("bad.index.json", "{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]},\"weight_map\":"
+               "{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.four.safetensors\"}}");
+    CHECK_INT(tn_safetensors_count(tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))), 4);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- RoPE of Llama 3.1 ---------------------------------------------------------- */
+
+TEST(scaled_rotations)
+{
+    enum { T = 40, D = 16 };
+    static const tn_rope_scaling kinds[] = {{8, 1, 4, 32}, {2.5, 0, 0, 0}};
+    for (int k = 0; k < 2; k++)
+        for (int backend = 0; backend < 2; backend++) {
+            const tn_rope_scaling s = kinds[k];
+            double       x[T * D], got[T * D], worst = 0;
+            uint64_t     state = 5;
+            tn_rope_desc rope;
+            tn_desc      desc;
+            tn_ctx      *ctx;
+            tn_tensor   *t;
+            memset(&desc, 0, sizeof desc);
+            desc.dtype = TN_F64;
+            desc.backend = backend ? tn_reference_backend() : tn_cpu_backend();
+            REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
+            memset(&rope, 0, sizeof rope);
+            rope.base = 500;
+            rope.scaling = s;
+            for (int i = 0; i < T * D; i++) x[i] = (double)test_random_int(&state, -100, 100) / 64;
+            t = tn_tensor_create(ctx, TN_REAL, 4, (const int64_t[]){1, T, 1, D});
+            tn_write(t, TN_F64, x, T * D);
+            tn_read(tn_rope(ctx, t, &rope), TN_F64, got, T * D);
+            for (int p = 0; p < T; p++)
+                for (int i = 0; i < D / 2; i++) {
+                    double rate = pow(500, -2.0 * i / D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i], b = x[p * D + i + D / 2];
+                    if (k == 1 || wave > s.context / s.low) rate /= s.factor;
+                    else if (wave >= s.context / s.high) {
+                        const double smooth = (s.context / wave - s.low) / (s.high - s.low);
+                        rate = (1 - smooth) * rate / s.factor + smooth * rate;
+                    }
+                    angle = p * rate;
+                    test_raise(&worst, fabs(got[p * D + i] - (a * cos(angle) - b * sin(angle))));
+                    test_raise(&worst, fabs(got[p * D + i + D / 2] - (b * cos(angle) + a * sin(angle))));
+                }
+            WORST("scaled rotations", worst, 1e-13);
+            rope.scaling.factor = -1;
+            CHECK(!tn_rope(ctx, t, &rope));
+            CHECK_ERROR(ctx, TN_ERR_ARG, "rope: factor of the scaling is -1, expected a positive number");
+            rope.scaling.factor = 8;
+            rope.scaling.context = 32;
+            rope.scaling.low = rope.scaling.high = 4;
+            CHECK(!tn_rope(ctx, t, &rope));
+            CHECK_ERROR(ctx, TN_ERR_ARG, "rope: low and high of the scaling are 4 and 4, expected 0 <= low < high");
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* Own config.json keeps it; other kinds are refused by name. */
+TEST(configs_of_relatives)
+{
+#define SIZES "\"vocab_size\":8,\"hidden_size\":8,\"intermediate_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2," \
+              "\"max_position_embeddings\":16"
+    static const struct { const char *config, *why; int64_t window; } cases[] = {
+        {"{\"model_type\":\"mistral\"," SIZES "}", NULL, 4096},
+        {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":null}", NULL, 0},
+        {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":7}", NULL, 7},
+        {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":-7}", "sliding_window is not null or a positive integer", 0},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7}", NULL, 0},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"max_window_layers\":0}", NULL, 7},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true}", NULL, 0},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"max_window_layers\":1}",
+         "1 of 2 layers have a window, expected all or none", 0},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"layer_types\":"
+         "[\"sliding_attention\",\"full_attention\"]}", "1 of 2 layers have a window, expected all or none", 0},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"layer_types\":"
+         "[\"sliding_attention\",\"sliding_attention\"]}", NULL, 7},
+        {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling: missing key factor", 0},
+        {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}",
+         "rope_scaling: rope_type is \"dynamic\", expected default, linear or llama3", 0},
+    };
+    tn_ctx             *ctx = make_context(TN_F32);
+    tn_transformer_desc d, again;
+    char                text[8192];
+    size_t              used;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const tn_status s = tn_transformer_config_read(ctx, tn_source_memory(cases[k].config, strlen(cases[k].config)), &d);
+        if (cases[k].why) CHECK_ERROR(ctx, TN_ERR_FORMAT, cases[k].why);
+        else if (CHECK_STATUS(s, TN_OK)) CHECK_INT(d.window, cases[k].window);
+    }
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path(path_of("llama", "config.json")), &d), TN_OK);
+    CHECK(d.rope_scaling.factor == 8 && d.rope_scaling.low == 1 && d.rope_scaling.high == 4 && d.rope_scaling.context == 32);
+    CHECK_STATUS(tn_transformer_config_write(ctx, &d, tn_sink_memory(text, sizeof text, &used)), TN_OK);
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_memory(text, used), &again), TN_OK);
+    CHECK(memcmp(&d.rope_scaling, &again.rope_scaling, sizeof d.rope_scaling) == 0);
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path(path_of("qwen2", "config.json")), &d), TN_OK);
+    CHECK(d.attn_bias && !d.attn_out_bias && !d.mlp_bias && d.tied && d.window == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, an_index_is_one_file, an_index_that_is_wrong, scaled_rotations,
+          configs_of_relatives)

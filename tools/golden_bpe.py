@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""tests/data/bpe/: small byte-level BPE tokenizers of each kind that tn_tokenizer_read knows, and the ids that Hugging Face's
+engine gives under them.
+
+    pip install tokenizers==0.23.3
+    python3 tools/golden_bpe.py
+
+The vocabularies are trained on the stories of tests/data and on the texts below; the regular expressions are those of GPT-2, Llama 3
+and Qwen2. A line of KIND.jsonl has a text, its ids without added ones, and what the engine decodes them to, if that is not the text.
+"""
+import json
+import os
+import random
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers as pre, processors, trainers
+
+OUT = os.path.join(os.path.dirname(__file__), "../tests/data/bpe/")
+STORIES = open(os.path.join(OUT, "../stories/stories.txt"), encoding="utf-8").read()
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
+TEXTS = [
+    "", " ", "  ", "\n", "\n\n", " \n ", "\t\tx", "a  b   c", "x \n\n y", "tail   ", "   head", "\r\n\r\nx", "a\u00a0b", "\u3000\u3000a",
+    "Hello, World!", "don't DON'T we'll WE'LL I'm I'd they've you're it's IT'S", "'s's 'S 'ſ 'll'", "s'", "''", "' s",
+    "1 12 123 1234 12345678", "a1b22c333", "3.14159, 2024-12-31 1,000,000", "½ ² Ⅷ ① १२३ ٣٤", "x²+y²=z²",
+    "naïve café e\u0301 CAFÉ Ångström ǅ ﬁ ß ẞ Ω \u0301 a\u0301b", "Здравствуй, мир! Привет", "你好，世界。日本語のテキスト、한국어 문장",
+    "ไทย עברית العربية हिन्दी", "😀 😀😀 👩‍👩‍👧 🇩🇪 a😀b 1😀2", "—“quoted” ‘single’ …", "\u200bzero\u200bwidth\u2028line\u2029par\u0085nel",
+    "def f(x):\n    return x ** 2  # square\n\n\nclass A:\n\tpass\n", "for (int i = 0; i < n; i++) { a[i] += b[i] * 2.5e-3; }\n",
+    "<html><body class=\"x\">&amp;</body></html>", "https://example.com/a?b=c&d=%20#e", "_under_score__ --flag=--no", "$x == @y != ~z",
+    "<|endoftext|>", "a<|endoftext|>b", "<|begin_of_text|>a<|end_of_text|>", "<|endoftext|", " <|endoftext|> ", "tool call", "a tool callx",
+    "xcally", "a toolx\ny", "\x00\x01\x1f\x7f", "\uffff\ufffd\U0010ffff", "\u1c89\U00010d40", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "the the The THE there thethe", "supercalifragilisticexpialidocious antidisestablishmentarianism",
+]
+PIECES = ["'s", "'LL", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "a", "Hello", "é", "e\u0301", "中文", "😀", "१२", "½", "12345", "1", "...",
+          "<|endoftext|>", "tool call", "call", "_", "{}\n\n", "//", "ß", "Ω", "\u0301", "한국어", "\x00", "\u2028", "the", " the"]
+random.seed(5)
+MIXTURES = ["".join(random.choice(PIECES) for _ in range(random.randint(2, 9))) for _ in range(60)]
+PARTS = [s.strip() for s in STORIES.split("<|endoftext|>")[300:304]]
+
+
+def train(words, special, vocab=480):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = words, decoders.ByteLevel()
+    t.train_from_iterator([STORIES[:200000]] + TEXTS * 3, trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=special, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False))
+    return t
+
+
+def split(regex):
+    return pre.Sequence([pre.Split(Regex(regex), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def llama3():
+    """With a template, ignore_merges, and some merges gone, so that words are in the vocabulary that merges do not reach."""
+    t = train(split(LLAMA3), ["<|begin_of_text|>", "<|end_of_text|>"])
+    first = "<|begin_of_text|>"
+    t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+        single=first + " $A", pair=first + " $A " + first + ":1 $B:1", special_tokens=[(first, t.token_to_id(first))])])
+    file = json.loads(t.to_str())
+    file["model"]["ignore_merges"] = True
+    file["model"]["merges"] = [m for i, m in enumerate(file["model"]["merges"]) if i < 60 or i % 5]
+    return Tokenizer.from_str(json.dumps(file))
+
+
+def qwen2():
+    t = train(split(QWEN2), ["<|endoftext|>", "<|im_start|>"])
+    t.add_tokens([AddedToken("tool call", normalized=True), AddedToken("call", normalized=False), AddedToken("x\ny", normalized=False)])
+    return t
+
+
+def digits():
+    return train(pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]), ["<|endoftext|>"], 360)
+
+
+def gpt2():
+    t = train(pre.ByteLevel(add_prefix_space=False), ["<|endoftext|>"])
+    t.post_processor = processors.ByteLevel(trim_offsets=False)
+    return t
+
+
+def prefix():
+    return train(pre.ByteLevel(add_prefix_space=True), ["<s>", "</s>"], 360)
+
+
+if __name__ == "__main__":
+    for make in gpt2, llama3, qwen2, digits, prefix:
+        t, kind = make(), OUT + make.__name__
+        t.save(kind + ".json")
+        t = Tokenizer.from_file(kind + ".json")
+        if make is gpt2:                                # the older form of merges, as in the published file
+            with open(kind + ".json", encoding="utf-8") as f:
+                file = json.load(f)
+            file["model"]["merges"] = [" ".join(m) for m in file["model"]["merges"]]
+            with open(kind + ".json", "w", encoding="utf-8") as f:
+                json.dump(file, f, ensure_ascii=False, indent=2)
+        with open(kind + ".jsonl", "w", encoding="utf-8") as f:
+            for text in TEXTS + MIXTURES + PARTS:
+                ids = t.encode(text, add_special_tokens=False).ids
+                f.write(json.dumps({"text": text, "ids": ids}, ensure_ascii=False, separators=(",", ":")) + "\n")
