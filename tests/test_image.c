@@ -1196,7 +1196,7 @@ enum { FIGURES = 5 };
 
 static tn_image *figure(tn_ctx *ctx, int which, int scale)
 {
-    static const char *const names[3] = {"one", "two", "three"};
+    static const char *const names[4] = {"one", "two", "three", "four"};
     double         v[12 * 12];
     uint64_t       state = 11;
     tn_matrix_desc m;
