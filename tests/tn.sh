@@ -99,7 +99,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 12
+is "commands" "$(wc -l < names)" 14
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -135,7 +135,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;import;export;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -169,7 +169,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;import;export;tokenizer;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -248,7 +248,7 @@ if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with t
     head -c 80000000 /dev/zero | tr '\0' 'a' > line
     ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
     is "exit status out of memory" "$?" 1
-    holds "how much memory was needed" grep -q "out of memory: 1216000016 bytes (1.22 GB) were needed at once" said
+    holds "how much memory was needed" grep -q "out of memory: 12160000[0-9]* bytes (1.22 GB) were needed at once" said
     rm line
 fi
 printf '{"model_type":"tensornet","x":1}' > config.json
