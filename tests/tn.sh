@@ -95,7 +95,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 12
+is "commands" "$(wc -l < names)" 14
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -131,7 +131,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;import;export;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -165,7 +165,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;tokenizer;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;import;export;tokenizer;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -244,7 +244,7 @@ if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with t
     head -c 80000000 /dev/zero | tr '\0' 'a' > line
     ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
     is "exit status out of memory" "$?" 1
-    holds "how much memory was needed" grep -q "out of memory: 1216000016 bytes (1.22 GB) were needed at once" said
+    holds "how much memory was needed" grep -q "out of memory: 1216000032 bytes (1.22 GB) were needed at once" said
     rm line
 fi
 printf '{"model_type":"tensornet","x":1}' > config.json
@@ -965,8 +965,7 @@ for model in gpt2 llama qwen2 mistral; do
     # Greedy decoding gives the tokens and the text that transformers gives.
     expect 0 " " generate "run-$model" --prompt "Once upon a time" --temperature 0 --no-stop --ids
     ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
-    n=$(echo "$ids" | wc -w)
-    is "$model: ids" "$(cut -d ' ' -f 1-"$n" said)" "$ids"
+    case "$(cat said) " in "$ids "*) pass ;; *) fail "$model: other ids than those of transformers: $(cat said)" ;; esac
 done
 expect 1 "already holds a run" import in-gpt2 --out run-gpt2
 expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
