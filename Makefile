@@ -11,7 +11,7 @@
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#                  BENCH=gemm, pieces, step, lm, operator, attention: one of them alone
+#                  BENCH=gemm, pieces, step, lm, operator, attention, predict, threads: one of them alone
 # make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
@@ -35,8 +35,8 @@ all: examples
 #      library is compiled once, for the examples and the command together; TNI_IMPLEMENTED keeps it out of each example.
 
 PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
-OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
-               $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
+links      = $(shell echo 'int main(void) { return 0; }' | $(CC) $1 -x c - -o /dev/null >/dev/null 2>&1 && echo $1)
+THREADS    = -DTN_USE_THREADS $(call links,-pthread)
 LIBRARY    = build/tn.d/library.o $(PNG_OBJECT)
 ALONE      = $(CFLAGS) $(WARN) -I. -DTNI_IMPLEMENTED
 examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c examples/studies/*.c)) \
@@ -44,10 +44,10 @@ examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c examp
 
 build/examples/%: examples/%.c $(wildcard examples/studies/*.h) tensornet.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(ALONE) $(OPENMP) $(PNG_FLAGS) $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
+	$(CC) -std=c99 $(ALONE) $(THREADS) $(PNG_FLAGS) $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
 build/examples/cpp: examples/cpp.cpp tensornet.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(ALONE) $(OPENMP) $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(CXX) -std=c++17 $(ALONE) $(THREADS) $< $(LIBRARY) $(LDFLAGS) -o $@
 
 # A model inside the program: see examples/embed/train.c.
 build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
@@ -55,7 +55,7 @@ build/examples/embed/predict: examples/embed/weights.h
 build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h \
                                   $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(ALONE) $(OPENMP) $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(CXX) -std=c++17 $(ALONE) $(THREADS) $< $(LIBRARY) $(LDFLAGS) -o $@
 
 weights: build/examples/embed/train build/examples/embed/bytes
 	build/examples/embed/train build/examples/embed/digits.safetensors
@@ -73,11 +73,11 @@ TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o)
 tn: build/tn$(if $(CUDA),-cuda)
 tn-cuda: build/tn-cuda
 build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
-	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -lm
+	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
 
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
+	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
 
 # With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
@@ -93,11 +93,11 @@ CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
 build/tn-cuda: $(TN_OBJECTS:build/tn.d/run.o=build/tn.d/run-cuda.o) $(PNG_OBJECT) $(CUDA_OBJECT)
-	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
+	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
 
 build/tn.d/run-cuda.o: tools/tn/run.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
+	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
 
 $(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -c $< -o $@
@@ -112,9 +112,8 @@ docs:
 	awk -f tools/api.awk tensornet.h > build/api.md
 	mv build/api.md docs/api.md
 
-# Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion
-	OMP_WAIT_POLICY=passive $<
+	$<
 
 # ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 
@@ -146,9 +145,9 @@ SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/b
 
 build/gpu/tensornet.o: tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
+	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -Werror -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
 build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
 # Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees
 # none.
@@ -181,7 +180,7 @@ sanitize-%: $(GPU_TESTS)
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
 build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 
@@ -198,7 +197,7 @@ fuzz:
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.
 
-BENCH     = gemm pieces step lm operator attention predict
+BENCH     = gemm pieces step lm operator attention predict threads
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
 # PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.
@@ -211,7 +210,7 @@ bench: build/bench/bench
 
 build/bench/bench: $(wildcard tools/bench/*.c tools/bench/*.h) tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
+	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
 
 # ---- for other projects: the sources, what pkg-config and CMake need to know of them, the documents; and tn, which alone is
 #      compiled. tools/install/install.sh lists what goes where. A `tn` that runs on this machine can be given as TN.

@@ -10,7 +10,7 @@
                          their SHOWN most positive and SHOWN most negative eigenvectors in pixel space
 
    make demo      or   sh examples/get_data.sh fashion
-                       cc -O2 -fopenmp -I. examples/fashion.c -o fashion -lm && ./fashion
+                       cc -O2 -DTN_USE_THREADS -pthread -I. examples/fashion.c -o fashion -lm && ./fashion
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --regularised-weight-decay X
    --regularised-noise X   --width N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L

@@ -224,7 +224,7 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
     if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
         missing "${needs##*/}" "($needs) for $page:$line"; return
     fi
-    if ! (cd "$work/here" && HOME=$root/$work/home OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") \
+    if ! (cd "$work/here" && HOME=$root/$work/home OMP_NUM_THREADS=1 "$@") \
         > "$work/printed" 2> "$work/errors" < /dev/null; then
         fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
     elif compare "$page" "$shown" "$work/printed"; then ok

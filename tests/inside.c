@@ -2,10 +2,11 @@
    long. Each of them is a program still: build/WAY/test_core is this one under another name, and runs test_core.c's tests.
 
    What comes before the implementation in one of them does so for all: what the system's headers are asked for, an fclose
-   that can fail, tiles in C, and the reader and writer of PNG. */
+   that can fail, threads that are refused, tiles in C, and the reader and writer of PNG. */
 
 #include "comma.h"
 #include "closing.h"
+#include "starting.h"
 #include "sealed.h"
 #include "tiles.h"
 
@@ -29,6 +30,10 @@
 #include "test_simd.c"
 #undef TEST_PROGRAM
 
+#define TEST_PROGRAM test_threads
+#include "test_threads.c"
+#undef TEST_PROGRAM
+
 #define PROGRAM(name) if (strstr(called, #name)) return name(argc, argv)
 int main(int argc, char **argv)
 {
@@ -39,6 +44,7 @@ int main(int argc, char **argv)
     PROGRAM(test_cpu);
     PROGRAM(test_decomp);
     PROGRAM(test_simd);
+    PROGRAM(test_threads);
     printf("%s: no test has this name\n", called);
     return 1;
 }

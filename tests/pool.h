@@ -1,5 +1,4 @@
-/* pool.h: a host's own pool for desc.parallel_for: a thread for each worker, tasks taken from a counter. Under TN_TEST_POOL, which the
-   way tsan sets, test.h gives it to every context that has none: a thread sanitizer knows pthreads, but not OpenMP.
+/* pool.h: a host's own pool for desc.parallel_for: a thread for each worker, tasks taken from a counter.
 
        pool_for(&calls, ...)             counts its calls; NULL does not
        pool_backwards(&calls, ...)       no threads: the tasks in reverse, by workers in turn, so that whoever counts on an order is found
@@ -58,18 +57,6 @@ static inline void pool_for(void *user, int64_t tasks, int workers, tn_task_fn f
     for (i = 0; i < workers; i++) pthread_join(w[i].thread, NULL);
     pthread_mutex_destroy(&run.lock);
     free(w);
-}
-
-static inline tn_status pool_ctx_create(tn_ctx **ctx, const tn_desc *desc, char *why)
-{
-    static tn_desc usual;
-    tn_desc d = desc ? *desc : usual;
-    if (!d.parallel_for) {
-        d.parallel_for = pool_for;
-        d.parallel_user = NULL;
-        if (d.threads == 0) d.threads = 3;
-    }
-    return tn_ctx_create(&d, ctx, why);
 }
 #endif
 #endif

@@ -11,8 +11,8 @@ name=$1 log=build/$1.log
 shift
 mkdir -p "${log%/*}"
 
-# Without a sanitizer malloc(huge) returns NULL, so it should with one. Programs run side by side, so an idle OpenMP
-# thread should sleep. Scratch files lie beside the log, for the same reason.
+# Without a sanitizer malloc(huge) returns NULL, so it should with one. Programs run side by side, so OpenMP's waiting
+# threads should sleep. Scratch files lie beside the log, for the same reason.
 export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1
 export OMP_WAIT_POLICY=passive TN_TEST_TMP="${log%/*}"
 seconds=${TEST_SECONDS:-200}

@@ -27,11 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef TN_TEST_POOL
-#include "pool.h"
-#define tn_ctx_create(desc, ctx, why) pool_ctx_create(ctx, desc, why)
-#endif
-
 #define TEST(name) static void name(void)
 #ifndef TEST_PROGRAM                    /* inside.c makes one program of several */
 #define TEST_PROGRAM main

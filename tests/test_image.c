@@ -1161,7 +1161,7 @@ TEST(curves_in_one_column_keep_four_points)
     uint64_t  state = 7;
     for (int turn = 0; turn < 50; turn++) {
         tni_canvas c = open_canvas(ctx, 40, 40);
-        double     x = 10, y = 20, low = 20, high = 20, top = 0, bottom = 99, first = 20;
+        double     x = 10, y = 20, low = 20, high = 20, highest = 0, bottom = 99, first = 20;
         size_t     from = tni_picture_of(c.image)->marks.count;
         const tni_mark *m;
         for (int k = 0; k < 30; k++) {
@@ -1177,12 +1177,12 @@ TEST(curves_in_one_column_keep_four_points)
         for (int k = 0; k < 3; k++) {
             if (k > 0) CHECK(m[k].v[0] == m[k - 1].v[2] && m[k].v[1] == m[k - 1].v[3] && m[k].v[0] > m[k - 1].v[0]);
             for (int end = 1; end < 4; end += 2) {
-                if (m[k].v[end] > top) top = m[k].v[end];
+                if (m[k].v[end] > highest) highest = m[k].v[end];
                 if (m[k].v[end] < bottom) bottom = m[k].v[end];
             }
         }
         CHECK(m[0].v[0] == 10 && m[0].v[1] == first && m[2].v[2] == x && m[2].v[3] == y);
-        CHECK(top == high && bottom == low);
+        CHECK(highest == high && bottom == low);
         tn_image_destroy(tni_canvas_close(&c));
     }
     tn_ctx_destroy(ctx);

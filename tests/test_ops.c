@@ -12,7 +12,8 @@ typedef struct configuration {
     tn_dtype          dtype;
     tn_simd           simd;
     bool              watch;
-    int               threads;              /* 0: one; more: a pool that does its tasks backwards     */
+    int               threads;              /* 0: one; more: a pool that does its tasks backwards;
+                                               below 0: so many of the library's own                  */
 } configuration;
 
 typedef bool (*visit_fn)(setting *s, const result *r, int index);
@@ -42,9 +43,11 @@ static void walk(const configuration *c, const uint64_t *seeds, visit_fn visit, 
     desc.dtype = c->dtype;
     desc.simd = c->simd;
     desc.allocator = test_heap_allocator(&heap);
-    desc.threads = c->threads > 0 ? c->threads : 1;
-    desc.parallel_for = backwards;
-    desc.parallel_user = &cut;
+    desc.threads = c->threads > 0 ? c->threads : c->threads < 0 ? -c->threads : 1;
+    if (c->threads >= 0) {
+        desc.parallel_for = backwards;
+        desc.parallel_user = &cut;
+    }
     desc.arena_bytes = 1 << 16;          /* what is sealed again and again is better small */
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) { printf("     %s: %s\n", c->name, why); return; }
     for (k = 0, index = 0; k < CASES; k++)
@@ -350,12 +353,15 @@ TEST(threads)
     tn_dtype dtype;
     REQUIRE(oracle_ready());
     for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
-        configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one;
+        configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one, own = one;
         three.name = "cpu, three threads";
         three.threads = 3;
         cut = 0;
         same_bits(&one, &three);
         CHECK(cut > 0);
+        own.name = "cpu, the library's own threads";
+        own.threads = dtype == TN_F32 ? -2 : -5;
+        same_bits(&one, &own);
     }
 }
 

@@ -41,7 +41,7 @@ expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
 for command in train generate eval info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
-    near=$("$tn" $command --help | sed -n 's/^  --\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
+    near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
 # The help shows defaults, whatever else is on the command line, and is no value of another option.
@@ -93,7 +93,7 @@ needs() {
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 }
 # options COMMAND: those that its help lists
-options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
+options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
 is "commands" "$(wc -l < names)" 14
 
@@ -102,7 +102,7 @@ mv said tn.1
 "$tn" man > again.1
 same "two manual pages" tn.1 again.1
 while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
-sed -n 's/^\\fB\(\\-\\-[a-z0-9\\-]*\)\\fR.*/\1/p' tn.1 | sort > documented
+sed -nE 's/^(\\fB\\-.\\fR, |)\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
 same "the options of the manual page" listed documented
 holds "a manual page has options" test "$(wc -l < documented)" -gt 80
 needs groff groff -ww -man -Tascii -z tn.1
@@ -850,6 +850,37 @@ tokens=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/
 none=$(sed -n 's/.*"train_tokens":\([0-9]*\),"held_tokens":\([0-9]*\).*/\1 \2/p' a/log.jsonl)
 if [ "$tokens" != "$none" ]; then pass; else fail "--split lines has the tokens of --split auto: $tokens"; fi
 rm -rf m
+
+# ---- watching: short options, the log of each parameter, CSV ------------------------------------------------------------
+
+expect 0 "-o, --out RUN" train --help
+holds "groups of options" grep -qx "The model:" said
+expect 0 ".SS tn train" man
+holds "a short option in the manual page" grep -q '^.fB.-o.fR, .fB.-.-out.fR' said
+expect 2 "unknown option -q" train -q
+expect 2 "unknown option -ox" train -ox
+expect 2 "--out has no value" train text -o
+expect 0 "Done" train text -o m $small --log-layers 5 --sample-every 0
+same "a log of each parameter changes nothing" m/model.safetensors a/model.safetensors
+is "its lines" "$(grep -c '"layers":' m/log.jsonl)" 2
+for part in embed.w blocks.0.attn.qk blocks.0.mlp.p head.w; do
+    holds "$part in the log" grep -q "{\"name\":\"$part\",\"rms\":[0-9.e-]*,\"gradient_rms\":[0-9.e-]*,\"update_ratio\":[0-9.e-]*,\"effective_rank\":" \
+        m/log.jsonl
+done
+awk '{ while (match($0, /"effective_rank":[0-9.e+-]*/)) {
+           rank = substr($0, RSTART + 17, RLENGTH - 17) + 0
+           $0 = substr($0, RSTART + RLENGTH)
+           if (!(rank == 0 || (rank >= 0.999 && rank <= 60.1))) bad = 1
+           seen++
+       } } END { exit bad || !seen }' m/log.jsonl && pass || fail "effective ranks: $(grep layers m/log.jsonl)"
+expect 2 "--log-layers is given with --backend cuda" train text -o x --backend cuda --log-layers 2
+"$tn" info m --csv > m.csv
+is "columns" "$(head -1 m.csv)" "step,tokens,loss,lr,norm,rate,seconds,held,held_byte,held_all"
+is "a line per step and evaluation" "$(wc -l < m.csv)" "$(($(grep -cE '"(loss|held)":' m/log.jsonl) + 1))"
+is "all of them whole" "$(awk -F, '{ print NF }' m.csv | sort -u)" 10
+is "the last loss" "$(awk -F, '$3 != "" { loss = $3 } END { print loss }' m.csv | sed 1q)" \
+    "$(sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' m/log.jsonl | tail -1)"
+expect 1 "holds no run" info nothing --csv
 
 # ---- generate, info --------------------------------------------------------------------------------------------------
 

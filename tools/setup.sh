@@ -127,8 +127,6 @@ elsewhere() {
         echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
         echo "    make STB=build/stb demo" ;;
     esac
-    builds $cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
-        echo "setup: $cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
     exec sh examples/get_data.sh fashion
 }
 if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi

@@ -8,7 +8,7 @@
    the gated layer is worth if the activation is simply left away.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/studies/anneal.c -o anneal -lm && ./anneal
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/anneal.c -o anneal -lm && ./anneal
    --data fashion|mnist   --kind swiglu|reglu|both   --epochs N (gated)   --anneal-epochs N   --batch N   --lr X
    --weight-decay X   --width N   --seed N   --threads N */
 #define _POSIX_C_SOURCE 200809L

@@ -7,7 +7,7 @@
    causal mask lifts it. Differential attention is two of softmax, whose queries and keys have half of the numbers each, and
    the norm of what is left. And it reads a million tokens piece by piece with nothing but the state between the pieces.
 
-   cc -O2 -fopenmp -I. examples/studies/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
    --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)
    --tokens N (read in pieces)   --threads N   --out FOLDER   --quick */
 #define _POSIX_C_SOURCE 200809L

@@ -7,7 +7,7 @@
    and once in the data metric, S^1/2 Q S^1/2 with S = E[x x^T], where each direction counts as much as the data use it.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/studies/compare.c -o compare -lm && ./compare
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/compare.c -o compare -lm && ./compare
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N
    --other-seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L

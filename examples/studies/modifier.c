@@ -5,7 +5,7 @@
    prints loss and accuracy on images it has not seen. Without W the layer is linear: that is what the loss rises to.
 
    sh examples/get_data.sh fashion        (without it: a synthetic task, whose labels need products of inputs)
-   cc -O2 -fopenmp -I. examples/studies/modifier.c -o modifier -lm && ./modifier
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/modifier.c -o modifier -lm && ./modifier
    --images N   --epochs N   --hidden N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE

@@ -5,7 +5,7 @@
    build/examples/studies/published MODEL.safetensors [MNIST_DIR]
    The first three test images come from MNIST_DIR, or from first3_test_images.npy beside the model.
 
-   cc -O2 -fopenmp -I. examples/studies/published.c -o published -lm */
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/published.c -o published -lm */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@
    row has accuracy 87.2 and 85.6, rank 78 and 89. It took 15 minutes on two cores that had other work.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/studies/spectra.c -o spectra -lm && ./spectra
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/spectra.c -o spectra -lm && ./spectra
    --seeds N   --widths N,N,...|none   --width-seeds N   --epochs N   --batch N   --lr X   --weight-decay X   --noise X
    --mask-norm X   --quick   --data fashion|mnist   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L

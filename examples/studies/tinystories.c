@@ -5,7 +5,7 @@
    the first sentences come out fluent in ten minutes; the King James Bible, the default, is harder.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text, "<|endoftext|>" between stories)
-   cc -O2 -fopenmp -I. examples/studies/tinystories.c -o tinystories -lm && ./tinystories
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/tinystories.c -o tinystories -lm && ./tinystories
    --data FILE   --attention softmax|bilinear   --tokens N   --batch N   --context N   --dim N   --heads N   --layers N
    --vocab N   --rate X   --seed N   --stories N   --length N (tokens)   --prompt TEXT   --temperature X   --top-k N
    --threads N   --out FOLDER   --quick */

@@ -1,4 +1,4 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention|predict]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention|predict|threads]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
    peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
    by its measured multiply-adds and by its measured update of as many bytes. */
@@ -191,6 +191,7 @@ tn_ctx *bench_ctx(tn_dtype dtype, int threads)
 }
 
 void *bench_state(tn_ctx *ctx) { return ctx->state; }
+void  bench_region(tn_ctx *ctx, int64_t tasks, tn_task_fn fn, void *arg) { tni_parallel_for(&ctx->pool, tasks, fn, arg); }
 
 tn_tensor *bench_normal(tn_ctx *ctx, int rank, const int64_t *shape, double std)
 {
@@ -279,7 +280,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
         {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
-        {"attention", bench_attention}, {"predict", bench_predict}};
+        {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
     for (int i = 1; i < argc || i == 1; i++) {
@@ -287,7 +288,7 @@ int main(int argc, char **argv)
         for (size_t g = 0; g < COUNT(group); g++)
             if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator, attention and predict are\n", argv[i]);
+            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator, attention, predict and threads are\n", argv[i]);
             return 2;
         }
     }

@@ -28,6 +28,7 @@ double bench_floor(const bench_row *row);
 tn_ctx *bench_ctx(tn_dtype dtype, int threads);          /* made once, until the end */
 void   *bench_state(tn_ctx *ctx);                         /* what its backend's kernels are handed */
 tn_tensor *bench_normal(tn_ctx *ctx, int rank, const int64_t *shape, double std);     /* owned */
+void    bench_region(tn_ctx *ctx, int64_t tasks, tn_task_fn fn, void *arg);             /* in parallel */
 void    bench_check(tn_ctx *ctx);                        /* an error ends the program, with its message */
 
 /* ---- peers */
@@ -42,5 +43,6 @@ void bench_lm(void);
 void bench_operator(void);
 void bench_attention(void);
 void bench_predict(void);
+void bench_threads(void);
 
 #endif

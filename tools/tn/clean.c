@@ -77,7 +77,7 @@ const usage clean_usage = {
     "clean", "FILE... [--out FILE]", "find stories with wrongly decoded letters, write the others",
     "Counts stories with mojibake (letters that were encoded as UTF-8 and decoded as Windows-1252), and with --out writes "
     "all other stories to a file.", NULL,
-    options, sizeof options / sizeof *options, INT_MAX
+    options, sizeof options / sizeof *options, INT_MAX, NULL
 };
 
 int clean_main(int argc, char **argv)

@@ -40,7 +40,7 @@ const usage eval_usage = {
     "held-out part of the run as the end of its training does, to the same digit.",
     "Every token has at least half a context before it, except at the beginning of a file. Bytes that [UNK] replaces cost "
     "ln 256 each; nats per byte of a token shard are unknown.",
-    options, sizeof options / sizeof *options, INT_MAX
+    options, sizeof options / sizeof *options, INT_MAX, NULL
 };
 
 /* ---- the run of the model ------------------------------------------------------------------------------------- */

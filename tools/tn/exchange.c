@@ -79,7 +79,7 @@ const usage import_usage = {
     "Reads config.json, model.safetensors (or the files of model.safetensors.index.json) and tokenizer.json of GPT-2, "
     "Llama, Mistral or Qwen2.",
     "Whatever has no counterpart is an error that names it. Weights become 32-bit numbers.",
-    import_options, sizeof import_options / sizeof *import_options, 1
+    import_options, sizeof import_options / sizeof *import_options, 1, NULL
 };
 
 /* The string of a key, a new one; NULL: there is none. */
@@ -269,7 +269,7 @@ const usage export_usage = {
     "A Llama needs softmax attention, RoPE, RMS norms before attention and MLP, and an MLP with a gate: tn train --mlp "
     "swiglu --no-qk-norm --no-embed-norm, with or without --gain, --bias, --window. A GPT-2 needs --norm layer, --positions "
     "learned and an MLP without a gate instead. What no such model has is named.",
-    export_options, sizeof export_options / sizeof *export_options, 1
+    export_options, sizeof export_options / sizeof *export_options, 1, NULL
 };
 
 /* How transformers spells the activation of an MLP; NULL: it has none of this kind. gated: as the gate of a Llama's. */

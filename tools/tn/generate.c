@@ -45,7 +45,7 @@ static option options[] = {
 const usage generate_usage = {
     "generate", "RUN|CHECKPOINT [--prompt TEXT]", "generate text with a model",
     "Generates text with a model and prints each token as soon as it is generated.", NULL,
-    options, sizeof options / sizeof *options, 1
+    options, sizeof options / sizeof *options, 1, NULL
 };
 
 /* ---- printing ------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* info.c - tn info: shows what a run, a checkpoint, a tokenizer, a shard or a config file holds */
 #include "train.h"
 #include "names.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,13 +108,41 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     free(steps);
 }
 
-static bool   no_tensors;
-static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER)};
+static bool   no_tensors, csv;
+static option options[] = {
+    FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER),
+    FLAG_ROW("csv", &csv, "print the log of a run as CSV instead: a line per step and evaluation", NEVER),
+};
+
+/* The lines of log.jsonl that have numbers for each step; a number that a line lacks is an empty field. */
+static void print_csv(const char *folder)
+{
+    static const char *const keys[] = {"step", "tokens", "loss", "lr", "norm", "rate", "seconds", "held", "held_byte"};
+    char       *path = join_path(folder, "log.jsonl"), *text, *line;
+    size_t      bytes, k;
+    const char *stop;
+    if (!is_file(path)) fail("%s holds no run, expected %s", folder, path);
+    text = read_file(path, &bytes);
+    for (k = 0; k < sizeof keys / sizeof *keys; k++) printf("%s,", keys[k]);
+    printf("held_all\n");
+    for (line = text; (stop = strchr(line, '\n')) != NULL; line = text + (stop - text) + 1) {
+        const char  *to, *bad, *all = json_find(line, stop, "all", &to, &bad);
+        if (isnan(json_number(line, stop, "loss")) && isnan(json_number(line, stop, "held"))) continue;
+        for (k = 0; k < sizeof keys / sizeof *keys; k++) {
+            const double v = json_number(line, stop, keys[k]);
+            if (isnan(v)) printf(",");
+            else printf("%.9g,", v);
+        }
+        printf("%s\n", !all ? "" : *all == 't' ? "true" : "false");
+    }
+    free(text);
+    free(path);
+}
 
 const usage info_usage = {
     "info", "RUN|FILE", "show what a run or a file holds",
     "Shows what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) holds.",
-    NULL, options, sizeof options / sizeof *options, 1
+    NULL, options, sizeof options / sizeof *options, 1, NULL
 };
 
 int info_main(int argc, char **argv)
@@ -126,7 +155,8 @@ int info_main(int argc, char **argv)
     if (!path) usage_error("no run or file is given, expected tn info RUN, or tn info FILE");
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
     n = strlen(path);
-    if (is_folder(path)) print_run(ctx, path, !no_tensors);
+    if (csv) print_csv(path);
+    else if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: no such run or file", path);
     else if (is_shard(path)) {
         tn_shard *shard = tn_shard_open(ctx, tn_source_path(path), INT32_MAX);

@@ -24,7 +24,7 @@ static void journal_init(journal *j, const char *folder)
     j->path = join_path(folder, "log.jsonl");
     j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
-    j->trigram = j->fivegram = j->smooth = j->all = j->all_step = NAN;
+    j->trigram = j->fivegram = j->last = j->smooth = j->norm = j->all = j->all_step = NAN;
 }
 
 /* The lock keeps two processes from writing the same run. It ends with the process, or when the process closes any
@@ -136,6 +136,8 @@ double journal_seconds(const journal *j) { return j->seconds_before + now() - j-
 
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate)
 {
+    j->last = loss;
+    j->norm = norm;
     j->smooth = smoothed(j->smooth, loss);
     curve_add(&j->loss, (double)step, j->smooth);
     journal_line(j, "\"step\":%lld,\"loss\":%.9g,\"lr\":%.6g,\"norm\":%.6g,\"tokens\":%lld,\"rate\":%.0f,\"seconds\":%.3f",
@@ -180,23 +182,43 @@ void journal_print(journal *j, const char *format, ...)
     fflush(stdout);
 }
 
+/* Adds to a line of 200 bytes what fits into the columns that are left. */
+static void line_add(char *line, int columns, const char *format, ...)
+{
+    const size_t used = strlen(line);
+    char         part[100];
+    va_list      list;
+    va_start(list, format);
+    vsnprintf(part, sizeof part, format, list);
+    va_end(list);
+    if ((int)(used + strlen(part)) <= columns) memcpy(line + used, part, strlen(part) + 1);
+}
+
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
 {
-    double left, every = j->bar ? 0.1 : 5;
-    int    i, cells;
-    char   line[200];
+    double    left, every = j->bar ? 0.1 : 5;
+    const int columns = j->bar ? 79 : 199;            /* a line that wraps could not be erased */
+    int       i, cells;
+    char      line[200] = "";
     if (!always && now() - j->last_shown < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
     j->last_shown = now();
-    snprintf(line, sizeof line, "step %lld/%lld  mean loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
-             (long long)steps, j->smooth,
-             rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
-    if (j->bar) {                                     /* the rest of 79 columns: a line that wraps could not be erased */
+    line_add(line, columns, "step %lld/%lld  %d:%02d left  ", (long long)step, (long long)steps, (int)(left / 60),
+             (int)left % 60);
+    line_add(line, columns, j->bar ? "%.3f mean %.3f" : "loss %.3f  mean loss %.3f", j->last, j->smooth);
+    if (j->held.count) line_add(line, columns, j->bar ? " held %.3f" : "  held out %.3f", j->held.y[j->held.count - 1]);
+    line_add(line, columns, j->bar ? "  %.1fk/s %.0f%%" : "  %.1fk tokens/s  %.0f%% of peak", rate / 1e3, 100 * share);
+    line_add(line, columns, j->bar ? "  norm %.2g" : "  gradient norm %.2g", j->norm);
+    if (j->bar) {
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;
-        printf("\r[");
-        for (i = 0; i < cells; i++) putchar(i < cells * step / steps ? '#' : '.');
-        printf("] %s\033[K", line);
+        printf("\r");
+        if (cells >= 4) {
+            putchar('[');
+            for (i = 0; i < cells; i++) putchar(i < cells * step / steps ? '#' : '.');
+            printf("] ");
+        }
+        printf("%s\033[K", line);
         j->shown = true;
     } else printf("%s\n", line);
     fflush(stdout);
@@ -213,23 +235,25 @@ static tn_status put_picture(void *image, tn_sink sink)
 #endif
 }
 
-void draw_curve(journal *j, tn_ctx *ctx, const char *title)
+void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
 {
     tn_series    series[5];
     tn_plot_desc desc;
     tn_image    *image;
     char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
-    double       ends[2], three[2], five[2], *x, *y, low = INFINITY, high = -INFINITY;
+    double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, *x, *y, *held, low = INFINITY, high = -INFINITY;
     if (j->loss.count < 2) return;
     x = (double *)allocate((size_t)j->loss.count, sizeof *x);
     y = (double *)allocate((size_t)j->loss.count, sizeof *y);
     for (i = k = 0; i < j->loss.count; i += every, k++) {
-        x[k] = j->loss.x[i];
+        x[k] = j->loss.x[i] * tokens;
         y[k] = j->loss.y[i];
         if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* cuts off the steep fall of the first steps */
         if (y[k] < low) low = y[k];
     }
+    held = (double *)allocate((size_t)j->held.count, sizeof *held);
+    for (i = 0; i < j->held.count; i++) held[i] = j->held.x[i] * tokens;
     memset(series, 0, sizeof series);
     memset(&desc, 0, sizeof desc);
     series[n].name = "training, mean of 20 steps";
@@ -239,20 +263,20 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     if (j->held.count) {
         for (i = 0; i < j->held.count; i++) if (j->held.y[i] < low) low = j->held.y[i];
         series[n].name = "held out";
-        series[n].x = j->held.x;
+        series[n].x = held;
         series[n].y = j->held.y;
         series[n++].count = j->held.count;
     }
     if (isfinite(j->all)) {
         if (j->all < low) low = j->all;
         series[n].name = "all of the held-out part";
-        series[n].x = &j->all_step;
+        series[n].x = &all_tokens;
         series[n].y = &j->all;
         series[n].kind = TN_SERIES_POINTS;
         series[n++].count = 1;
     }
-    ends[0] = j->loss.x[0];
-    ends[1] = j->loss.x[j->loss.count - 1];
+    ends[0] = j->loss.x[0] * tokens;
+    ends[1] = j->loss.x[j->loss.count - 1] * tokens;
     three[0] = three[1] = j->trigram;
     five[0] = five[1] = j->fivegram;
     for (i = 0; i < 2 && isfinite(j->trigram); i++) {
@@ -265,7 +289,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
         if (*series[n - 1].y > high) high = *series[n - 1].y;
     }
     desc.title = title;
-    desc.x_title = "step";
+    desc.x_title = "tokens";
     desc.y_title = "nats per token";
     desc.scale = 2;
     if (high > low) {
@@ -283,6 +307,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     }
     free(why);
     tn_image_destroy(image);
+    free(held);
     free(x);
     free(y);
 }

@@ -72,10 +72,12 @@ static void print_item(const char *font, const char *term, const char *text)
 static void print_option(const option *o)
 {
     char *text = option_help(o);
-    printf(".TP\n\\fB\\-\\-");
+    printf(".TP\n");
+    if (short_name(o->name)) printf("\\fB\\-%c\\fR, ", short_name(o->name));
+    printf("\\fB\\-\\-");
     print_word(o->name);
     printf("\\fR");
-    if (o->kind == OPTION_CHOICE) {
+    if (o->kind == OPTION_CHOICE || o->kind == OPTION_CHOICES) {
         printf(" ");
         print_word(o->hint);
     } else if (o->kind != OPTION_FLAG) printf(" \\fI%s\\fR", o->hint);
@@ -92,7 +94,14 @@ static void print_command(const usage *u)
     print_text(line);
     printf(".PP\n");
     print_text(u->about);
-    for (i = 0; i < u->count; i++) print_option(&u->options[i]);
+    for (i = 0; i < u->count; i++) {
+        const char *title = group_title(u, &u->options[i]);
+        if (title) {
+            printf(".PP\n");
+            print_text(title);
+        }
+        print_option(&u->options[i]);
+    }
     free(line);
     if (!u->more) return;
     printf(".PP\n");
@@ -122,7 +131,6 @@ static const char *const statuses[][2] = {
 
 static const char *const variables[][2] = {
     {"OMP_NUM_THREADS", "number of threads, if --threads is not given"},
-    {"OMP_WAIT_POLICY", "passive lets waiting threads sleep, which is faster on a machine that has other work"},
     {"TN_SIMD", "the highest SIMD level that is used"},
 };
 

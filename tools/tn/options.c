@@ -27,6 +27,33 @@ option *find_option(const usage *u, const char *name)
     return NULL;
 }
 
+static const struct { char letter; const char *name; } short_names[] = {
+    {'b', "batch"}, {'c', "config"}, {'j', "threads"}, {'l', "layers"}, {'n', "new"}, {'o', "out"}, {'p', "prompt"},
+    {'r', "resume"}, {'s', "steps"}, {'t', "temperature"}, {'v', "vocab"}, {'w', "width"}
+};
+
+char short_name(const char *name)
+{
+    size_t i;
+    for (i = 0; i < sizeof short_names / sizeof *short_names; i++)
+        if (!strcmp(short_names[i].name, name)) return short_names[i].letter;
+    return 0;
+}
+
+static option *short_option(const usage *u, char letter)
+{
+    int i;
+    for (i = 0; i < u->count; i++) if (short_name(u->options[i].name) == letter) return &u->options[i];
+    return NULL;
+}
+
+const char *group_title(const usage *u, const option *o)
+{
+    const option_group *g;
+    for (g = u->groups; g && g->first; g++) if (!strcmp(g->first, o->name)) return g->title;
+    return NULL;
+}
+
 void add_file(file_list *files, const char *path)
 {
     files->path = (const char **)resize((void *)files->path, (size_t)(files->count + 1), sizeof *files->path);
@@ -169,10 +196,14 @@ void print_help(const usage *u)
     if (u->count) printf("\n");
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
-        const int     left = printf("  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        const char   *title = group_title(u, o), letter = short_name(o->name);
         char         *text = option_help(o);
-        printf("%s%*s", left > 25 ? "\n" : "", left > 25 ? 26 : 26 - left, "");
-        print_folded(text, 26, 26);
+        int           left;
+        if (title) printf("%s%s\n", i ? "\n" : "", title);
+        left = letter ? printf("  -%c, ", letter) : printf("      ");
+        left += printf("--%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        printf("%s%*s", left > 27 ? "\n" : "", left > 27 ? 28 : 28 - left, "");
+        print_folded(text, 28, 28);
         free(text);
     }
     if (!u->more) return;
@@ -180,9 +211,10 @@ void print_help(const usage *u)
     print_folded(u->more, 0, 0);
 }
 
-/* The option that an argument "--name" or "--name=value" means; NULL if there is none. The name goes to `name`. */
+/* The option that an argument "--name", "--name=value" or "-n" means; NULL if there is none. The name goes to `name`. */
 static option *named_option(const usage *u, const char *argument, char *name, size_t bytes)
 {
+    if (argument[1] != '-') return argument[2] ? NULL : short_option(u, argument[1]);
     snprintf(name, bytes, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
     return find_option(u, name);
 }
@@ -195,7 +227,7 @@ static bool help_requested(const usage *u, int argc, char **argv)
     int  i;
     char name[64];
     for (i = 0; i < argc && strcmp(argv[i], "--"); i++) {
-        const option *o = strncmp(argv[i], "--", 2) ? NULL : named_option(u, argv[i], name, sizeof name);
+        const option *o = argv[i][0] != '-' || !argv[i][1] ? NULL : named_option(u, argv[i], name, sizeof name);
         if (is_help(argv[i])) return true;
         if (o && o->kind != OPTION_FLAG && !strchr(argv[i], '=')) i++;
     }
@@ -234,8 +266,8 @@ int read_options(const usage *u, int argc, char **argv)
             only_arguments = true;
             continue;
         }
-        if (argv[i][1] != '-') usage_error("unknown option %s (tn %s --help)", argv[i], u->command);
         o = named_option(u, argv[i], name, sizeof name);
+        if (!o && argv[i][1] != '-') usage_error("unknown option %s (tn %s --help)", argv[i], u->command);
         if (!o) usage_error("unknown option --%s%s (tn %s --help)", name, suggested_option(u, name, "--"), u->command);
         text = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : NULL;
         if (!text && o->kind != OPTION_FLAG) {

@@ -130,7 +130,7 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     if (tokenizer || is_file(beside)) {
         if (!m->imported || tn_tokenizer_count(m->tokenizer) > m->desc.vocab)
             check_vocabulary(m->tokenizer, beside, m->desc.vocab);
-    } else if (tn_tokenizer_count(m->tokenizer) != m->desc.vocab) {   /* trained on a shard: no text, but ids */
+    } else if (tn_tokenizer_count(m->tokenizer) != m->desc.vocab) {     /* trained on a shard: no text, but ids */
         tn_tokenizer_destroy(m->tokenizer);
         m->tokenizer = NULL;
     }

@@ -128,6 +128,8 @@ static option options[] = {
          "memory, bit-identical results", ALWAYS),
     AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),
     /* what is logged and saved */
+    COUNT("log-layers", log_layers, "steps between lines of the log about each parameter: its size, gradient, update and "
+          "effective rank; 0 (the default): none", 0, 1e12, ALWAYS),
     COUNT("val-every", val_every, "steps between evaluations on held-out data; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("val-tokens", val_tokens, "held-out tokens per evaluation, in windows spread over the held-out part; after the "
           "last step all tokens are evaluated as well", 1, 1e12, ALWAYS),
@@ -143,6 +145,11 @@ static option options[] = {
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),
 };
 
+static const option_group groups[] = {
+    {"data", "Data and runs:"}, {"model", "The model:"}, {"init-std", "How the model starts, and is scaled:"},
+    {"embed-noise", "Training:"}, {"dtype", "The machine:"}, {"log-layers", "What is logged and saved:"}, {NULL, NULL}
+};
+
 const usage train_usage = {
     "train", "FILE... --out RUN | --config FILE --out RUN | --from RUN|CHECKPOINT --out NEW | --resume RUN",
     "train a language model, or resume a run",
@@ -151,7 +158,7 @@ const usage train_usage = {
     "If it is interrupted (SIGINT, SIGTERM), it finishes the step, saves a checkpoint and ends with exit status 130 or 143. "
     "--resume continues from the last checkpoint, also after a kill; the results are bit-identical to those of a run that "
     "was never stopped.",
-    options, sizeof options / sizeof *options, INT_MAX
+    options, sizeof options / sizeof *options, INT_MAX, groups
 };
 
 /* The library's default is 0. */
@@ -261,12 +268,15 @@ void set_optim_desc(const settings *s, tn_optim_desc *desc)
 void set_ctx_desc(const settings *s, tn_desc *desc)
 {
     static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16};
+    char word[16];
     memset(desc, 0, sizeof *desc);
     if (s->dtype && (s->precision || s->activations))
         usage_error("--dtype is f64, expected f32 with --precision or --activations");
     desc->dtype = s->dtype ? TN_F64 : TN_F32;
     desc->gemm_precision = precision[s->precision];
     desc->activations = s->activations ? TN_BF16 : TN_REAL;
+    if (s->log_layers && !strcmp(choice_word(BACKEND_WORDS, s->backend, word, sizeof word), "cuda"))
+        usage_error("--log-layers is given with --backend cuda, expected a backend on the processor");
     use_backend(desc, s->backend, s->device);
     desc->seed = (uint64_t)s->seed;
     desc->threads = (int)s->threads;

@@ -34,7 +34,7 @@ const usage synthetic_usage = {
     "synthetic", "--out FILE", "write a shard of random tokens",
     "Writes a shard of random tokens, in which a model can learn something.",
     "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.",
-    options, sizeof options / sizeof *options, 0
+    options, sizeof options / sizeof *options, 0, NULL
 };
 
 int synthetic_main(int argc, char **argv)

@@ -6,14 +6,15 @@ static int man_main(int argc, char **argv);
 static int completions_main(int argc, char **argv);
 
 static const usage man_usage = {
-    "man", "", "print the manual page of tn", "Prints the manual page: tn man > tn.1, then man ./tn.1.", NULL, NULL, 0, 0
+    "man", "", "print the manual page of tn", "Prints the manual page: tn man > tn.1, then man ./tn.1.", NULL, NULL, 0, 0,
+    NULL
 };
 
 static const usage completions_usage = {
     "completions", "bash|zsh|fish", "print completions for a shell",
     "Prints a script that completes commands, options, their values and file names.",
     "bash: source <(tn completions bash). zsh: tn completions zsh > DIRECTORY/_tn, in a directory of fpath. fish: tn "
-    "completions fish > ~/.config/fish/completions/tn.fish.", NULL, 0, 1
+    "completions fish > ~/.config/fish/completions/tn.fish.", NULL, 0, 1, NULL
 };
 
 static const command commands[] = {

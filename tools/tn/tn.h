@@ -15,6 +15,7 @@
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
+       layers.c                             what a step does to each parameter, for the log
        step.c                               one training step, and what happens when it fails
        heldout.c                            the loss on held-out data, samples
        begin.c                              a run begins, resumes, or continues from another one
@@ -179,6 +180,9 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define COUNT_LIST_ROW(name, value, help, low, high, saved) \
     ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
 
+/* A heading, before the option `first`. The list ends with {NULL, NULL}. */
+typedef struct option_group { const char *first, *title; } option_group;
+
 /* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
     const char *command;            /* "train", "tokenizer train"                               */
@@ -188,6 +192,7 @@ typedef struct usage {
     option     *options;
     int         count;
     int         most_arguments;     /* that are not options: files, all of them                 */
+    const option_group *groups;     /* headings of the help, in the order of the options; or NULL */
 } usage;
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
@@ -209,6 +214,10 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 /* Writes the saved options in the same form, after CONFIG_MARK. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
+/* The heading above an option, or NULL. */
+const char *group_title(const usage *u, const option *o);
+/* The letter of an option's short form, or 0. It is the same in each subcommand that has the option. */
+char    short_name(const char *name);
 const char *choice_word(const char *hint, int place, char *word, size_t bytes);
 
 /* ---- text ----------------------------------------------------------------------------------- text.c */

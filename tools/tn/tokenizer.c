@@ -65,13 +65,13 @@ static option training_options[] = {
 const usage tokenizer_train_usage = {
     "tokenizer train", "TEXT... --vocab N --out FILE", "train a WordPiece tokenizer on text",
     "Trains a WordPiece tokenizer. The same text gives the same tokenizer.", NULL,
-    training_options, sizeof training_options / sizeof *training_options, INT_MAX
+    training_options, sizeof training_options / sizeof *training_options, INT_MAX, NULL
 };
 
 const usage tokenizer_compare_usage = {
     "tokenizer compare", "TEXT...", "print tokens per story for three sizes of vocabulary",
     "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints how many tokens a story takes with each.", NULL,
-    training_options, 2, INT_MAX
+    training_options, 2, INT_MAX, NULL
 };
 
 int tokenizer_train_main(int argc, char **argv)
@@ -165,7 +165,7 @@ const usage tokenizer_encode_usage = {
     "tokenizer encode", "[TEXT] --tokenizer FILE", "encode text as token ids, or as a token shard",
     "Prints the token ids of a text: of a file, or of the standard input.",
     "A shard has [BOS] before each story of a text with " STORY_MARK ".",
-    encoding_options, sizeof encoding_options / sizeof *encoding_options, 1
+    encoding_options, sizeof encoding_options / sizeof *encoding_options, 1, NULL
 };
 
 int tokenizer_encode_main(int argc, char **argv)
@@ -265,7 +265,7 @@ const usage tokenizer_decode_usage = {
     "Prints the text of token ids: of a file, or of the standard input. Spaces, commas, brackets or line ends separate the "
     "ids.",
     "Lines {\"ids\": [...]}, as tn tokenizer encode --jsonl prints them, become lines {\"text\": ...}.",
-    decoding_options, sizeof decoding_options / sizeof *decoding_options, 1
+    decoding_options, sizeof decoding_options / sizeof *decoding_options, 1, NULL
 };
 
 int tokenizer_decode_main(int argc, char **argv)

@@ -14,12 +14,16 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 static void train_step_on_host(run *r)
 {
-    double start = now(), loss = batch_loss(r, &r->feed, true), lr = current_rate(r);
+    const bool log_layers = is_due(r->s->log_layers, r->step + 1);
+    snapshot   before = {0};
+    double     start = now(), loss = batch_loss(r, &r->feed, true), lr = current_rate(r);
+    if (log_layers) before = open_snapshot(r);
     if (!(loss <= loss_limit(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
         fault found = take_error(r->m.ctx);
         stop_diverged(r, loss, &found);
     }
     log_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
+    if (log_layers) close_snapshot(r, &before);
 }
 
 /* Waits for the device at least once per second, and before anything that depends on the steps so far. */
@@ -47,13 +51,13 @@ static void train(run *r, const char *title)
         show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
-            draw_curve(&r->journal, r->m.ctx, title);
+            draw_curve(&r->journal, r->m.ctx, title, (double)(s->accumulate * s->batch * r->m.desc.context));
         }
         if (is_due(s->sample_every, r->step) && !last) write_sample(r);
         if (last) {
             evaluate_held_out(r, true);
             if (s->sample_every) write_sample(r);
-            draw_curve(&r->journal, r->m.ctx, title);
+            draw_curve(&r->journal, r->m.ctx, title, (double)(s->accumulate * s->batch * r->m.desc.context));
         }
         if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
         if (last || is_due(s->save_every, r->step)) save_or_stop(r);

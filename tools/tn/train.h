@@ -1,5 +1,5 @@
-/* train.h - what the files of `tn train` share: settings.c, signals.c, speed.c, journal.c, checkpoint.c, step.c, heldout.c,
-   begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
+/* train.h - what the files of `tn train` share: settings.c, signals.c, speed.c, journal.c, checkpoint.c, layers.c, step.c,
+   heldout.c, begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
 
@@ -26,7 +26,7 @@ typedef struct settings {
     int         dtype, backend, precision, activations;
     bool        recompute;
     /* what is logged and saved */
-    int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
+    int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
     bool        no_baseline, keep_best;
 } settings;
 
@@ -54,7 +54,7 @@ typedef struct journal {
     double  trigram, fivegram;      /* nats per token, or NaN                                  */
     double  seconds_before;         /* seconds of training before this start                   */
     double  started, last_shown;
-    double  smooth;                 /* of the loss                                             */
+    double  last, smooth, norm;     /* of the newest step: loss, mean loss, norm of the gradient */
 } journal;
 
 /* Opens and locks the log of a run, or fails: another process trains it. Called before anything of the run is read. */
@@ -74,8 +74,8 @@ double journal_seconds(const journal *j);
 void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
 void clear_progress(journal *j);
-/* Draws the picture of the loss curve. */
-void draw_curve(journal *j, tn_ctx *ctx, const char *title);
+/* Draws the picture of the loss curve, over the tokens trained on: `tokens` per step. */
+void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens);
 bool journal_close(journal *j);                       /* false: the log is incomplete, which was reported */
 
 /* ---- a step ----------------------------------------------------------------------------------------- */
@@ -130,6 +130,13 @@ void end_if_stopped(void);
 double measure_peak(const tn_desc *desc);
 /* The speed of the training as a share of the highest seen so far: that of the product, or its own. */
 double share_of_peak(run *r);
+
+/* layers.c */
+typedef struct snapshot { double **before, *gradient; int64_t count; } snapshot;
+/* Between the gradients of a step and its update. */
+snapshot open_snapshot(run *r);
+/* After the update: writes a line of the log with the size, gradient, update and effective rank of each parameter. */
+void   close_snapshot(run *r, snapshot *s);
 
 /* step.c */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);

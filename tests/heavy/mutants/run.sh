@@ -17,7 +17,6 @@ cuda)   source=tensornet_cuda.cu sizes='least all' least=95 ;;
 *) sed -n '2,10s/^# //p' "$0"; exit 2 ;;
 esac
 shift
-export OMP_WAIT_POLICY=passive
 tab=$(printf '\t')
 newer() { target=$1; shift; [ ! -e "$target" ] || [ -n "$(find "$@" -newer "$target")" ]; }
 
@@ -99,7 +98,7 @@ if cmp -s "$dir/$source.new" "$dir/$source"; then rm "$dir/$source.new"; else mv
 png=
 [ ! -e "$STB/stb_image_write.h" ] || png="-DHAVE_STB_IMAGE_WRITE -isystem $STB"
 [ ! -e "$STB/stb_image.h" ] || png="$png -DHAVE_STB_IMAGE"
-c="$CC -x c -std=c99 -O1 -w -fopenmp -I$dir -I. -Itests -I$here $png"
+c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -I$dir -I. -Itests -I$here $png"
 engine=tests/cuda_host
 cxx="$CXX -std=c++17 -O1 -g1 -w -ffp-contract=off -I$dir -I. -Itests -I$engine -I$here -DTN_CUDA_HOST"
 ! grep -qw fma /proc/cpuinfo 2>/dev/null || cxx="$cxx -mfma"
@@ -154,7 +153,7 @@ else
         programs="$programs $p"
         ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$dir/tensornet.o" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
             later "$dir/$p" sh -c "$c -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
-                $CXX -fopenmp $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $dir/tensornet.o $dir/mutant.o -o $dir/$p \
+                $CXX -pthread $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $dir/tensornet.o $dir/mutant.o -o $dir/$p \
                     -ldl -lm"
     done
 fi
