@@ -1000,8 +1000,7 @@ for model in gpt2 llama qwen2 mistral; do
     # Greedy decoding gives the tokens and the text that transformers gives.
     expect 0 " " generate "run-$model" --prompt "Once upon a time" --temperature 0 --no-stop --ids
     ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
-    n=$(echo "$ids" | wc -w)
-    is "$model: ids" "$(cut -d ' ' -f 1-"$n" said)" "$ids"
+    case "$(cat said) " in "$ids "*) pass ;; *) fail "$model: other ids than those of transformers: $(cat said)" ;; esac
 done
 expect 1 "already holds a run" import in-gpt2 --out run-gpt2
 expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
