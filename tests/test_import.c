@@ -270,6 +270,7 @@ TEST(scaled_rotations)
 {
     enum { T = 40, D = 16 };
     static const tn_rope_scaling kinds[] = {{8, 1, 4, 32}, {2.5, 0, 0, 0}};
+    static const int64_t shape[4] = {1, T, 1, D};
     for (int k = 0; k < 2; k++)
         for (int backend = 0; backend < 2; backend++) {
             const tn_rope_scaling s = kinds[k];
@@ -287,12 +288,12 @@ TEST(scaled_rotations)
             rope.base = 500;
             rope.scaling = s;
             for (int i = 0; i < T * D; i++) x[i] = (double)test_random_int(&state, -100, 100) / 64;
-            t = tn_tensor_create(ctx, TN_REAL, 4, (const int64_t[]){1, T, 1, D});
+            t = tn_tensor_create(ctx, TN_REAL, 4, shape);
             tn_write(t, TN_F64, x, T * D);
             tn_read(tn_rope(ctx, t, &rope), TN_F64, got, T * D);
             for (int p = 0; p < T; p++)
                 for (int i = 0; i < D / 2; i++) {
-                    double rate = pow(500, -2.0 * i / D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i],
+                    double rate = pow(500, -2.0 * i / (double)D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i],
                         b = x[p * D + i + D / 2];
                     if (k == 1 || wave > s.context / s.low) rate /= s.factor;
                     else if (wave >= s.context / s.high) {
