@@ -5259,21 +5259,28 @@ static void TNI_T(div)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const tn_tensor *b, int *rank, int64_t *shape)
+/* Broadcasts the shape so far with that of t; false if they do not fit. */
+static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
 {
-    int i;
-    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
-    *rank = (int)tni_max(a->rank, b->rank);
-    for (i = 0; i < *rank; i++) {
-        int     ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
-        int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
-        if (na != nb && na != 1 && nb != 1) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
-            return false;
-        }
-        shape[i] = na == 1 ? nb : na;
+    int i, more = t->rank - *rank;
+    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
+    for (i = 0; i < more; i++) shape[i] = 1;
+    if (more > 0) *rank = t->rank;
+    for (i = 0; i < t->rank; i++) {
+        int64_t *at = &shape[*rank - t->rank + i];
+        if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
+        if (*at == 1) *at = t->shape[i];
     }
     return true;
+}
+
+static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const tn_tensor *b, int *rank, int64_t *shape)
+{
+    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
+    *rank = 0;
+    if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
+    return false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -5435,21 +5442,6 @@ static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
 {
     tni_where_grad(ctx, n, 0);
     tni_where_grad(ctx, n, 1);
-}
-
-/* Broadcasts the shape so far with that of t; false if they do not fit. */
-static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
-{
-    int i, more = t->rank - *rank;
-    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
-    for (i = 0; i < more; i++) shape[i] = 1;
-    if (more > 0) *rank = t->rank;
-    for (i = 0; i < t->rank; i++) {
-        int64_t *at = &shape[*rank - t->rank + i];
-        if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
-        if (*at == 1) *at = t->shape[i];
-    }
-    return true;
 }
 
 tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b)
@@ -22952,7 +22944,7 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
         return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
-                        "at most %g", (long long)image->width, (long long)image->height, tni_area_most);
+                        "at most %lld in all", (long long)image->width, (long long)image->height, (long long)tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

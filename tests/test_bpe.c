@@ -68,7 +68,8 @@ static char *unquote(char *s, size_t *bytes)
 
 /* Each text has the ids of the line, and comes back from them to the byte, but for [BOS] and [EOS], which print nothing, and
    the space that a tokenizer puts before a text. */
-static void check_line(const tn_tokenizer *t, const char *kind, const char *text, size_t bytes, const int32_t *want, int64_t n)
+static void check_line(const tn_tokenizer *t, const char *kind, const char *text, size_t bytes, const int32_t *want,
+    int64_t n)
 {
     int32_t *id = (int32_t *)malloc((bytes + 2) * sizeof *id);
     tn_span *span = (tn_span *)malloc((bytes + 2) * sizeof *span);
@@ -230,11 +231,13 @@ TEST(files_that_are_refused)
          "pre_tokenizer has more than two steps"},
         {"{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`},{`type`:`ByteLevel`}]}", "", "`ab`:256", "[]",
          "ByteLevel: add_prefix_space is true, expected false after another step"},
-        {"{`type`:`Sequence`,`pretokenizers`:[]}", "", "`ab`:256", "[]", "pre_tokenizer: type is missing, expected ByteLevel"},
+        {"{`type`:`Sequence`,`pretokenizers`:[]}", "", "`ab`:256", "[]",
+         "pre_tokenizer: type is missing, expected ByteLevel"},
         {BYTE_LEVEL, "`byte_fallback`:true,", "`ab`:256", "[]", "byte_fallback is true, expected false"},
         {BYTE_LEVEL, "`dropout`:0.1,", "`ab`:256", "[]", "dropout is given, expected null"},
         {BYTE_LEVEL, "`end_of_word_suffix`:`</w>`,", "`ab`:256", "[]", "end_of_word_suffix is \"</w>\", expected null"},
-        {BYTE_LEVEL, "`continuing_subword_prefix`:`##`,", "`ab`:256", "[]", "continuing_subword_prefix is \"##\", expected null"},
+        {BYTE_LEVEL, "`continuing_subword_prefix`:`##`,", "`ab`:256", "[]",
+         "continuing_subword_prefix is \"##\", expected null"},
         {BYTE_LEVEL, "", "`ab`:256", "[`a c`]", "merge 0: there is no token for \"a\" and \"c\" together"},
         {BYTE_LEVEL, "", "`ab`:256", "[`ab zz`]", "merge 0: there is no token \"zz\""},
         {BYTE_LEVEL, "", "`ab`:256", "[[`zz`,`a`]]", "merge 0: there is no token \"zz\""},
@@ -261,9 +264,12 @@ TEST(files_that_are_refused)
     }
     static const struct { const char *from, *to, *why; } change[] = {
         {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}", "normalizer: type is \"NFKC\""},
-        {"\"decoder\":{\"type\":\"ByteLevel\"}", "\"decoder\":{\"type\":\"WordPiece\"}", "decoder: type is \"WordPiece\", expected ByteLevel"},
-        {"\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}", "post_processor: type is \"RobertaProcessing\""},
-        {"\"added_tokens\":[]", "\"added_tokens\":[{\"id\":257,\"content\":\"<m>\",\"lstrip\":true}]", "added token \"<m>\": lstrip is true"},
+        {"\"decoder\":{\"type\":\"ByteLevel\"}", "\"decoder\":{\"type\":\"WordPiece\"}",
+         "decoder: type is \"WordPiece\", expected ByteLevel"},
+        {"\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}",
+         "post_processor: type is \"RobertaProcessing\""},
+        {"\"added_tokens\":[]", "\"added_tokens\":[{\"id\":257,\"content\":\"<m>\",\"lstrip\":true}]",
+         "added token \"<m>\": lstrip is true"},
         {"\"\\u0100\":0,", "", "vocab has no token for the byte 0, expected all 256"},
     };
     for (size_t k = 0; k < sizeof change / sizeof *change; k++) {

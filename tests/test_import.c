@@ -1,4 +1,4 @@
-/* test_import.c: models of Hugging Face's transformers: several files of weights, and what transformers computes with them. */
+/* test_import.c: models of Hugging Face's transformers: several files of weights, and what transformers computes. */
 
 #include "test.h"
 
@@ -123,7 +123,8 @@ TEST(written_as_it_was_read)
         map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
         kv = tn_transformer_kv_heads(&m.net);
         CHECK_INT(kv, k == 0 ? 4 : 2);
-        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv, &note, 1),
+        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv,
+            &note, 1),
                      TN_OK);
         from = tn_safetensors_open(ctx, tn_source_path(path_of(models[k].model, models[k].weights)));
         to = tn_safetensors_open(ctx, tn_source_memory(file, used));
@@ -143,13 +144,16 @@ TEST(written_as_it_was_read)
         }
         CHECK_INT(tied, tn_safetensors_count(to));
         if (k == 1) {
-            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 1, NULL, 0),
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 1,
+                NULL, 0),
                          TN_ERR_ARG);
             CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 1, but 2 heads of keys and values differ");
-            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 3, NULL, 0),
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 3,
+                NULL, 0),
                          TN_ERR_ARG);
             CHECK_ERROR(ctx, TN_ERR_ARG, "name map: kv_heads is 3, expected a divisor of the 4 heads");
-            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, 3, 0, NULL, 0),
+            CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, 3, 0, NULL,
+                0),
                          TN_ERR_ARG);
             CHECK_ERROR(ctx, TN_ERR_ARG, "name map: no line names parameter blocks.0.attn.v [16,16]");
         }
@@ -221,11 +225,14 @@ TEST(an_index_that_is_wrong)
     static const struct { const char *index, *why; } bad[] = {
         {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"z\":\"test_import.one.safetensors\"}}",
          "tensor \"z\" is not in \"test_import.one.safetensors\", where the index has it"},
-        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.three.safetensors\"}}", "three.safetensors: could not be opened"},
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.three.safetensors\"}}",
+         "three.safetensors: could not be opened"},
         {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.two.safetensors\"}}",
          "tensor \"b\" is in "},
-        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"a\":\"test_import.one.safetensors\"}}", "duplicate key \"a\""},
-        {"{\"weight_map\":{\"a\":\"../one.safetensors\"}}", "the file of tensor \"a\" is \"../one.safetensors\", expected a name"},
+        {"{\"weight_map\":{\"a\":\"test_import.one.safetensors\",\"a\":\"test_import.one.safetensors\"}}",
+         "duplicate key \"a\""},
+        {"{\"weight_map\":{\"a\":\"../one.safetensors\"}}",
+         "the file of tensor \"a\" is \"../one.safetensors\", expected a name"},
         {"{\"weight_map\":{\"a\":\"\"}}", "the file of tensor \"a\" is \"\", expected a name"},
         {"{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]}}", "missing key weight_map"},
         {"{\"weight_map\":{},\"weight_map\":{}}", "duplicate key weight_map"},
@@ -235,6 +242,7 @@ TEST(an_index_that_is_wrong)
         {"{\"weight_map\":[]}", "unexpected character, expected '{'"},
         {"", "unexpected end of file, expected '{'"},
     };
+    static const char *const written[] = {"one.safetensors", "two.safetensors", "four.safetensors", "bad.index.json"};
     tn_ctx *ctx = make_context(TN_F32);
     size_t  live;
     write_weights(ctx, "one.safetensors", "a", "b");
@@ -255,6 +263,7 @@ TEST(an_index_that_is_wrong)
     CHECK_INT(tn_safetensors_count(tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))), 4);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
+    for (size_t k = 0; k < sizeof written / sizeof *written; k++) remove(in_tmp(written[k]));
 }
 
 /* ---- RoPE of Llama 3.1 ---------------------------------------------------------- */
@@ -263,6 +272,7 @@ TEST(scaled_rotations)
 {
     enum { T = 40, D = 16 };
     static const tn_rope_scaling kinds[] = {{8, 1, 4, 32}, {2.5, 0, 0, 0}};
+    static const int64_t shape[4] = {1, T, 1, D};
     for (int k = 0; k < 2; k++)
         for (int backend = 0; backend < 2; backend++) {
             const tn_rope_scaling s = kinds[k];
@@ -280,12 +290,13 @@ TEST(scaled_rotations)
             rope.base = 500;
             rope.scaling = s;
             for (int i = 0; i < T * D; i++) x[i] = (double)test_random_int(&state, -100, 100) / 64;
-            t = tn_tensor_create(ctx, TN_REAL, 4, (const int64_t[]){1, T, 1, D});
+            t = tn_tensor_create(ctx, TN_REAL, 4, shape);
             tn_write(t, TN_F64, x, T * D);
             tn_read(tn_rope(ctx, t, &rope), TN_F64, got, T * D);
             for (int p = 0; p < T; p++)
                 for (int i = 0; i < D / 2; i++) {
-                    double rate = pow(500, -2.0 * i / D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i], b = x[p * D + i + D / 2];
+                    double rate = pow(500, -2.0 * i / (double)D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i],
+                        b = x[p * D + i + D / 2];
                     if (k == 1 || wave > s.context / s.low) rate /= s.factor;
                     else if (wave >= s.context / s.high) {
                         const double smooth = (s.context / wave - s.low) / (s.high - s.low);
@@ -317,9 +328,11 @@ TEST(configs_of_relatives)
         {"{\"model_type\":\"mistral\"," SIZES "}", NULL, 4096},
         {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":null}", NULL, 0},
         {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":7}", NULL, 7},
-        {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":-7}", "sliding_window is not null or a positive integer", 0},
+        {"{\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":-7}",
+         "sliding_window is not null or a positive integer", 0},
         {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7}", NULL, 0},
-        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"max_window_layers\":0}", NULL, 7},
+        {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"max_window_layers\":0}",
+         NULL, 7},
         {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true}", NULL, 0},
         {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"max_window_layers\":1}",
          "1 of 2 layers have a window, expected all or none", 0},
@@ -327,7 +340,8 @@ TEST(configs_of_relatives)
          "[\"sliding_attention\",\"full_attention\"]}", "1 of 2 layers have a window, expected all or none", 0},
         {"{\"model_type\":\"qwen2\"," SIZES ",\"sliding_window\":7,\"use_sliding_window\":true,\"layer_types\":"
          "[\"sliding_attention\",\"sliding_attention\"]}", NULL, 7},
-        {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling: missing key factor", 0},
+        {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}",
+         "rope_scaling: missing key factor", 0},
         {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}",
          "rope_scaling: rope_type is \"dynamic\", expected default, linear or llama3", 0},
     };
@@ -351,5 +365,6 @@ TEST(configs_of_relatives)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, an_index_is_one_file, an_index_that_is_wrong, scaled_rotations,
+TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, an_index_is_one_file,
+    an_index_that_is_wrong, scaled_rotations,
           configs_of_relatives)

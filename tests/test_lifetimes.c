@@ -306,6 +306,8 @@ static void models(life *l)
     }
     CHECK_STATUS(tn_safetensors_write(l->ctx, into(&weights), named, count, NULL, 0), TN_OK);
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
+    CHECK_STATUS(tn_transformer_write_mapped(ps, &m, into(&weights), map, sizeof map / sizeof *map, 0, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
     copy = tn_params_clone(l->ctx, ps);
     other = m;
     CHECK(tn_params_rebind(copy, ps, &other, sizeof other) > 0 && other.blocks != m.blocks);
