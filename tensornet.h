@@ -1987,7 +1987,6 @@ __declspec(dllimport) void __stdcall WakeConditionVariable(struct _RTL_CONDITION
 __declspec(dllimport) void __stdcall WakeAllConditionVariable(struct _RTL_CONDITION_VARIABLE *event);
 __declspec(dllimport) unsigned long __stdcall WaitForSingleObject(void *handle, unsigned long milliseconds);
 __declspec(dllimport) int __stdcall CloseHandle(void *handle);
-__declspec(dllimport) int __stdcall SwitchToThread(void);
 __declspec(dllimport) void *__stdcall GetCurrentProcess(void);
 __declspec(dllimport) int __stdcall GetProcessAffinityMask(void *process, tni_affinity *own, tni_affinity *all);
 __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned short group);
@@ -1996,7 +1995,6 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #endif
 #else
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 #if defined(__linux__)
@@ -2785,7 +2783,6 @@ static void tni_thread_join(tni_thread t)
     CloseHandle(t);
 }
 
-static void tni_yield(void)   { SwitchToThread(); }
 static long tni_process(void) { return 0; }             /* there is no fork */
 
 static int tni_processors(void)
@@ -2843,7 +2840,6 @@ static bool tni_thread_start(tni_thread *t, TNI_THREAD_RESULT fn(void *), void *
 }
 
 static void tni_thread_join(tni_thread t) { pthread_join(t, NULL); }
-static void tni_yield(void)               { sched_yield(); }
 static long tni_process(void)             { return (long)getpid(); }
 
 static int tni_processors(void)
@@ -2964,8 +2960,7 @@ static void tni_rounding_set(uint32_t mode)
 /* ---- the threads of a context ------------------------------------------- >>threads-own
    A region is one call of tni_threads_for. Its caller works, too, and everybody takes the next task from a counter. A worker
    takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never for a
-   worker that the system has not given a processor. A thread that waits looks again and again: at first at once, then after
-   others could run on its processor. After that it sleeps.
+   worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
@@ -2974,19 +2969,18 @@ static void tni_rounding_set(uint32_t mode)
    Workers that slept get a permit each. A caller that sees nobody asleep needs no lock: a worker counts itself among the
    sleepers before it looks at the gate for the last time, the caller opens the gate before it looks at that count.
 
-   On two cores of a Zen 4 EPYC that were busy with other work a training did 34,500 tokens per second of processor time with
-   1,000 looks at once, 27,400 with 10,000, 36,400 with 100, 36,900 with these; 39,500 with one thread. */
+   SPINS: on two busy cores of a Zen 4 EPYC a training did 36,400 tokens per second of processor time with 100 spins, 36,200
+   with 300, 34,500 with 1,000 and 27,400 with 10,000. sched_yield in their place costs a thread half of its share. */
 enum {
     TNI_GATE_OPEN = 1 << 15,
     TNI_GATE_FREE = TNI_GATE_OPEN - 1,  /* places left; also the most workers beside the caller       */
-    TNI_SPINS     = 100,                /* looks at once, about 2 us                                  */
-    TNI_YIELDS    = 200,                /* looks after others could run; on a quiet machine 100 us    */
+    TNI_SPINS     = 300,                /* looks before a thread sleeps, about 5 us                   */
     TNI_CLAIMS    = 1 << 30             /* most claims of a region, each of one task if they suffice  */
 };
 
 typedef struct tni_threads {
     tn_ctx    *ctx;
-    int        most, looks;             /* threads beside the caller, at most; looks before one sleeps */
+    int        most, spins;             /* threads beside the caller, at most; spins before one sleeps */
     int        started;
     bool       refused;                 /* the system gave no further thread */
     bool       busy;                    /* inside a region: a region within runs on its own thread alone */
@@ -3008,12 +3002,6 @@ typedef struct tni_threads {
     tni_atomic   done;
     tni_thread thread[1];               /* [most] */
 } tni_threads;
-
-static void tni_look_again(int looks)
-{
-    if (looks < TNI_SPINS) tni_pause();
-    else tni_yield();
-}
 
 static bool tni_gate_is_new(uint32_t gate, uint32_t seen)
 {
@@ -3055,7 +3043,7 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
 {
     tni_threads *t = (tni_threads *)user;
     uint32_t     seen = UINT32_MAX;
-    int          looks = 0, worker;
+    int          spins = 0, worker;
     for (;;) {
         if (tni_threads_enter(t, &seen, &worker)) {
             if (!t->fn) return 0;
@@ -3067,11 +3055,11 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
                 tni_event_tell(&t->left);
                 tni_lock_give(&t->lock);
             }
-            looks = 0;
-        } else if (looks < t->looks) tni_look_again(looks++);
+            spins = 0;
+        } else if (spins++ < t->spins) tni_pause();
         else {
             tni_threads_sleep(t, seen);
-            looks = 0;
+            spins = 0;
         }
     }
 }
@@ -3111,8 +3099,8 @@ static void tni_threads_open(tni_threads *t, int places)
 static void tni_threads_close(tni_threads *t, int places)
 {
     const uint32_t entered = (uint32_t)places - (tni_atomic_add(&t->gate, (uint32_t)-TNI_GATE_OPEN) & TNI_GATE_FREE);
-    int            looks;
-    for (looks = 0; looks < t->looks && tni_atomic_get(&t->done) != entered; looks++) tni_look_again(looks);
+    int            spins;
+    for (spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
     if (tni_atomic_get(&t->done) == entered) return;
     tni_lock_take(&t->lock);
     tni_atomic_add(&t->waiting, 1);
@@ -3170,7 +3158,7 @@ static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
     memset(t, 0, sizeof *t);
     t->ctx = ctx;
     t->most = most;
-    t->looks = threads <= tni_processors() ? TNI_SPINS + TNI_YIELDS : 0;   /* else they would wait for each other */
+    t->spins = threads <= tni_processors() ? TNI_SPINS : 0;         /* else one would keep the other from its processor */
     t->process = tni_process();
     tni_lock_init(&t->lock);
     tni_event_init(&t->opened);
@@ -5271,21 +5259,28 @@ static void TNI_T(div)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const tn_tensor *b, int *rank, int64_t *shape)
+/* Broadcasts the shape so far with that of t; false if they do not fit. */
+static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
 {
-    int i;
-    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
-    *rank = (int)tni_max(a->rank, b->rank);
-    for (i = 0; i < *rank; i++) {
-        int     ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
-        int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
-        if (na != nb && na != 1 && nb != 1) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
-            return false;
-        }
-        shape[i] = na == 1 ? nb : na;
+    int i, more = t->rank - *rank;
+    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
+    for (i = 0; i < more; i++) shape[i] = 1;
+    if (more > 0) *rank = t->rank;
+    for (i = 0; i < t->rank; i++) {
+        int64_t *at = &shape[*rank - t->rank + i];
+        if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
+        if (*at == 1) *at = t->shape[i];
     }
     return true;
+}
+
+static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const tn_tensor *b, int *rank, int64_t *shape)
+{
+    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
+    *rank = 0;
+    if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
+    return false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -5447,21 +5442,6 @@ static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
 {
     tni_where_grad(ctx, n, 0);
     tni_where_grad(ctx, n, 1);
-}
-
-/* Broadcasts the shape so far with that of t; false if they do not fit. */
-static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
-{
-    int i, more = t->rank - *rank;
-    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
-    for (i = 0; i < more; i++) shape[i] = 1;
-    if (more > 0) *rank = t->rank;
-    for (i = 0; i < t->rank; i++) {
-        int64_t *at = &shape[*rank - t->rank + i];
-        if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
-        if (*at == 1) *at = t->shape[i];
-    }
-    return true;
 }
 
 tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b)
@@ -22964,7 +22944,7 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
         return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
-                        "at most %g", (long long)image->width, (long long)image->height, tni_area_most);
+                        "at most %lld in all", (long long)image->width, (long long)image->height, (long long)tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

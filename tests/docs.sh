@@ -80,7 +80,8 @@ for page; do
     !inside && /^ *```/ {
         lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang)
         inside = 1; first = NR + 1; block = hash = ""; own_main = 0
-        if (lang != "" && lang !~ /^(c|cpp|text|sh|make|cmake|json)$/) print "FAIL", page, NR, "an unknown kind of block: " lang
+        if (lang != "" && lang !~ /^(c|cpp|text|sh|make|cmake|json)$/)
+            print "FAIL", page, NR, "an unknown kind of block: " lang
         next
     }
     inside && /^ *```$/ {

@@ -11,7 +11,7 @@
 # BWK awk, which is the awk of macOS and of the BSDs.
 # Prints FAIL FILE:LINE for each line that is not allowed.
 set -eu
-sizes='size|largest|most|high|highest|best|moved|end|element|unit'
+sizes='size|largest|most|high|best|moved|end|element|unit'
 
 # One statement per line, as FILE:LINE STATEMENT without blanks, comments and strings. A condition and the statement that
 # depends on it are one. In a shell script, which may contain awk, a line ends a statement unless it ends with a

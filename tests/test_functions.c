@@ -383,6 +383,50 @@ TEST(tensors_of_numbers)
     CHECK_STR(tn_dtype_name(TN_I32), "I32");
 }
 
+/* An op that is used twice has twice the gradient: the second call of its kernel accumulates. */
+TEST(gradients_accumulate)
+{
+    enum { COUNT = 3 * 37 };
+    const int64_t shape[2] = {3, 37};
+    uint64_t rng = 77;
+    double   v[COUNT], weight[COUNT], once[COUNT], twice[COUNT];
+    int32_t  choice[COUNT];
+    int      k, i, dtype, uses;
+    for (i = 0; i < COUNT; i++) {
+        v[i] = test_random_real(&rng);
+        weight[i] = 2 + test_random_real(&rng);
+        choice[i] = i % 3 > 0;
+    }
+    for (dtype = 0; dtype < 2; dtype++) {
+        tn_desc d;
+        tn_ctx *ctx;
+        memset(&d, 0, sizeof d);
+        d.dtype = dtype ? TN_F64 : TN_F32;
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+        for (k = 0; k < 4; k++)
+            for (uses = 1; uses <= 2; uses++) {
+                tn_tensor *x, *w, *c, *y, *loss = NULL;
+                tn_ctx_reset(ctx);
+                x = tn_tensor_from(ctx, 2, shape, TN_F64, v);
+                w = tn_tensor_from(ctx, 2, shape, TN_F64, weight);
+                c = tn_tensor_from(ctx, 2, shape, TN_I32, choice);
+                tn_watch(x);
+                tn_record(ctx);
+                for (i = 0; i < uses; i++) {
+                    y = k == 0 ? tn_softmax(ctx, x) : k == 1 ? tn_log_softmax(ctx, x) : k == 2 ? tn_div(ctx, x, w)
+                      : tn_where(ctx, c, x, w);
+                    y = tn_sum(ctx, tn_mul(ctx, y, w));
+                    loss = loss ? tn_add(ctx, loss, y) : y;
+                }
+                CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+                CHECK_STATUS(tn_read(x->grad, TN_F64, uses == 1 ? once : twice, COUNT), TN_OK);
+                for (i = 0; uses == 2 && i < COUNT; i++) CHECK(twice[i] == 2 * once[i]);
+            }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 TEST(messages_name_the_culprit)
 {
     static const double  v[12] = {0};
@@ -434,5 +478,6 @@ TEST(messages_name_the_culprit)
 }
 
 TEST_MAIN(softmax_of_known_rows, softmax_of_rows_of_any_length, quotients_and_roots_are_correctly_rounded, roots_and_logarithms_at_the_ends,
-          gradients_of_a_quotient, gradients_of_a_quotient_near_the_ends, what_is_not_chosen_plays_no_part, joined_by_hand, the_tape_knows_all_parts, gathered_by_hand,
-          gather_is_embed_along_any_axis, tensors_of_numbers, messages_name_the_culprit)
+          gradients_of_a_quotient, gradients_of_a_quotient_near_the_ends, what_is_not_chosen_plays_no_part, joined_by_hand,
+          the_tape_knows_all_parts, gathered_by_hand, gather_is_embed_along_any_axis, tensors_of_numbers, gradients_accumulate,
+          messages_name_the_culprit)

@@ -242,6 +242,7 @@ TEST(an_index_that_is_wrong)
         {"{\"weight_map\":[]}", "unexpected character, expected '{'"},
         {"", "unexpected end of file, expected '{'"},
     };
+    static const char *const written[] = {"one.safetensors", "two.safetensors", "four.safetensors", "bad.index.json"};
     tn_ctx *ctx = make_context(TN_F32);
     size_t  live;
     write_weights(ctx, "one.safetensors", "a", "b");
@@ -262,6 +263,7 @@ TEST(an_index_that_is_wrong)
     CHECK_INT(tn_safetensors_count(tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))), 4);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
+    for (size_t k = 0; k < sizeof written / sizeof *written; k++) remove(in_tmp(written[k]));
 }
 
 /* ---- RoPE of Llama 3.1 ---------------------------------------------------------- */

@@ -663,7 +663,7 @@ TEST(noise_and_dropout)
         free(got);
         free(want);
     }
-    CHECK_NEAR(size / (SEEDS * T * d.dim), 0.75, 0.025);     /* 5 standard errors */
+    CHECK_NEAR(size / (double)(SEEDS * T * d.dim), 0.75, 0.025);     /* 5 standard errors */
     CHECK_NEAR(mean / size, 0, 0.02);
     CHECK_NEAR(var / size, 0.09, 0.009);
     close_world(&w);

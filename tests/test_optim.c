@@ -616,7 +616,7 @@ TEST(a_bad_label)
         CHECK_STATUS(tn_optim_step(o), pass == 0 ? TN_ERR_DATA : TN_OK);
         values_of(p, after);
         CHECK((memcmp(before, after, sizeof *before * 8) == 0) == (pass == 0));
-        if (pass == 0) CHECK_ERROR(w.ctx, TN_ERR_DATA, "label 7");
+        if (pass == 0) CHECK_ERROR(w.ctx, TN_ERR_DATA, "element 1 of the ids or labels is 7");
         label[1] = 3;
     }
     close_world(&w);

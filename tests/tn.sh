@@ -19,6 +19,10 @@ expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
 expect 2 "unknown command xyzzy (tn --help)" xyzzy
+expect 2 "tn: unknown option --foo (tn --help)" --foo
+expect 2 "unexpected argument \"x\", expected tn man (tn man --help)" man x
+expect 1 "$tests/tn.sh is not a file that tn knows, expected safetensors" info "$tests/tn.sh"
+expect 2 "--heads is 0, expected auto, or 1 <= heads <= 1G" train text --out r --heads 0
 expect 2 "unknown command tokeniser; did you mean tokenizer?" tokeniser
 expect 2 "tn tokenizer: unknown command encoed; did you mean encode? (tn tokenizer --help)" tokenizer encoed
 expect 2 "tn tokenizer: no command is given, expected train, encode, decode or compare" tokenizer
@@ -102,7 +106,7 @@ mv said tn.1
 "$tn" man > again.1
 same "two manual pages" tn.1 again.1
 while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
-sed -nE 's/^(\\fB\\-.\\fR, |)\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
+sed -nE 's/^(\\fB\\-.\\fR, )?\\fB(\\-\\-[a-z0-9\\-]*)\\fR.*/\2/p' tn.1 | sort > documented
 same "the options of the manual page" listed documented
 holds "a manual page has options" test "$(wc -l < documented)" -gt 80
 needs groff groff -ww -man -Tascii -z tn.1
@@ -244,7 +248,7 @@ if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with t
     head -c 80000000 /dev/zero | tr '\0' 'a' > line
     ( ulimit -v 1000000; "$tn" train line --out x > /dev/null 2> said )
     is "exit status out of memory" "$?" 1
-    holds "how much memory was needed" grep -q "out of memory: 1216000032 bytes (1.22 GB) were needed at once" said
+    holds "how much memory was needed" grep -q "out of memory: 12160000[0-9]* bytes (1.22 GB) were needed at once" said
     rm line
 fi
 printf '{"model_type":"tensornet","x":1}' > config.json
@@ -567,18 +571,18 @@ damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
     expect 1 "$2" train --resume hurt
     rm -rf hurt
 }
-cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
+shorten() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
 # unseal FILE: a checkpoint as a version wrote it that knew no checksum
 unseal() {
     sed -e ':a' -e 's/\(,"optim\.checksum":{ *\)[^} ]/\1 /;ta' -e 's/,"optim\.checksum":{\( *\)}/                    \1/' \
-        "$1" > "$1.old" && mv "$1.old" "$1" && cut "$1" $(($(wc -c < "$1") - 8))
+        "$1" > "$1.old" && mv "$1.old" "$1" && shorten "$1" $(($(wc -c < "$1") - 8))
 }
 newest=hurt/step-00000005.safetensors
 cp -r half hurt && unseal $newest
 expect 0 "resumed from $newest" train --resume hurt
 same "from a checkpoint without a checksum" a/model.safetensors hurt/model.safetensors
 # A damaged one is named, and the one before it is taken.
-for how in "cut $newest 3000" "cut $newest 0" "cut $newest $(($(wc -c < half/step-00000005.safetensors) - 1))"; do
+for how in "shorten $newest 3000" "shorten $newest 0" "shorten $newest $(($(wc -c < half/step-00000005.safetensors) - 1))"; do
     rm -rf hurt
     cp -r half hurt && $how
     expect 0 "resumed from hurt/step-00000004.safetensors" train --resume hurt
@@ -591,7 +595,7 @@ cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /d
 expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
 same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
 rm -rf hurt
-cp -r half hurt && rm -f hurt/step-00000000* && cut hurt/step-00000004.safetensors 3000 && cut $newest 3000 && damaged "both" "; no older checkpoint is left"
+cp -r half hurt && rm -f hurt/step-00000000* && shorten hurt/step-00000004.safetensors 3000 && shorten $newest 3000 && damaged "both" "; no older checkpoint is left"
 cp -r half hurt && unseal $newest && sed 's/"tn.format":"1"/"tn.format":"9"/' $newest > changed && mv changed $newest && \
     damaged "another format" "has format 9, expected format 1"
 cp -r half hurt && unseal $newest && sed 's/"tn.step":/"tn.stop":/' $newest > changed && mv changed $newest && \
@@ -646,7 +650,7 @@ rm -rf m
 expect 2 "no vocabulary is given for the token shards" train s.bin --out x --context 16
 expect 1 "expected files of one kind" train --data s.bin --data text --out x --context 16
 expect 1 "token 2 has id 46, expected less than 20" train s.bin --out x --context 16 --vocab 20
-cp s.bin cut.bin && cut cut.bin 1500
+cp s.bin cut.bin && shorten cut.bin 1500
 expect 1 "cut.bin" train cut.bin --out x --context 16 --vocab 60
 holds "nothing was begun" test ! -e x
 
@@ -915,7 +919,7 @@ expect 0 "" generate a --prompt-file prompt --new 3 && same "a prompt from a fil
 "$tn" generate a --prompt-file - --new 3 < prompt > said && same "a prompt from the standard input" said g3
 printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
 head -n 1 said > first && same "a line" first g3
-is "two lines" "$(wc -l < said) $(tail -n 1 said | command cut -c 1-7)" "2 the cat"
+is "two lines" "$(wc -l < said) $(tail -n 1 said | cut -c 1-7)" "2 the cat"
 printf 'one\0day' > zero
 expect 1 "zero: byte 3 is zero, expected text" generate a --prompt-file zero
 expect 1 "missing.txt" generate a --prompt-file missing.txt
@@ -925,7 +929,7 @@ expect 0 '2 parts of the prompt are not in the vocabulary and become [UNK]: "' g
 if "$tn" generate a --prompt "one day" 2>&1 > g3 | grep -q UNK; then fail "a prompt without [UNK]"; else pass; fi
 # What --stop names is not printed, nor is anything after it, even where several tokens make it.
 "$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 > whole 2> said
-stop=$(command cut -d ' ' -f 6,7 whole)
+stop=$(cut -d ' ' -f 6,7 whole)
 "$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "$stop" > said 2> warned
 is "text before \"$stop\"" "$(cat said)" "$(awk -v s="$stop" '{ print substr($0, 1, 6 + index(substr($0, 8), s)) }' whole)"
 "$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 --stop "zzz" > said 2> warned
@@ -935,14 +939,14 @@ expect 2 "--stop is empty" generate a --stop ""
 expect 0 "Done" train text --out flat $small --lr 0 --adam-lr 0
 expect 0 "" generate flat --logprobs --new 7 --no-stop
 is "lines of logarithms" "$(grep -c '^[0-9]*	-4\.09434[45]	"[^"]*"$' said)" 7
-expect 0 "" generate a --logprobs --new 1 --temperature 0 --no-stop --prompt "one day the" && command cut -f 2 said > logp
+expect 0 "" generate a --logprobs --new 1 --temperature 0 --no-stop --prompt "one day the" && cut -f 2 said > logp
 holds "the likeliest is likelier than that" awk '{ exit !($1 > -4 && $1 < 0) }' logp
 expect 2 "--ids is given with --logprobs" generate a --ids --logprobs
 # No control characters on the terminal.
 expect 0 "Done" train text --out bytes-run $small --vocab auto
 control=$(printf 'a\033[31m\tb\001\302\205\177c')
-"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 2> warned | command cut -c 1-14 > said
-is "control characters" "$(command cut -c 1-13 said)" "$(printf 'a?[31m\tb????c' | command cut -c 1-13)"
+"$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 2> warned | cut -c 1-14 > said
+is "control characters" "$(cut -c 1-13 said)" "$(printf 'a?[31m\tb????c' | cut -c 1-13)"
 "$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 --raw 2> warned | head -c 13 > said
 is "raw control characters" "$(cat said)" "$control"
 expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4

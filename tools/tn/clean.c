@@ -92,7 +92,7 @@ int clean_main(int argc, char **argv)
     atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     read_options_and_files(&clean_usage, argc, argv, &settings.files);
     out = settings.out;
-    if (!settings.files.count) usage_error("no text is given, expected tn clean FILE...");
+    if (!settings.files.count) usage_error("no text is given, expected tn clean FILE... [--out FILE]");
     text = read_texts(&settings.files, &bytes);
     how = resolve_split((split_kind)settings.split, text, bytes);
     if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));

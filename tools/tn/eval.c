@@ -279,8 +279,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
 static void evaluate_file(evaluation *e, const char *path)
 {
     corpus    c;
-    file_list one = {0};
-    add_file(&one, path);
+    file_list one = {&path, 1};
     load_files(&c, e->m.ctx, e->m.tokenizer, e->m.desc.vocab, &one, (split_kind)train_settings.split, 1);
     evaluate(e, path, &c);
     free_corpus(&c);

@@ -108,6 +108,16 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     free(steps);
 }
 
+/* Eight bytes, and then a JSON object: the beginning of every safetensors file. */
+static bool is_weights(const char *path)
+{
+    unsigned char head[9] = {0};
+    FILE         *file = fopen(path, "rb");
+    const bool    weights = file && fread(head, 1, sizeof head, file) == sizeof head && head[8] == '{';
+    if (file) fclose(file);
+    return weights;
+}
+
 static bool   no_tensors, csv;
 static option options[] = {
     FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER),
@@ -164,6 +174,9 @@ int info_main(int argc, char **argv)
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);
     else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);
+    else if (!is_weights(path) && !(n > 12 && !strcmp(path + n - 12, ".safetensors")))
+        fail("%s is not a file that tn knows, expected safetensors, a token shard, a tokenizer.json, a config.json or a "
+             "config file (.txt)", path);
     else print_weights(ctx, path, !no_tensors);
     tn_ctx_destroy(ctx);
     return 0;

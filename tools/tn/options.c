@@ -68,11 +68,11 @@ static const char *decimal_text(double v, char *text, size_t bytes)
     return text;
 }
 
-/* The same, but millions as "8M". */
+/* The same, but millions as "8M" and billions as "8G". */
 static const char *number_text(double v, char *text, size_t bytes)
 {
-    if (fabs(v) < 1e6 || fabs(v) >= 1e9 || fmod(v, 1e6) != 0) return decimal_text(v, text, bytes);
-    snprintf(text, bytes, "%gM", v / 1e6);
+    if (fabs(v) < 1e6 || fabs(v) >= 1e12 || fmod(v, fabs(v) < 1e9 ? 1e6 : 1e9) != 0) return decimal_text(v, text, bytes);
+    snprintf(text, bytes, fabs(v) < 1e9 ? "%gM" : "%gG", v / (fabs(v) < 1e9 ? 1e6 : 1e9));
     return text;
 }
 
@@ -257,8 +257,8 @@ int read_options(const usage *u, int argc, char **argv)
         option     *o;
         if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
             if (arguments == u->most_arguments)
-                usage_error("unexpected argument \"%s\", expected tn %s %s (tn %s --help)", argv[i], u->command,
-                            u->arguments, u->command);
+                usage_error("unexpected argument \"%s\", expected tn %s%s%s (tn %s --help)", argv[i], u->command,
+                            *u->arguments ? " " : "", u->arguments, u->command);
             argv[arguments++] = argv[i];
             continue;
         }

@@ -112,6 +112,7 @@ static int unknown_command(int count, char **words)
     }
     if (group) set_command_name("tokenizer");
     if (!*written) usage_error("no command is given, expected train, encode, decode or compare (tn tokenizer --help)");
+    if (*written == '-') usage_error("unknown option %s (tn%s --help)", written, group ? " tokenizer" : "");
     usage_error("unknown command %s%s%s%s (tn%s --help)", written, best.word ? "; did you mean " : "",
                 best.word ? best.word : "", best.word ? "?" : "", group ? " tokenizer" : "");
     return EXIT_USAGE;
