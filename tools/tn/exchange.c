@@ -179,7 +179,7 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
     return t;
 }
 
-/* The ids of "eos_token_id", which is one or a list, in generation_config.json or else in the config, separated by spaces. */
+/* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. */
 static void stop_tokens(const char *folder, const char *config, size_t bytes, buffer *out)
 {
     char       *path = join_path(folder, "generation_config.json"), *own = is_file(path) ? read_file(path, &bytes) : NULL;
