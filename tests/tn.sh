@@ -1002,6 +1002,12 @@ for model in gpt2 llama qwen2 mistral; do
     ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
     case "$(cat said) " in "$ids "*) pass ;; *) fail "$model: other ids than those of transformers: $(cat said)" ;; esac
 done
+# A text ends at any of the ids of eos_token_id, but has one new token at least: 402 384 402 73 are those of qwen2.
+sed 's/"eos_token_id": 0/"eos_token_id": [400, 402, 73]/' in-qwen2/config.json > in-qwen2/config
+mv in-qwen2/config in-qwen2/config.json
+expect 0 "model: qwen2" import in-qwen2 --out run-stop
+expect 0 "417 444 260 389" generate run-stop --prompt "Once upon a time" --temperature 0 --ids
+is "it stops" "$(cat said)" "417 444 260 389 402 384"
 expect 1 "already holds a run" import in-gpt2 --out run-gpt2
 expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
 expect 2 "no --out is given" import in-gpt2

@@ -179,6 +179,21 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
     return t;
 }
 
+/* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. */
+static void stop_tokens(const char *folder, const char *config, size_t bytes, buffer *out)
+{
+    char       *path = join_path(folder, "generation_config.json"), *own = is_file(path) ? read_file(path, &bytes) : NULL;
+    const char *text = own ? own : config, *to, *bad, *at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
+    buffer_add(out, "", 0);
+    for (; at && at < to; at++) {
+        if (*at < '0' || *at > '9') continue;
+        buffer_print(out, out->bytes ? " %ld" : "%ld", strtol(at, NULL, 10));
+        while (at + 1 < to && at[1] >= '0' && at[1] <= '9') at++;
+    }
+    free(own);
+    free(path);
+}
+
 static char *config_text(tn_ctx *ctx, const tn_transformer_desc *desc)
 {
     size_t used = 0;
@@ -199,8 +214,8 @@ int import_main(int argc, char **argv)
     size_t       bytes;
     model        m;
     weights_file w;
-    tn_note      notes[3];
-    buffer       json = {0};
+    tn_note      notes[4];
+    buffer       json = {0}, stop = {0};
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
@@ -235,7 +250,9 @@ int import_main(int argc, char **argv)
     notes[2].key = "tn.bos", notes[2].value = plain ? "none" : "first";
     w.m = &m;
     w.notes = notes;
-    w.count = 3;
+    stop_tokens(folder, config, bytes, &stop);
+    notes[3].key = "tn.stop", notes[3].value = stop.data;
+    w.count = 4;
     write_weights(importing.out, &w, put_own);
     write_text(importing.out, "config.json", &json);
     if (m.tokenizer) {
@@ -246,6 +263,7 @@ int import_main(int argc, char **argv)
     } else warn("%s has no tokenizer.json: tn generate needs --ids or --tokenizer", folder);
     free(path);
     free(config);
+    free(stop.data);
     free(type);
     free(text);
     close_model(&m);
@@ -399,21 +417,24 @@ static void print_llama(buffer *b, const tn_transformer_desc *d, const char *typ
     }
 }
 
-static void print_config(buffer *b, const tn_transformer_desc *d, const char *type, int64_t kv_heads, const tn_tokenizer *t)
+static void print_config(buffer *b, const tn_transformer_desc *d, const char *type, int64_t kv_heads, const model *m)
 {
     static const struct { const char *type, *name; } classes[] = {
         {"gpt2", "GPT2LMHeadModel"}, {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
         {"qwen2", "Qwen2ForCausalLM"}
     };
-    size_t i;
+    const int64_t bos = tn_tokenizer_bos(m->tokenizer), eos = tn_tokenizer_eos(m->tokenizer);
+    size_t        i;
+    int           k;
     for (i = 0; strcmp(classes[i].type, type); i++) {}
     buffer_print(b, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", classes[i].name, type);
     if (!strcmp(type, "gpt2")) print_gpt2(b, d);
     else print_llama(b, d, type, kv_heads);
-    buffer_print(b, tn_tokenizer_bos(t) >= 0 ? "  \"bos_token_id\": %lld,\n" : "  \"bos_token_id\": null,\n",
-                 (long long)tn_tokenizer_bos(t));
-    buffer_print(b, tn_tokenizer_eos(t) >= 0 ? "  \"eos_token_id\": %lld,\n" : "  \"eos_token_id\": null,\n",
-                 (long long)tn_tokenizer_eos(t));
+    buffer_print(b, bos >= 0 ? "  \"bos_token_id\": %lld,\n" : "  \"bos_token_id\": null,\n", (long long)bos);
+    if (m->stop_count > 0) {
+        for (k = 0; k < m->stop_count; k++) buffer_print(b, k ? ", %d" : "  \"eos_token_id\": [%d", (int)m->stop[k]);
+        buffer_print(b, "],\n");
+    } else buffer_print(b, eos >= 0 ? "  \"eos_token_id\": %lld,\n" : "  \"eos_token_id\": null,\n", (long long)eos);
     buffer_print(b, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\",\n  \"vocab_size\": %lld\n}\n",
                  d->tied ? "true" : "false", (long long)d->vocab);
 }
@@ -521,7 +542,7 @@ int export_main(int argc, char **argv)
     make_folder(exporting.hf);
     write_weights(exporting.hf, &w, put_mapped);
     if (m.tokenizer) write_tokenizer(exporting.hf, &m);
-    print_config(&config, &desc, type, w.kv_heads, m.tokenizer);
+    print_config(&config, &desc, type, w.kv_heads, &m);
     write_text(exporting.hf, "config.json", &config);
     free(config.data);
     close_model(&m);

@@ -92,16 +92,18 @@ char *folder_of(const char *path)
     return slash ? format_text("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
 }
 
-/* Ids, separated by spaces. */
-static void read_start_tokens(model *m, const char *text)
+/* Ids, separated by spaces; `text` may be NULL. Returns how many are below vocab, at most `room`. */
+static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room)
 {
     char *end;
-    while (text && m->start_count < START_TOKENS) {
+    int   count = 0;
+    while (text && count < room) {
         long id = strtol(text, &end, 10);
-        if (end == text) return;
-        if (id >= 0 && id < m->desc.vocab) m->start[m->start_count++] = (int32_t)id;
+        if (end == text) break;
+        if (id >= 0 && id < vocab) ids[count++] = (int32_t)id;
         text = end;
     }
+    return count;
 }
 
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
@@ -119,7 +121,8 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, tn_source_path(beside), &m->desc);
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
-    read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
+    m->start_count = read_note_ids(tn_safetensors_metadata(st, "tn.begin"), m->desc.vocab, m->start, START_TOKENS);
+    m->stop_count = read_note_ids(tn_safetensors_metadata(st, "tn.stop"), m->desc.vocab, m->stop, 8);
     m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;
     text = tn_safetensors_metadata(st, "tn.bos");
     m->plain_prompt = text && !strcmp(text, "none");
@@ -251,6 +254,13 @@ int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t
     return n;
 }
 
+static bool ends_text(const model *m, int32_t id)
+{
+    int i;
+    for (i = 0; i < m->stop_count; i++) if (m->stop[i] == id) return true;
+    return false;
+}
+
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
 {
     const int64_t vocab = m->desc.vocab, prompt = count;
@@ -277,7 +287,7 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
         fed = count;
         id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
         if (id < 0) fail("generating: the logits of the model are not finite");
-        if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
+        if (!s->no_stop && (id == eos || id == bos || ends_text(m, id)) && count > prompt) break;
         if (s->chosen) s->chosen(s->user, id, logprob_of(logits, vocab, id));
         ids[count++] = id;
         stopped = show_new(m, ids, count, s, prompt_bytes, &shown, false);

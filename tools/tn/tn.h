@@ -319,6 +319,8 @@ typedef struct model {
     int                 start_count;
     bool                imported;             /* from Hugging Face: the model may have more ids than the tokenizer */
     bool                plain_prompt;         /* nothing is put before a prompt                                    */
+    int32_t             stop[8];              /* further tokens that end a text                                    */
+    int                 stop_count;
 } model;
 
 char *join_path(const char *folder, const char *file);
