@@ -548,6 +548,28 @@ kill -TERM "$child"
 status_of
 is "exit status of the resumed one" "$status" 143
 
+# Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has looked
+# at the folder, and measures the speed; should it have been faster than that, there is nothing to test.
+start train text --out twice --width 16 --context 16 --vocab 60 --minutes 0.05
+wait_for "its tokenizer" grep -qs "training a tokenizer" said
+kill -STOP "$child"
+if [ ! -e twice/config.txt ]; then
+    mv said said.child
+    expect 0 "Stopped after step 1" train text --out twice $small --stop-at 1
+    cp twice/config.txt first
+    kill -CONT "$child"
+    wait
+    status=$(cat ended)
+    is "the second start into a folder" "$status" 1
+    holds "it says why" grep -q "twice already holds a run" said.child
+    same "the first stays" first twice/config.txt
+else
+    kill -KILL "$child"
+    wait
+fi
+mkdir left && : > left/log.jsonl
+expect 0 "Stopped" train text --out left $small --stop-at 1
+
 # A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
 # tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
 mkfifo settings.pipe
@@ -592,7 +614,12 @@ for how in "shorten $newest 3000" "shorten $newest 0" "shorten $newest $(($(wc -
 done
 rm -rf hurt
 cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /dev/null
-expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
+expect 0 "" generate hurt --prompt-ids 3 --new 1
+holds "tn generate takes the checkpoint before a damaged one" grep -q "^tn generate: $newest: the checkpoint is damaged" said
+expect 0 "step: 4" info hurt
+expect 1 "the checkpoint is damaged" eval $newest
+expect 0 "" train --resume hurt
+holds "the checksums are said" grep -Eq "$newest: the checkpoint is damaged: its checksum is [0-9a-f]{16}, expected [0-9a-f]{16}" said
 same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
 rm -rf hurt
 cp -r half hurt && rm -f hurt/step-00000000* && shorten hurt/step-00000004.safetensors 3000 && shorten $newest 3000 && damaged "both" "; no older checkpoint is left"

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The embedding's learning rate divided by AdamW's. A row has a gradient in few steps only, so it takes longer ones: 15
@@ -291,6 +292,27 @@ static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
     r->targets = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
 }
 
+static void check_no_run(const char *folder, const char *config)
+{
+    if (is_file(config))
+        fail("--out: %s already holds a run, expected a new folder; to continue that run: tn train --resume %s", folder,
+             folder);
+}
+
+/* Whether a run that was killed before it wrote its settings may have left this. */
+static bool is_left_over(const char *folder, const char *name)
+{
+    struct stat s;
+    char       *path;
+    bool        empty;
+    if (!strcmp(name, "config.txt.tmp")) return true;
+    if (strcmp(name, "log.jsonl")) return false;
+    path = join_path(folder, name);
+    empty = stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
+    free(path);
+    return empty;
+}
+
 /* --out must be a new folder, an empty one, or one in which a run was killed before it wrote its settings. */
 static void check_folder(const char *folder)
 {
@@ -298,7 +320,7 @@ static void check_folder(const char *folder)
     struct dirent *e;
     if (!d && errno != ENOENT) fail("%s: %s", folder, strerror(errno));
     while (d && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "config.txt.tmp"))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !is_left_over(folder, e->d_name))
             fail("--out: %s contains %s, expected a new or empty folder", folder, e->d_name);
     if (d) closedir(d);
 }
@@ -334,10 +356,10 @@ void start_run(run *r, bool again)
     tn_desc   desc;
     char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
     int64_t   per_step;
-    if (!again && is_file(config))
-        fail("--out: %s already holds a run, expected a new folder; to continue that run: tn train --resume %s", r->folder,
-             r->folder);
-    if (!again) check_folder(r->folder);
+    if (!again) {
+        check_no_run(r->folder, config);
+        check_folder(r->folder);
+    }
     make_all_absolute(&s->data);
     make_all_absolute(&s->val);
     if (s->tokenizer) make_absolute(&s->tokenizer);
@@ -369,8 +391,11 @@ void start_run(run *r, bool again)
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
     make_folder(r->folder);
+    if (!again) {                                     /* another process may have begun a run there in the meantime */
+        journal_lock(&r->journal, r->folder);
+        check_no_run(r->folder, config);
+    }
     write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
-    if (!again) journal_lock(&r->journal, r->folder);
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
         char *file = join_path(r->folder, "tokenizer.json");
         save_tokenizer(file, r->m.tokenizer, r->m.ctx);

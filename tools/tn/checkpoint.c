@@ -112,26 +112,6 @@ const char *checkpoint_note(const tn_safetensors *st, const char *path, const ch
     return value;
 }
 
-char *newest_checkpoint(const char *folder, int64_t *step)
-{
-    int64_t *steps, i, count = list_checkpoints(folder, &steps);
-    char    *path = NULL, why[256];
-    tn_ctx  *ctx;
-    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    for (i = count - 1; i >= 0; i--) {
-        path = checkpoint_path(folder, *step = steps[i]);
-        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) break;
-        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
-        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
-        warn("%s; the checkpoint before it is used", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-        free(path);
-    }
-    tn_ctx_destroy(ctx);
-    free(steps);
-    return path;
-}
-
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
 {
     char            why[256];

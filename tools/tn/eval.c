@@ -256,6 +256,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
         s.user = open_logits(settings_of_eval.logits, s.count - 1, e->m.desc.vocab);
     }
     nats = whole_loss(&s);
+    if (!isfinite(nats)) fail("%s: the loss is %g, expected a finite number", name, nats);
     if (s.user) {
         logit_file *f = (logit_file *)s.user;
         if (!atomic_commit(&f->file)) fail("%s", write_failure(&f->file, f->path, strerror(errno)));

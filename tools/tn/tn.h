@@ -296,8 +296,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
-   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
-   is done model.safetensors. */
+   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), with --keep-best
+   best.safetensors (the weights with the lowest held-out loss), and when the run is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -329,7 +329,11 @@ char *folder_of(const char *path);                    /* "./" if the path has no
 int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
-/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
+/* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
+   damaged. */
+char   *newest_checkpoint(const char *folder, int64_t *step);
+/* The weights that a path means: the file itself, which must not be damaged; of a folder the finished model, otherwise the
+   newest checkpoint that is not damaged. */
 char   *find_weights(const char *path);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
    tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that

@@ -171,9 +171,6 @@ void write_sample(run *r);
 void save_weights(run *r, const char *name);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
-/* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
-   damaged. */
-char *newest_checkpoint(const char *folder, int64_t *step);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
