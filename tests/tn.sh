@@ -1043,6 +1043,12 @@ expect 1 "is not a folder" import in-gpt2/config.json --out x
 cp -r in-llama torn
 rm torn/model-00002-of-00002.safetensors
 expect 1 "torn/model-00002-of-00002.safetensors: could not be opened" import torn --out x
+for model in gpt2 llama; do
+    cp -r in-$model fewer
+    sed -E 's/"(n_layer|num_hidden_layers)": 2/"\1": 1/' in-$model/config.json > fewer/config.json
+    expect 1 "belongs to block 1, expected less than 1, the number of blocks in config.json" import fewer --out x
+    rm -r fewer
+done
 mkdir old && cp in-llama/config.json old && : > old/pytorch_model.bin
 expect 1 "old has pytorch_model.bin, expected model.safetensors" import old --out x
 sed 's/"model_type": "llama"/"model_type": "phi3"/' in-llama/config.json > torn/config.json
@@ -1063,9 +1069,11 @@ expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
+expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
+expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
 expect 0 "Done" train text --out unlike $small --steps 1
-expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which no model of transformers has" export unlike --hf x
-rm -rf in-* out-* run-* again-* torn old bare shaped unlike
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" export unlike --hf x
+rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
