@@ -86,9 +86,9 @@ static double held_out_share(const settings *s) { return s->val.count ? 0 : s->h
 void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s)
 {
     corpus held;
-    load_files(c, ctx, t, vocab, &s->data, (split_kind)s->split, held_out_share(s));
+    load_files(c, ctx, t, vocab, &s->data, "--data", (split_kind)s->split, held_out_share(s));
     if (!s->val.count) return;
-    load_files(&held, ctx, t, vocab, &s->val, (split_kind)s->split, 1);
+    load_files(&held, ctx, t, vocab, &s->val, "--val", (split_kind)s->split, 1);
     replace_held_out(c, &held);
 }
 
@@ -138,7 +138,7 @@ static void check_data(const run *r)
     const char   *others = r->s->data.count > 1 ? " and the others" : "";
     if (r->data.train_count < T + 1)
         fail("%s%s: %lld tokens to train on (%.0f%% of the text), expected at least --context + 1 = %lld: use more text, or "
-             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - r->s->held_out),
+             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - held_out_share(r->s)),
              (long long)T + 1);
     if (r->data.held_count < 2)
         fail("%s%s: %lld tokens are held out, expected at least 2: use more text%s",
@@ -156,10 +156,16 @@ static void print_facts(run *r)
                   (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
     journal_print(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,
                   (long long)c->held_count, (long long)r->m.desc.vocab);
-    if (c->train_bytes > 0)
+    if (c->train_bytes > 0 && c->held_bytes > 0)
         journal_print(j, "; %.0f and %.0f bytes, %.2f bytes per token, %.0f held-out bytes replaced by [UNK]",
                       c->train_bytes, c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
-    else journal_print(j, "; nats per byte are unknown: a shard does not contain the bytes of its text");
+    else if (c->train_bytes > 0)
+        journal_print(j, "; %.0f bytes to train on, %.2f bytes per token", c->train_bytes,
+                      c->train_bytes / (double)c->train_count);
+    else if (c->held_bytes > 0)
+        journal_print(j, "; %.0f held-out bytes, %.0f of them replaced by [UNK]", c->held_bytes, c->held_unknown);
+    if (!(c->held_bytes > 0))
+        journal_print(j, "; nats per byte are unknown: a shard does not contain the bytes of its text");
     if (r->s->sample_every && !*r->s->prompt && r->m.start_count)
         journal_print(j, "\nsamples: each begins with a word of the text, which has no " STORY_MARK
                       ": one [BOS] was put at its start");
@@ -211,9 +217,9 @@ static void log_start(run *r)
     buffer_print(&b, "\"parameters\":%lld,\"flops_token\":%.6g,\"train_tokens\":%lld,\"held_tokens\":%lld,"
                  "\"vocab\":%lld", (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count,
                  (long long)c->held_count, (long long)r->m.desc.vocab);
-    if (c->train_bytes > 0)
-        buffer_print(&b, ",\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f", c->train_bytes,
-                     c->held_bytes, c->held_unknown);
+    if (c->train_bytes > 0) buffer_print(&b, ",\"train_bytes\":%.0f", c->train_bytes);
+    if (c->held_bytes > 0)
+        buffer_print(&b, ",\"held_bytes\":%.0f,\"held_unknown\":%.0f", c->held_bytes, c->held_unknown);
     if (isfinite(r->journal.trigram))
         buffer_print(&b, ",\"trigram\":%.9g,\"fivegram\":%.9g", r->journal.trigram, r->journal.fivegram);
     journal_line(&r->journal, "%s", b.data);
@@ -435,6 +441,18 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
+/* A run has a checkpoint before its first step: without one, a run that has trained has lost it. */
+static void check_not_trained(run *r, const char *config)
+{
+    char      *file = join_path(r->folder, "model.safetensors");
+    const bool done = is_file(file);
+    if (done || journal_has_steps(&r->journal))
+        fail("--resume: %s holds no checkpoint, expected step-NNNNNNNN.safetensors, but %s: nothing was changed. To train it "
+             "again from the beginning: tn train --config %s --out NEW", r->folder,
+             done ? "model.safetensors, so the run is done" : "its log.jsonl has steps", config);
+    free(file);
+}
+
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
@@ -465,6 +483,7 @@ void resume_run(run *r)
     free(steps);
     r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
+        check_not_trained(r, config);
         r->config.bytes = 0;
         free(config);
         free(tokenizer);

@@ -66,19 +66,21 @@ static bool save(run *r)
     return true;
 }
 
-void save_weights(run *r, const char *name)
+char *save_weights(run *r, const char *name)
 {
-    char   *path = join_path(r->folder, name), *why;
-    tn_note notes[2];
+    char   *path = join_path(r->folder, name), *why, hash[32];
+    tn_note notes[3];
     weights w;
     buffer  starts = {0};
     w.r = r;
     w.notes = notes;
-    w.count = model_notes(r, notes, &starts);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    notes[0].key = "tn.data", notes[0].value = hash;
+    w.count = 1 + model_notes(r, notes + 1, &starts);
     why = write_file_with(path, put_weights, &w, r->m.ctx);
-    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
     free(starts.data);
     free(path);
+    return why;
 }
 
 /* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */

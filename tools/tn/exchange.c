@@ -272,6 +272,7 @@ int import_main(int argc, char **argv)
     free(path);
     free(config);
     free(stop.data);
+    free(json.data);
     free(type);
     free(text);
     close_model(&m);

@@ -99,6 +99,15 @@ static char *read_log(journal *j, size_t *bytes)
     return b.data;
 }
 
+bool journal_has_steps(journal *j)
+{
+    size_t     bytes;
+    char      *text = read_log(j, &bytes);
+    const bool has = find_text(text, bytes, "\"loss\":") != NULL;
+    free(text);
+    return has;
+}
+
 void journal_resume(journal *j, int64_t step, int64_t lines)
 {
     size_t all, at = 0;
@@ -197,7 +206,7 @@ static void line_add(char *line, int columns, const char *format, ...)
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
 {
     double    left, every = j->bar ? 0.1 : 5;
-    const int columns = j->bar ? 79 : 199;            /* a line that wraps could not be erased */
+    const int columns = j->bar ? 79 : 199;            /* a line that wraps could not be erased; the norm leaves the bar room */
     int       i, cells;
     char      line[200] = "";
     if (!always && now() - j->last_shown < every) return;
@@ -207,8 +216,8 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
              (int)left % 60);
     line_add(line, columns, j->bar ? "%.3f mean %.3f" : "loss %.3f  mean loss %.3f", j->last, j->smooth);
     if (j->held.count) line_add(line, columns, j->bar ? " held %.3f" : "  held out %.3f", j->held.y[j->held.count - 1]);
-    line_add(line, columns, j->bar ? "  %.1fk/s %.0f%%" : "  %.1fk tokens/s  %.0f%% of peak", rate / 1e3, 100 * share);
-    line_add(line, columns, j->bar ? "  norm %.2g" : "  gradient norm %.2g", j->norm);
+    line_add(line, columns, j->bar ? "  %.1fk/s %.0f%% peak" : "  %.1fk tokens/s  %.0f%% of peak", rate / 1e3, 100 * share);
+    line_add(line, j->bar ? 66 : columns, j->bar ? "  norm %.2g" : "  gradient norm %.2g", j->norm);
     if (j->bar) {
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;

@@ -276,9 +276,9 @@ void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t c
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
-/* One or the other: all files must be of one kind. */
-void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, split_kind split,
-                   double share);
+/* One or the other: all files must be of one kind. `name` is the option's. */
+void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, const char *name,
+                   split_kind split, double share);
 /* Whether the files are token shards; fails if some are and some are not. `name` is the option's. */
 bool    are_shards(const file_list *files, const char *name);
 /* Replaces the held-out part of c by all of `held`, which is emptied. */
@@ -350,6 +350,7 @@ typedef struct scoring {
     const char    *name;                /* what the tokens are, for messages                         */
     const int32_t *ids;                 /* [count], count >= 2: all but the first are predicted      */
     int64_t        count, batch;        /* batch: at most so many windows per forward pass           */
+    int64_t        context;             /* length of a window; 0: the model's context                */
     double        *nats;                /* NULL, or [count-1]: gets -log p of each predicted token   */
     void (*logits)(void *user, const float *rows, int64_t first, int64_t count);    /* NULL, or gets the logits [count,vocab]
                                            of the predicted tokens first, first + 1, ...             */
@@ -360,6 +361,8 @@ double  whole_loss(const scoring *s);
 /* nats per token over about `tokens` tokens. They are those of m windows that are spread evenly: number i is window
    floor((2i + 1) count / (2m)) of the `count` windows of whole_loss, the same ones in each call. nats gets those alone. */
 double  sampled_loss(const scoring *s, int64_t tokens);
+/* Whether those windows are all that there are, so that sampled_loss is whole_loss. */
+bool    samples_all(const scoring *s, int64_t tokens);
 /* The loss by the length of the context, in windows that do not overlap: sum[i] and tokens[i] are of the tokens that follow
    i + 1 others in their window. Both have space for the model's context; returns the length of a window. */
 int64_t loss_by_position(const scoring *s, double *sum, int64_t *tokens);
