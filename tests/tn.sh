@@ -1085,9 +1085,10 @@ for model in gpt2 llama qwen2 mistral; do
     case "$(cat said) " in "$ids "*) pass ;; *) fail "$model: other ids than those of transformers: $(cat said)" ;; esac
 done
 # Its tokenizer puts nothing before a text, in an evaluation as in a prompt.
-expect 0 "part1" eval run-gpt2 part1
-is "tokens of gpt2" "$(field part1 4)" \
-    "$(($("$tn" tokenizer encode part1 --tokenizer run-gpt2/tokenizer.json --no-bos | wc -w) - 1))"
+grep -v endoftext part1 > plain1
+expect 0 "plain1" eval run-gpt2 plain1
+is "tokens of gpt2" "$(field plain1 4)" \
+    "$(($("$tn" tokenizer encode plain1 --tokenizer run-gpt2/tokenizer.json --no-bos | wc -w) - 1))"
 # A text ends at any of the ids of eos_token_id, but has one new token at least: 402 384 402 73 are those of qwen2.
 sed 's/"eos_token_id": 0/"eos_token_id": [400, 402, 73]/' in-qwen2/config.json > in-qwen2/config
 mv in-qwen2/config in-qwen2/config.json
