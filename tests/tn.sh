@@ -558,21 +558,21 @@ kill -TERM "$child"
 status_of
 is "exit status of the resumed one" "$status" 143
 
-# Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has looked
-# at the folder, and measures the speed; should it have been faster than that, there is nothing to test.
-start train text --out twice --width 16 --context 16 --vocab 60 --minutes 0.05
+# Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has
+# looked at the folder, and measures the speed; should it have been faster than that, there is nothing to test.
+start train text --out contested --width 16 --context 16 --vocab 60 --minutes 0.05
 wait_for "its tokenizer" grep -qs "training a tokenizer" said
 kill -STOP "$child"
-if [ ! -e twice/config.txt ]; then
+if [ ! -e contested/config.txt ]; then
     mv said said.child
-    expect 0 "Stopped after step 1" train text --out twice $small --stop-at 1
-    cp twice/config.txt first
+    expect 0 "Stopped after step 1" train text --out contested $small --stop-at 1
+    cp contested/config.txt first
     kill -CONT "$child"
     wait
     status=$(cat ended)
     is "the second start into a folder" "$status" 1
-    holds "it says why" grep -q "twice already holds a run" said.child
-    same "the first stays" first twice/config.txt
+    holds "it says why" grep -q "contested already holds a run" said.child
+    same "the first stays" first contested/config.txt
 else
     kill -KILL "$child"
     wait
@@ -867,7 +867,7 @@ expect 0 "part1" eval a part1 --no-baseline --context 8 --by-position
 holds "a shorter context" test "$(grep -c '^[1-9][0-9-]*  ' said)" = 4
 expect 1 "--context is 17, expected at most 16, the model's context" eval a part1 --context 17
 sed 's/^backend = .*/backend = cuda/' a/config.txt > cuda.txt
-cp -r a m && cp cuda.txt m/config.txt
+rm -rf m && cp -r a m && cp cuda.txt m/config.txt
 expect 0 "held-out part" eval m --backend cpu --no-baseline
 rm -rf m
 # The text of a run must be the one that it was trained on.

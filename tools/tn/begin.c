@@ -138,8 +138,8 @@ static void check_data(const run *r)
     const char   *others = r->s->data.count > 1 ? " and the others" : "";
     if (r->data.train_count < T + 1)
         fail("%s%s: %lld tokens to train on (%.0f%% of the text), expected at least --context + 1 = %lld: use more text, or "
-             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - held_out_share(r->s)),
-             (long long)T + 1);
+             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count,
+             100 * (1 - held_out_share(r->s)), (long long)T + 1);
     if (r->data.held_count < 2)
         fail("%s%s: %lld tokens are held out, expected at least 2: use more text%s",
              r->s->val.count ? r->s->val.path[0] : r->s->data.path[0], r->s->val.count ? "" : others,
@@ -447,8 +447,8 @@ static void check_not_trained(run *r, const char *config)
     char      *file = join_path(r->folder, "model.safetensors");
     const bool done = is_file(file);
     if (done || journal_has_steps(&r->journal))
-        fail("--resume: %s holds no checkpoint, expected step-NNNNNNNN.safetensors, but %s: nothing was changed. To train it "
-             "again from the beginning: tn train --config %s --out NEW", r->folder,
+        fail("--resume: %s holds no checkpoint, expected step-NNNNNNNN.safetensors, but %s: nothing was changed. To train "
+             "it again from the beginning: tn train --config %s --out NEW", r->folder,
              done ? "model.safetensors, so the run is done" : "its log.jsonl has steps", config);
     free(file);
 }

@@ -139,7 +139,8 @@ bool is_shard(const char *path)
     FILE         *f;
     bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
-    if (!is_file(path)) fail("%s is not a regular file, expected a text or a token shard that can be read more than once", path);
+    if (!is_file(path))
+        fail("%s is not a regular file, expected a text or a token shard that can be read more than once", path);
     f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(b, sizeof b, 1, f) == 1;

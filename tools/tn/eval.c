@@ -26,8 +26,8 @@ static option options[] = {
     FLAG_ROW("no-baseline", OURS(no_baseline), "do not compute the n-gram baseline", NEVER),
     TEXT_ROW("tokenizer", OURS(tokenizer), "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
     AUTO_COUNT_ROW("batch", OURS(batch), "windows per forward pass; auto: as in the run's training", 1, 1e9, NEVER),
-    AUTO_COUNT_ROW("context", OURS(context), "tokens of a window; auto: the model's context, or for a file fewer if the logits "
-                   "of one window need more than 1 GiB", 1, 1e9, NEVER),
+    AUTO_COUNT_ROW("context", OURS(context), "tokens of a window; auto: the model's context, or for a file fewer if the "
+                   "logits of one window need more than 1 GiB", 1, 1e9, NEVER),
     WORDS_ROW("backend", OURS(backend), "auto|" BACKEND_WORDS, "auto: that of the run; reference: plain loops, slow; cuda: "
               "a GPU", NEVER),
     COUNT_ROW("device", OURS(device), "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
@@ -74,8 +74,8 @@ static char *trained_hash(const model *m, const char *file)
     return hash;
 }
 
-/* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what is
-   wrong, a new string: a file of the run is not where it was, or has other tokens. */
+/* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
+   is wrong, a new string: a file of the run is not where it was, or has other tokens. */
 static char *read_run_data(const model *m, const char *file, corpus *c)
 {
     const file_list *lists[2];
@@ -347,8 +347,8 @@ static int64_t window_length(const model *m, bool files)
     if (n > most) fail("--context is %lld, expected at most %lld, the model's context", (long long)n, (long long)most);
     if (n) return n;
     if (!files || most <= fit) return most;
-    warn("windows of %lld tokens: the logits of the model's context, %lld tokens, need more than 1 GiB; --context sets another "
-         "length", (long long)fit, (long long)most);
+    warn("windows of %lld tokens: the logits of the model's context, %lld tokens, need more than 1 GiB; --context sets "
+         "another length", (long long)fit, (long long)most);
     return fit;
 }
 

@@ -38,8 +38,8 @@ void end_if_stopped(void)
 void catch_signals(const char *folder)
 {
     struct sigaction a;
-    snprintf(lost_data, sizeof lost_data, "\ntn train: a token shard was truncated while it was in use, or cannot be read from "
-             "the disk. When it is whole again: tn train --resume %s\n", folder ? folder : "RUN");
+    snprintf(lost_data, sizeof lost_data, "\ntn train: a token shard was truncated while it was in use, or cannot be read "
+             "from the disk. When it is whole again: tn train --resume %s\n", folder ? folder : "RUN");
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
