@@ -629,7 +629,7 @@ holds "tn generate takes the checkpoint before a damaged one" grep -q "^tn gener
 expect 0 "step: 4" info hurt
 expect 1 "the checkpoint is damaged" eval $newest
 expect 0 "" train --resume hurt
-holds "the checksums are said" grep -Eq "$newest: the checkpoint is damaged: its checksum is [0-9a-f]{16}, expected [0-9a-f]{16}" said
+holds "the checksums are said" grep -Eq "$newest: .* damaged: its checksum is [0-9a-f]{16}, expected [0-9a-f]{16}" said
 same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
 rm -rf hurt
 cp -r half hurt && rm -f hurt/step-00000000* && shorten hurt/step-00000004.safetensors 3000 && shorten $newest 3000 && damaged "both" "; no older checkpoint is left"
@@ -909,7 +909,8 @@ expect 0 "Done" train --resume m
 same "the best weights of a run that was resumed" m/best.safetensors best1
 expect 1 "missing: No such file" train text --val missing --out x $small
 expect 2 "--keep-best is given with --val-every 0" train text --out x $small --keep-best --val-every 0
-expect 1 "--val: texts and token shards are given, expected files of one kind" train text --val part2 --val s.bin --out x $small
+expect 1 "--val: texts and token shards are given, expected files of one kind" \
+    train text --val part2 --val s.bin --out x $small
 expect 1 "(100% of the text), expected at least --context + 1" train part1 --val part2 --out x $small --context 4000
 rm -rf m
 expect 0 "nats per byte are unknown" train text --val s.bin --out m $small --tokenizer t.json
@@ -1132,7 +1133,8 @@ expect 0 "model: llama" import out-shaped --out again-shaped
 expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
 expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
 expect 0 "Done" train text --out unlike $small --steps 1
-expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" export unlike --hf x
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
+    export unlike --hf x
 rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
