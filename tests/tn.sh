@@ -399,6 +399,8 @@ expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
 expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
+expect 2 "--head-norm is given with --norm none" train text --out x --norm none --head-norm
+expect 2 "--gain is given with --norm none" train text --out x --norm none --gain
 expect 2 "--norm-place is given with --norm none, expected pre" train text --out x --norm none --norm-place post
 expect 2 "--attention is \"square\", expected one of softmax|squared|" train text --out x --attention softmax,square
 expect 2 "--attention is \"\", expected one of" train text --out x --attention softmax,
@@ -466,15 +468,23 @@ same "resumed weights" a/model.safetensors c/model.safetensors
 log_same "resumed log" a c
 holds "no half file is left" test ! -e c/step-00000006.safetensors.tmp
 expect 0 "Done" train --resume c
-cp -r half started && rm started/step-*
+cp -r half started && rm started/step-* && head -n 1 half/log.jsonl > started/log.jsonl
 expect 0 "Done" train --resume started
 same "started again" a/step-00000012.safetensors started/step-00000012.safetensors
-cp -r half unlucky && rm unlucky/step-*
+cp -r half unlucky && rm unlucky/step-* && head -n 1 half/log.jsonl > unlucky/log.jsonl
 mv text text.kept
 expect 1 "" train --resume unlucky
 mv text.kept text
 expect 0 "Done" train --resume unlucky
 same "a failed resume leaves the run" a/step-00000012.safetensors unlucky/step-00000012.safetensors
+# A run that lost its checkpoints is not begun again: that would destroy its log.
+for run in a half; do
+    rm -rf m
+    cp -r $run m && rm m/step-*
+    expect 1 "--resume: m holds no checkpoint" train --resume m
+    same "its log stays" $run/log.jsonl m/log.jsonl
+done
+rm -rf m
 expect 0 "5-gram" train --resume half --stop-at 10
 holds "what was held out so far" grep -Eq "^held out so far: [0-9.]+ nats per token after step 5$" said
 holds "n-grams beside the loss, after a resume too" grep -q "step 10: held out .*; trigram [0-9.]*, 5-gram [0-9.]*$" said
@@ -548,6 +558,28 @@ kill -TERM "$child"
 status_of
 is "exit status of the resumed one" "$status" 143
 
+# Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has
+# looked at the folder, and measures the speed; should it have been faster than that, there is nothing to test.
+start train text --out contested --width 16 --context 16 --vocab 60 --minutes 0.05
+wait_for "its tokenizer" grep -qs "training a tokenizer" said
+kill -STOP "$child"
+if [ ! -e contested/config.txt ]; then
+    mv said said.child
+    expect 0 "Stopped after step 1" train text --out contested $small --stop-at 1
+    cp contested/config.txt first
+    kill -CONT "$child"
+    wait
+    status=$(cat ended)
+    is "the second start into a folder" "$status" 1
+    holds "it says why" grep -q "contested already holds a run" said.child
+    same "the first stays" first contested/config.txt
+else
+    kill -KILL "$child"
+    wait
+fi
+mkdir left && : > left/log.jsonl
+expect 0 "Stopped" train text --out left $small --stop-at 1
+
 # A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
 # tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
 mkfifo settings.pipe
@@ -592,7 +624,12 @@ for how in "shorten $newest 3000" "shorten $newest 0" "shorten $newest $(($(wc -
 done
 rm -rf hurt
 cp -r half hurt && printf 'X' | dd of=$newest bs=1 seek=20000 conv=notrunc 2> /dev/null
-expect 0 "$newest: the checkpoint is damaged: its checksum is " train --resume hurt
+expect 0 "" generate hurt --prompt-ids 3 --new 1
+holds "tn generate takes the checkpoint before a damaged one" grep -q "^tn generate: $newest: the checkpoint is damaged" said
+expect 0 "step: 4" info hurt
+expect 1 "the checkpoint is damaged" eval $newest
+expect 0 "" train --resume hurt
+holds "the checksums are said" grep -Eq "$newest: .* damaged: its checksum is [0-9a-f]{16}, expected [0-9a-f]{16}" said
 same "after a changed byte" a/step-00000012.safetensors hurt/step-00000012.safetensors
 rm -rf hurt
 cp -r half hurt && rm -f hurt/step-00000000* && shorten hurt/step-00000004.safetensors 3000 && shorten $newest 3000 && damaged "both" "; no older checkpoint is left"
@@ -823,18 +860,42 @@ tail -c +129 logits.npy | od -An -v -tf4 -w240 | awk '
 is "the loss of the logits" "$(cat ours)" "$nats"
 
 expect 1 "nothing: no such run or file" eval nothing
-expect 1 "nofile: No such file" eval a nofile
+expect 1 "nofile: No such file" eval a part1 nofile
+if grep -q part1 said; then fail "a file is evaluated before all are looked at"; else pass; fi
+expect 1 "full is not a regular file, expected a text or a token shard" eval a full
+expect 0 "part1" eval a part1 --no-baseline --context 8 --by-position
+holds "a shorter context" test "$(grep -c '^[1-9][0-9-]*  ' said)" = 4
+expect 1 "--context is 17, expected at most 16, the model's context" eval a part1 --context 17
+sed 's/^backend = .*/backend = cuda/' a/config.txt > cuda.txt
+rm -rf m && cp -r a m && cp cuda.txt m/config.txt
+expect 0 "held-out part" eval m --backend cpu --no-baseline
+rm -rf m
+# The text of a run must be the one that it was trained on.
+cp text text.kept && echo "tom tom tom" >> text
+expect 1 "text differ, expected those that a/model.safetensors was trained on" eval a
+expect 0 "differ, expected those that a/model.safetensors was trained on; n-grams are left out" eval a part1
+mv text text.changed
+expect 1 "text no longer exists" eval a/step-00000012.safetensors
+mv text.kept text
 expect 2 "no model is given" eval
 expect 2 "--logits is given with 2 files, expected one" eval a part1 part2 --logits x.npy
 mkdir alone && cp a/model.safetensors a/tokenizer.json alone
-expect 1 "is no part of a run" eval alone
+expect 1 "is not part of a run" eval alone
 expect 1 "whose text --by-frequency needs" eval alone part1 --by-frequency
 expect 0 "part1" eval alone part1
 is "the same without its run" "$(field part1 2)" "$nats"
 
+cp -r alone nan-model
+printf '\377\377\377\377\377\377\377\377' | dd of=nan-model/model.safetensors bs=1 conv=notrunc \
+    seek=$(($(wc -c < nan-model/model.safetensors) - 8)) 2> /dev/null
+expect 1 "part1: the loss is " eval nan-model part1
+
 rm -rf m v
 expect 0 "(all of it)" train text --val part2 --out v $small --keep-best
 held=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' v/log.jsonl | tail -1)
+mv part2 part2.kept
+expect 1 "the run's text $dir/part2 no longer exists" eval v
+mv part2.kept part2
 expect 0 "" eval v part2
 is "a text of its own that is held out" "$(field part2 4)" "$(printf %.4f "$held")"
 best=$(sed -n 's/.*"step":\([0-9]*\),"held":\([0-9.]*\).*"all":false.*/\2 \1/p' v/log.jsonl | sort -n | head -1)
@@ -847,6 +908,21 @@ expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 7
 expect 0 "Done" train --resume m
 same "the best weights of a run that was resumed" m/best.safetensors best1
 expect 1 "missing: No such file" train text --val missing --out x $small
+expect 2 "--keep-best is given with --val-every 0" train text --out x $small --keep-best --val-every 0
+expect 1 "--val: texts and token shards are given, expected files of one kind" \
+    train text --val part2 --val s.bin --out x $small
+expect 1 "(100% of the text), expected at least --context + 1" train part1 --val part2 --out x $small --context 4000
+rm -rf m
+expect 0 "nats per byte are unknown" train text --val s.bin --out m $small --tokenizer t.json
+if grep -q " 0 bytes" said; then fail "no bytes of a shard"; else pass; fi
+rm -rf m
+expect 0 "held-out bytes, " train s.bin --val part2 --out m $small --tokenizer t.json
+# The best weights cannot be written: training goes on.
+rm -rf m
+expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 1
+mkdir m/best.safetensors.tmp
+expect 0 "best.safetensors: Is a directory; training continues" train --resume m
+rm -rf m
 rm -rf m
 expect 0 "Done" train text --out m $small --split lines --sample-every 0
 expect 0 "" eval m
@@ -862,7 +938,7 @@ holds "groups of options" grep -qx "The model:" said
 expect 0 ".SS tn train" man
 holds "a short option in the manual page" grep -q '^.fB.-o.fR, .fB.-.-out.fR' said
 expect 2 "unknown option -q" train -q
-expect 2 "unknown option -ox" train -ox
+expect 2 "unknown option -ox, expected -o x" train -ox
 expect 2 "--out has no value" train text -o
 expect 0 "Done" train text -o m $small --log-layers 5 --sample-every 0
 same "a log of each parameter changes nothing" m/model.safetensors a/model.safetensors
@@ -920,6 +996,13 @@ expect 0 "" generate a --prompt-file prompt --new 3 && same "a prompt from a fil
 printf 'one day\n\nthe cat' | "$tn" generate a --interactive --new 3 > said
 head -n 1 said > first && same "a line" first g3
 is "two lines" "$(wc -l < said) $(tail -n 1 said | cut -c 1-7)" "2 the cat"
+expect 2 "--prompt-ids is \"\", expected ids such as" generate a --prompt-ids ""
+# A line that cannot be continued does not end the conversation.
+awk 'BEGIN { for (i = 0; i < 40; i++) printf "day "; print "\none day" }' > talk
+"$tn" generate a --interactive --length 16 < talk > said 2> warned
+is "its exit status" "$?" 0
+holds "what is wrong with the line" grep -q "the prompt has [0-9]* tokens, expected fewer than" warned
+is "the line after it" "$(tail -n 1 said | cut -c 1-7)" "one day"
 printf 'one\0day' > zero
 expect 1 "zero: byte 3 is zero, expected text" generate a --prompt-file zero
 expect 1 "missing.txt" generate a --prompt-file missing.txt
@@ -1002,6 +1085,11 @@ for model in gpt2 llama qwen2 mistral; do
     ids=$(sed -n 's/.*"prompt":\[\([0-9,]*\)\],"ids":\[\([0-9,]*\)\].*/\1,\2/p' "$hf/$model/golden.json" | tr , ' ')
     case "$(cat said) " in "$ids "*) pass ;; *) fail "$model: other ids than those of transformers: $(cat said)" ;; esac
 done
+# Its tokenizer puts nothing before a text, in an evaluation as in a prompt.
+grep -v endoftext part1 > plain1
+expect 0 "plain1" eval run-gpt2 plain1
+is "tokens of gpt2" "$(field plain1 4)" \
+    "$(($("$tn" tokenizer encode plain1 --tokenizer run-gpt2/tokenizer.json --no-bos | wc -w) - 1))"
 # A text ends at any of the ids of eos_token_id, but has one new token at least: 402 384 402 73 are those of qwen2.
 sed 's/"eos_token_id": 0/"eos_token_id": [400, 402, 73]/' in-qwen2/config.json > in-qwen2/config
 mv in-qwen2/config in-qwen2/config.json
@@ -1016,6 +1104,12 @@ expect 1 "is not a folder" import in-gpt2/config.json --out x
 cp -r in-llama torn
 rm torn/model-00002-of-00002.safetensors
 expect 1 "torn/model-00002-of-00002.safetensors: could not be opened" import torn --out x
+for model in gpt2 llama; do
+    cp -r in-$model fewer
+    sed -E 's/"(n_layer|num_hidden_layers)": 2/"\1": 1/' in-$model/config.json > fewer/config.json
+    expect 1 "belongs to block 1, expected less than 1, the number of blocks in config.json" import fewer --out x
+    rm -r fewer
+done
 mkdir old && cp in-llama/config.json old && : > old/pytorch_model.bin
 expect 1 "old has pytorch_model.bin, expected model.safetensors" import old --out x
 sed 's/"model_type": "llama"/"model_type": "phi3"/' in-llama/config.json > torn/config.json
@@ -1036,9 +1130,12 @@ expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
+expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
+expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
 expect 0 "Done" train text --out unlike $small --steps 1
-expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which no model of transformers has" export unlike --hf x
-rm -rf in-* out-* run-* again-* torn old bare shaped unlike
+expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
+    export unlike --hf x
+rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
@@ -1072,6 +1169,14 @@ for files in yz.bin "y.bin z.bin"; do
 done
 expect 1 "has id 69, expected less than 69" train y.bin z.bin --out mapped --vocab 69 --layers 1 --width 16 --context 16 --steps 4
 rm -rf mapped one.safetensors
+# A shard that becomes shorter while it is read ends the run with a message.
+cp y.bin cut.bin
+start train cut.bin --out cut --vocab 70 --width 16 --context 16 --batch 2 --steps 1000000 --no-baseline --save-every 0
+wait_for "step 3" grep -qs '"step":3,' cut/log.jsonl
+: > cut.bin
+status_of
+is "exit status without its shard" "$status" 1
+holds "the shard is named as the reason" grep -q "a token shard was truncated .*tn train --resume cut" said
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
 # A run of shards without a tokenizer writes ids.
@@ -1083,6 +1188,8 @@ expect 0 "" generate y --ids --prompt-ids "1 2 3" --length 8
 holds "ids of a shard" grep -q '^1 2 3\( [0-9]*\)\{5\}$' said
 expect 0 "" generate y --logprobs --prompt-ids "1 2 3" --length 8
 holds "logarithms without a tokenizer" grep -q '^[0-9]*	-[0-9.]*$' said
+printf '1 2\n1 x\n1 70\n1 2 3\n' | "$tn" generate y --interactive --ids --length 8 > said 2> warned
+is "ids line by line" "$? $(wc -l < said) $(grep -c "expected" warned)" "0 2 2"
 expect 2 "--stop is given without a tokenizer" generate y --ids --prompt-ids 1 --stop a
 expect 1 "id 70 is outside" generate y --ids --prompt-ids "1 70"
 expect 1 "no run" info nothing-in-it

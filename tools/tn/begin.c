@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The embedding's learning rate divided by AdamW's. A row has a gradient in few steps only, so it takes longer ones: 15
@@ -85,9 +86,9 @@ static double held_out_share(const settings *s) { return s->val.count ? 0 : s->h
 void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s)
 {
     corpus held;
-    load_files(c, ctx, t, vocab, &s->data, (split_kind)s->split, held_out_share(s));
+    load_files(c, ctx, t, vocab, &s->data, "--data", (split_kind)s->split, held_out_share(s));
     if (!s->val.count) return;
-    load_files(&held, ctx, t, vocab, &s->val, (split_kind)s->split, 1);
+    load_files(&held, ctx, t, vocab, &s->val, "--val", (split_kind)s->split, 1);
     replace_held_out(c, &held);
 }
 
@@ -137,8 +138,8 @@ static void check_data(const run *r)
     const char   *others = r->s->data.count > 1 ? " and the others" : "";
     if (r->data.train_count < T + 1)
         fail("%s%s: %lld tokens to train on (%.0f%% of the text), expected at least --context + 1 = %lld: use more text, or "
-             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - r->s->held_out),
-             (long long)T + 1);
+             "a smaller --context", r->s->data.path[0], others, (long long)r->data.train_count,
+             100 * (1 - held_out_share(r->s)), (long long)T + 1);
     if (r->data.held_count < 2)
         fail("%s%s: %lld tokens are held out, expected at least 2: use more text%s",
              r->s->val.count ? r->s->val.path[0] : r->s->data.path[0], r->s->val.count ? "" : others,
@@ -155,10 +156,16 @@ static void print_facts(run *r)
                   (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
     journal_print(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,
                   (long long)c->held_count, (long long)r->m.desc.vocab);
-    if (c->train_bytes > 0)
+    if (c->train_bytes > 0 && c->held_bytes > 0)
         journal_print(j, "; %.0f and %.0f bytes, %.2f bytes per token, %.0f held-out bytes replaced by [UNK]",
                       c->train_bytes, c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
-    else journal_print(j, "; nats per byte are unknown: a shard does not contain the bytes of its text");
+    else if (c->train_bytes > 0)
+        journal_print(j, "; %.0f bytes to train on, %.2f bytes per token", c->train_bytes,
+                      c->train_bytes / (double)c->train_count);
+    else if (c->held_bytes > 0)
+        journal_print(j, "; %.0f held-out bytes, %.0f of them replaced by [UNK]", c->held_bytes, c->held_unknown);
+    if (!(c->held_bytes > 0))
+        journal_print(j, "; nats per byte are unknown: a shard does not contain the bytes of its text");
     if (r->s->sample_every && !*r->s->prompt && r->m.start_count)
         journal_print(j, "\nsamples: each begins with a word of the text, which has no " STORY_MARK
                       ": one [BOS] was put at its start");
@@ -210,9 +217,9 @@ static void log_start(run *r)
     buffer_print(&b, "\"parameters\":%lld,\"flops_token\":%.6g,\"train_tokens\":%lld,\"held_tokens\":%lld,"
                  "\"vocab\":%lld", (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count,
                  (long long)c->held_count, (long long)r->m.desc.vocab);
-    if (c->train_bytes > 0)
-        buffer_print(&b, ",\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f", c->train_bytes,
-                     c->held_bytes, c->held_unknown);
+    if (c->train_bytes > 0) buffer_print(&b, ",\"train_bytes\":%.0f", c->train_bytes);
+    if (c->held_bytes > 0)
+        buffer_print(&b, ",\"held_bytes\":%.0f,\"held_unknown\":%.0f", c->held_bytes, c->held_unknown);
     if (isfinite(r->journal.trigram))
         buffer_print(&b, ",\"trigram\":%.9g,\"fivegram\":%.9g", r->journal.trigram, r->journal.fivegram);
     journal_line(&r->journal, "%s", b.data);
@@ -291,6 +298,27 @@ static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
     r->targets = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
 }
 
+static void check_no_run(const char *folder, const char *config)
+{
+    if (is_file(config))
+        fail("--out: %s already holds a run, expected a new folder; to continue that run: tn train --resume %s", folder,
+             folder);
+}
+
+/* Whether a run that was killed before it wrote its settings may have left this. */
+static bool is_left_over(const char *folder, const char *name)
+{
+    struct stat s;
+    char       *path;
+    bool        empty;
+    if (!strcmp(name, "config.txt.tmp")) return true;
+    if (strcmp(name, "log.jsonl")) return false;
+    path = join_path(folder, name);
+    empty = stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
+    free(path);
+    return empty;
+}
+
 /* --out must be a new folder, an empty one, or one in which a run was killed before it wrote its settings. */
 static void check_folder(const char *folder)
 {
@@ -298,7 +326,7 @@ static void check_folder(const char *folder)
     struct dirent *e;
     if (!d && errno != ENOENT) fail("%s: %s", folder, strerror(errno));
     while (d && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "config.txt.tmp"))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !is_left_over(folder, e->d_name))
             fail("--out: %s contains %s, expected a new or empty folder", folder, e->d_name);
     if (d) closedir(d);
 }
@@ -334,10 +362,10 @@ void start_run(run *r, bool again)
     tn_desc   desc;
     char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
     int64_t   per_step;
-    if (!again && is_file(config))
-        fail("--out: %s already holds a run, expected a new folder; to continue that run: tn train --resume %s", r->folder,
-             r->folder);
-    if (!again) check_folder(r->folder);
+    if (!again) {
+        check_no_run(r->folder, config);
+        check_folder(r->folder);
+    }
     make_all_absolute(&s->data);
     make_all_absolute(&s->val);
     if (s->tokenizer) make_absolute(&s->tokenizer);
@@ -369,8 +397,11 @@ void start_run(run *r, bool again)
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
     make_folder(r->folder);
+    if (!again) {                                     /* another process may have begun a run there in the meantime */
+        journal_lock(&r->journal, r->folder);
+        check_no_run(r->folder, config);
+    }
     write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
-    if (!again) journal_lock(&r->journal, r->folder);
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
         char *file = join_path(r->folder, "tokenizer.json");
         save_tokenizer(file, r->m.tokenizer, r->m.ctx);
@@ -410,6 +441,18 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
+/* A run has a checkpoint before its first step: without one, a run that has trained has lost it. */
+static void check_not_trained(run *r, const char *config)
+{
+    char      *file = join_path(r->folder, "model.safetensors");
+    const bool done = is_file(file);
+    if (done || journal_has_steps(&r->journal))
+        fail("--resume: %s holds no checkpoint, expected step-NNNNNNNN.safetensors, but %s: nothing was changed. To train "
+             "it again from the beginning: tn train --config %s --out NEW", r->folder,
+             done ? "model.safetensors, so the run is done" : "its log.jsonl has steps", config);
+    free(file);
+}
+
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
@@ -440,6 +483,7 @@ void resume_run(run *r)
     free(steps);
     r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
+        check_not_trained(r, config);
         r->config.bytes = 0;
         free(config);
         free(tokenizer);

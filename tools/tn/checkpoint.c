@@ -66,19 +66,21 @@ static bool save(run *r)
     return true;
 }
 
-void save_weights(run *r, const char *name)
+char *save_weights(run *r, const char *name)
 {
-    char   *path = join_path(r->folder, name), *why;
-    tn_note notes[2];
+    char   *path = join_path(r->folder, name), *why, hash[32];
+    tn_note notes[3];
     weights w;
     buffer  starts = {0};
     w.r = r;
     w.notes = notes;
-    w.count = model_notes(r, notes, &starts);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    notes[0].key = "tn.data", notes[0].value = hash;
+    w.count = 1 + model_notes(r, notes + 1, &starts);
     why = write_file_with(path, put_weights, &w, r->m.ctx);
-    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
     free(starts.data);
     free(path);
+    return why;
 }
 
 /* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */
@@ -110,26 +112,6 @@ const char *checkpoint_note(const tn_safetensors *st, const char *path, const ch
     const char *value = tn_safetensors_metadata(st, key);
     if (!value) fail("%s is not a checkpoint of tn train: it has no \"%s\"", path, key);
     return value;
-}
-
-char *newest_checkpoint(const char *folder, int64_t *step)
-{
-    int64_t *steps, i, count = list_checkpoints(folder, &steps);
-    char    *path = NULL, why[256];
-    tn_ctx  *ctx;
-    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    for (i = count - 1; i >= 0; i--) {
-        path = checkpoint_path(folder, *step = steps[i]);
-        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) break;
-        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
-        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
-        warn("%s; the checkpoint before it is used", tn_ctx_error(ctx));
-        tn_ctx_clear_error(ctx);
-        free(path);
-    }
-    tn_ctx_destroy(ctx);
-    free(steps);
-    return path;
 }
 
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)

@@ -139,7 +139,8 @@ bool is_shard(const char *path)
     FILE         *f;
     bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
-    if (!is_file(path)) fail("%s is not a regular file, which data must be: --resume, for example, reads it again", path);
+    if (!is_file(path))
+        fail("%s is not a regular file, expected a text or a token shard that can be read more than once", path);
     f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(b, sizeof b, 1, f) == 1;
@@ -193,12 +194,12 @@ bool are_shards(const file_list *files, const char *name)
     return shards > 0;
 }
 
-void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, split_kind split,
-                double share)
+void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, const char *name,
+                split_kind split, double share)
 {
     char  *text;
     size_t bytes;
-    if (are_shards(files, "--data")) {
+    if (are_shards(files, name)) {
         load_shards(c, ctx, vocab, files, share);
         return;
     }

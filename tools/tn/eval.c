@@ -10,10 +10,10 @@
 static struct {
     file_list   files;
     const char *tokenizer, *logits;
-    int64_t     threads, device, batch;
+    int64_t     threads, device, batch, context;
     int         backend;
     bool        by_position, by_frequency, no_baseline;
-} settings_of_eval = { .batch = AUTO_COUNT };
+} settings_of_eval = { .batch = AUTO_COUNT, .context = AUTO_COUNT };
 
 #define OURS(field) (&settings_of_eval.field)
 static option options[] = {
@@ -26,6 +26,8 @@ static option options[] = {
     FLAG_ROW("no-baseline", OURS(no_baseline), "do not compute the n-gram baseline", NEVER),
     TEXT_ROW("tokenizer", OURS(tokenizer), "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
     AUTO_COUNT_ROW("batch", OURS(batch), "windows per forward pass; auto: as in the run's training", 1, 1e9, NEVER),
+    AUTO_COUNT_ROW("context", OURS(context), "tokens of a window; auto: the model's context, or for a file fewer if the "
+                   "logits of one window need more than 1 GiB", 1, 1e9, NEVER),
     WORDS_ROW("backend", OURS(backend), "auto|" BACKEND_WORDS, "auto: that of the run; reference: plain loops, slow; cuda: "
               "a GPU", NEVER),
     COUNT_ROW("device", OURS(device), "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
@@ -61,16 +63,40 @@ static bool read_run_settings(const char *file)
     return found;
 }
 
-/* The tokens of the run: its training part for n-grams and frequencies, and its held-out part. False if a file of the run
-   is not where it was. */
-static bool read_run_data(const model *m, corpus *c)
+/* The hash of the tokens that weights were trained on, a new string; NULL: the file has none. */
+static char *trained_hash(const model *m, const char *file)
 {
-    int64_t i;
-    for (i = 0; i < train_settings.data.count; i++) if (!is_file(train_settings.data.path[i])) return false;
-    for (i = 0; i < train_settings.val.count; i++) if (!is_file(train_settings.val.path[i])) return false;
-    if (!train_settings.data.count) return false;
+    tn_safetensors *st = tn_safetensors_open(m->ctx, tn_source_path(file));
+    const char     *note = st ? tn_safetensors_metadata(st, "tn.data") : NULL;
+    char           *hash = note ? copy_text(note) : NULL;
+    check_ctx(m->ctx, "weights");
+    tn_safetensors_close(st);
+    return hash;
+}
+
+/* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
+   is wrong, a new string: a file of the run is not where it was, or has other tokens. */
+static char *read_run_data(const model *m, const char *file, corpus *c)
+{
+    const file_list *lists[2];
+    char             hash[32], *expected, *why = NULL;
+    int64_t          i;
+    int              k;
+    lists[0] = &train_settings.data, lists[1] = &train_settings.val;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < lists[k]->count; i++)
+            if (!is_file(lists[k]->path[i])) return format_text("the run's text %s no longer exists", lists[k]->path[i]);
+    if (!train_settings.data.count) return format_text("the config.txt of %s names no data", file);
     load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
-    return true;
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
+    expected = trained_hash(m, file);
+    if (expected && strcmp(hash, expected)) {
+        why = format_text("the tokens of the run's text %s differ, expected those that %s was trained on",
+                          train_settings.data.path[0], file);
+        free_corpus(c);
+    }
+    free(expected);
+    return why;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -191,7 +217,7 @@ static void store(logit_file *f, const void *src, size_t bytes)
     if (!atomic_store(&f->file, src, bytes)) fail("%s", write_failure(&f->file, f->path, strerror(f->file.error)));
 }
 
-/* The header of numpy's format, version 1.0. Says how large the file will be, and fails if the disk has less room. */
+/* The header of numpy's format, version 1.0. Says how large the file will be, and fails if the disk has less space. */
 static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
 {
     logit_file     *f = (logit_file *)allocate(1, sizeof *f);
@@ -201,9 +227,9 @@ static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
     struct statvfs  disk;
     int             n;
     if (statvfs(folder, &disk) == 0 && bytes > (double)disk.f_bavail * (double)disk.f_frsize)
-        fail("--logits %s needs %.3g GB, and its disk has %.3g GB free", path, bytes / 1e9,
-             (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
-    fprintf(stderr, "writing %lld x %lld logits, %.3g MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
+        fail("--logits %s needs %.1f MB, and its disk has %.1f MB free", path, bytes / 1e6,
+             (double)disk.f_bavail * (double)disk.f_frsize / 1e6);
+    fprintf(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
     memset(head, ' ', sizeof head);
     n = snprintf(head + 10, sizeof head - 10, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%lld, %lld), }",
                  *(const unsigned char *)&one ? '<' : '>', (long long)rows, (long long)vocab);
@@ -230,10 +256,11 @@ static void store_logits(void *user, const float *rows, int64_t first, int64_t c
 typedef struct evaluation {
     model        m;
     corpus       run;                   /* the run's tokens, if has_run             */
-    bool         has_run;
+    bool         has_run, has_heading;
     int32_t     *rank;                  /* or NULL                                  */
     frequencies  frequency;
     positions    position;
+    int64_t      context;               /* of a window                              */
     int          width;                 /* of the column of names                   */
     double       nats, grams[2];        /* sums over all files                      */
     corpus       all;                   /* their counts                             */
@@ -249,6 +276,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
     s.name = name;
     s.ids = c->held;
     s.count = c->held_count;
+    s.context = e->context;
     s.batch = settings_of_eval.batch ? settings_of_eval.batch : train_settings.batch;
     if (e->rank) s.nats = (double *)allocate((size_t)s.count, sizeof *s.nats);
     if (settings_of_eval.logits) {
@@ -256,6 +284,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
         s.user = open_logits(settings_of_eval.logits, s.count - 1, e->m.desc.vocab);
     }
     nats = whole_loss(&s);
+    if (!isfinite(nats)) fail("%s: the loss is %g, expected a finite number", name, nats);
     if (s.user) {
         logit_file *f = (logit_file *)s.user;
         if (!atomic_commit(&f->file)) fail("%s", write_failure(&f->file, f->path, strerror(errno)));
@@ -263,6 +292,8 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
     }
     if (e->has_run && !settings_of_eval.no_baseline)
         counted = baseline_losses(&e->run, c, e->m.desc.vocab, grams);
+    if (!e->has_heading) print_heading(e->width, e->has_run && !settings_of_eval.no_baseline);
+    e->has_heading = true;
     print_row(name, e->width, c, nats, counted ? grams : NULL);
     if (e->rank) add_frequencies(&e->frequency, e->rank, &s);
     free(s.nats);
@@ -276,11 +307,24 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
     e->all.held_count += c->held_count - 1;
 }
 
+/* An imported model may have learned without a [BOS] at the start: then a text begins with its own first token. */
+static void drop_bos(const model *m, corpus *c)
+{
+    size_t bytes;
+    if (!m->plain_prompt || !m->tokenizer || !(c->held_bytes > 0) || c->held_count < 2) return;
+    if (c->held[0] != (int32_t)tn_tokenizer_bos(m->tokenizer)) return;
+    c->held_count--;
+    memmove(c->held, c->held + 1, sizeof *c->held * (size_t)c->held_count);
+    free(decode_tokens(m->tokenizer, c->held, 1, &bytes));
+    c->held_bytes -= (double)bytes;                   /* the first token is not predicted */
+}
+
 static void evaluate_file(evaluation *e, const char *path)
 {
     corpus    c;
     file_list one = {&path, 1};
-    load_files(&c, e->m.ctx, e->m.tokenizer, e->m.desc.vocab, &one, (split_kind)train_settings.split, 1);
+    load_files(&c, e->m.ctx, e->m.tokenizer, e->m.desc.vocab, &one, path, (split_kind)train_settings.split, 1);
+    drop_bos(&e->m, &c);
     evaluate(e, path, &c);
     free_corpus(&c);
 }
@@ -295,14 +339,27 @@ static void print_sum(evaluation *e)
     print_row("all", e->width, &e->all, e->nats / n, isnan(grams[3]) ? NULL : grams);
 }
 
+/* The tokens of a window. The held-out part of a run is read as the training reads it. */
+static int64_t window_length(const model *m, bool files)
+{
+    const int64_t most = m->desc.context, fit = ((int64_t)1 << 28) / m->desc.vocab;      /* logits of 4 bytes in 1 GiB */
+    const int64_t n = settings_of_eval.context;
+    if (n > most) fail("--context is %lld, expected at most %lld, the model's context", (long long)n, (long long)most);
+    if (n) return n;
+    if (!files || most <= fit) return most;
+    warn("windows of %lld tokens: the logits of the model's context, %lld tokens, need more than 1 GiB; --context sets "
+         "another length", (long long)fit, (long long)most);
+    return fit;
+}
+
 int eval_main(int argc, char **argv)
 {
     evaluation e = {0};
     tn_desc    desc;
-    char      *file;
+    char      *file, *why = NULL;
     const int  arguments = read_options(&eval_usage, argc, argv);
     file_list *files = &settings_of_eval.files;
-    bool       known;
+    bool       known, needed;
     int64_t    i;
     if (!arguments) usage_error("no model is given, expected tn eval RUN [FILE...]");
     for (i = 1; i < arguments; i++) add_file(files, argv[i]);
@@ -311,24 +368,31 @@ int eval_main(int argc, char **argv)
     file = find_weights(argv[0]);
     known = read_run_settings(file);
     if (!known && !files->count)
-        fail("%s is no part of a run, so it has no held-out part: expected tn eval %s FILE", file, argv[0]);
-    set_ctx_desc(&train_settings, &desc);
-    if (settings_of_eval.backend) use_backend(&desc, settings_of_eval.backend - 1, settings_of_eval.device);
-    desc.threads = (int)settings_of_eval.threads;
-    open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
-    e.has_run = known && (!files->count || settings_of_eval.by_frequency || !settings_of_eval.no_baseline)
-             && read_run_data(&e.m, &e.run);
-    if (known && !e.has_run && (!files->count || settings_of_eval.by_frequency))
-        fail("the run's text %s does not exist any more", train_settings.data.count ? train_settings.data.path[0] : "");
+        fail("%s is not part of a run, so it has no held-out part: expected tn eval %s FILE", file, argv[0]);
     if (settings_of_eval.by_frequency && !known)
-        fail("%s is no part of a run, whose text --by-frequency needs", file);
+        fail("%s is not part of a run, whose text --by-frequency needs", file);
+    for (i = 0; i < files->count; i++) is_shard(files->path[i]);      /* all can be read, before the first is evaluated */
+    if (settings_of_eval.backend) train_settings.backend = settings_of_eval.backend - 1;
+    train_settings.device = settings_of_eval.device;
+    train_settings.threads = settings_of_eval.threads;
+    train_settings.log_layers = 0;
+    set_ctx_desc(&train_settings, &desc);
+    open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
+    needed = !files->count || settings_of_eval.by_frequency;
+    if (known && (needed || !settings_of_eval.no_baseline)) {
+        why = read_run_data(&e.m, file, &e.run);
+        if (why && needed) fail("%s", why);
+        if (why) warn("%s; n-grams are left out", why);
+        e.has_run = !why;
+        free(why);
+    }
+    e.context = window_length(&e.m, files->count > 0);
     if (settings_of_eval.by_frequency) e.rank = frequency_ranks(&e.run, e.m.desc.vocab);
     e.position.context = e.m.desc.context;
     e.position.nats = (double *)allocate((size_t)e.m.desc.context, sizeof *e.position.nats);
     e.position.tokens = (int64_t *)allocate((size_t)e.m.desc.context, sizeof *e.position.tokens);
     for (i = 0, e.width = 13; i < files->count; i++)
         if ((int)strlen(files->path[i]) > e.width) e.width = (int)strlen(files->path[i]);
-    print_heading(e.width, e.has_run && !settings_of_eval.no_baseline);
     if (!files->count) evaluate(&e, "held-out part", &e.run);
     for (i = 0; i < files->count; i++) evaluate_file(&e, files->path[i]);
     if (files->count > 1) print_sum(&e);

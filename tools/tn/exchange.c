@@ -91,23 +91,28 @@ static char *json_text(const char *text, size_t bytes, const char *key)
     return from && json_unquote(from, to, &out) ? out.data : NULL;
 }
 
-/* Whether a name of the map, whose alternatives are separated by |, is this one; {l} is any number. */
-static bool names_tensor(const char *pattern, const char *name)
+/* Whether a name of the map, whose alternatives are separated by |, is this one. {l} is any number, which goes to *block,
+   or -1 where there is none. */
+static bool names_tensor(const char *pattern, const char *name, int64_t *block)
 {
     const char *at = name;
+    *block = -1;
     for (;; pattern++) {
         if (*pattern == '|' || *pattern == 0) {
             if (*at == 0) return true;
             if (*pattern == 0) return false;
             at = name;
+            *block = -1;
         } else if (!strncmp(pattern, "{l}", 3) && *at >= '0' && *at <= '9') {
-            while (*at >= '0' && *at <= '9') at++;
+            for (*block = 0; *at >= '0' && *at <= '9'; at++)
+                if (*block < INT32_MAX) *block = *block * 10 + *at - '0';
             pattern += 2;
         } else if (*pattern == *at) at++;
         else {
             pattern += strcspn(pattern, "|");
             if (*pattern == 0) return false;
             at = name;
+            *block = -1;
         }
     }
 }
@@ -125,16 +130,19 @@ static bool is_buffer(const char *name)
     return false;
 }
 
-/* Every tensor has a place in the map, and the numbers of its blocks exist. */
-static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines)
+/* Every tensor must have a place in the map, and belong to one of the model's blocks. */
+static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, int64_t layers)
 {
     tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(path));
-    int64_t         i, k;
+    int64_t         i, k, block = -1;
     check_ctx(ctx, "weights");
     for (i = 0; i < tn_safetensors_count(st); i++) {
         const char *name = tn_safetensors_at(st, i)->name;
-        for (k = 0; k < lines && !names_tensor(map[k].file, name); k++) {}
+        for (k = 0; k < lines && !names_tensor(map[k].file, name, &block); k++) {}
         if (k == lines && !is_buffer(name)) fail("%s: tensor \"%s\" has no counterpart in a tn_transformer", path, name);
+        if (k < lines && block >= layers)
+            fail("%s: tensor \"%s\" belongs to block %lld, expected less than %lld, the number of blocks in config.json",
+                 path, name, (long long)block, (long long)layers);
     }
     tn_safetensors_close(st);
 }
@@ -234,7 +242,7 @@ int import_main(int argc, char **argv)
     free(path);
     path = find_hf_weights(folder);
     w.map = map_of(type, &w.lines);
-    check_tensors(m.ctx, path, w.map, w.lines);
+    check_tensors(m.ctx, path, w.map, w.lines, m.desc.layers);
     m.tokenizer = read_hf_tokenizer(m.ctx, folder, m.desc.vocab, &plain);
     m.params = tn_params_create(m.ctx);
     tn_transformer_init(m.params, "", &m.desc, &m.net);
@@ -264,6 +272,7 @@ int import_main(int argc, char **argv)
     free(path);
     free(config);
     free(stop.data);
+    free(json.data);
     free(type);
     free(text);
     close_model(&m);
@@ -286,7 +295,7 @@ const usage export_usage = {
     "or Qwen2 computes equally.",
     "A Llama needs softmax attention, RoPE, RMS norms before attention and MLP, and an MLP with a gate: tn train --mlp "
     "swiglu --no-qk-norm --no-embed-norm, with or without --gain, --bias, --window. A GPT-2 needs --norm layer, --positions "
-    "learned and an MLP without a gate instead. What no such model has is named.",
+    "learned and an MLP without a gate instead. Export names any part that has no equivalent.",
     export_options, sizeof export_options / sizeof *export_options, 1, NULL
 };
 
@@ -325,7 +334,7 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
         {d->value_residual, "value residuals"},
         {d->softcap != 0, "a soft-cap of the logits"},
         {d->no_projection, "MLPs without an output projection"},
-        {d->mlp == TN_MLP_BILINEAR && d->order > 2, "bilinear MLPs of more than two encoders"},
+        {d->order != 0 && d->order != 2, "MLPs whose number of encoders is not two (tn train --order 2 has two)"},
         {gpt2 && d->positions != TN_POSITIONS_LEARNED, "a layer norm without learned positions"},
         {gpt2 && d->norm != TN_NORM_LAYER, "learned positions without a layer norm"},
         {gpt2 && d->window != 0, "a window together with learned positions"},
@@ -531,7 +540,9 @@ int export_main(int argc, char **argv)
     open_model(&m, argv[0], exporting.tokenizer, &ctx_desc, NULL);
     desc = m.desc;
     bad = obstacle(&desc, desc.norm == TN_NORM_LAYER || desc.positions == TN_POSITIONS_LEARNED);
-    if (bad) fail("%s: the model has %s, which no model of transformers has that tn knows (tn export --help)", argv[0], bad);
+    if (bad)
+        fail("%s: the model has %s, which none of the supported models of transformers has (tn export --help)", argv[0],
+             bad);
     type = complete_desc(&desc);
     complete_model(&m, &desc, &full);
     w.m = &full;

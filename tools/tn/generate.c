@@ -19,7 +19,7 @@ static option options[] = {
     TEXT_ROW("prompt-ids", &settings.prompt_ids, "IDS", "the same as token ids, such as \"1 2 3\"; no [BOS] is put before "
              "them", NEVER),
     FLAG_ROW("interactive", &settings.interactive, "continue each line of the standard input", NEVER),
-    AUTO_COUNT_ROW("new", &settings.more, "number of new tokens per text; auto: as --length has it", 1, 1e9, NEVER),
+    AUTO_COUNT_ROW("new", &settings.more, "number of new tokens per text; auto: until --length is reached", 1, 1e9, NEVER),
     AUTO_COUNT_ROW("length", &settings.length, "number of tokens per text, including the prompt's; auto: the model's "
                    "context", 1, 1e9, NEVER),
     COUNT_ROW("count", &settings.count, "number of texts", 1, 1e9, NEVER),
@@ -73,7 +73,17 @@ static void print_logprob(void *m, int32_t id, double logprob)
 
 /* ---- prompts ---------------------------------------------------------------------------------- */
 
-/* The ids in a text, separated by spaces or commas, a new list. name: of the option, for messages. */
+/* Ends the program with that status and message; but with --interactive only a line is wrong, and -1 is returned. */
+static int64_t refuse(int status, char *why)
+{
+    if (!settings.interactive && status == EXIT_USAGE) usage_error("%s", why);
+    if (!settings.interactive) fail("%s", why);
+    warn("%s", why);
+    free(why);
+    return -1;
+}
+
+/* The ids in a text, separated by spaces or commas, a new list. name: of the option, for messages. -1: see refuse. */
 static int64_t read_ids(const model *m, const char *text, const char *name, int32_t **ids)
 {
     int64_t count = 0;
@@ -84,9 +94,11 @@ static int64_t read_ids(const model *m, const char *text, const char *name, int3
         text += strspn(text, " ,\t\n");
         if (!*text) return count;
         id = strtol(text, &end, 10);
-        if (end == text || !strchr(" ,\t\n", *end)) usage_error("%s: \"%s\" is not an id, expected an integer", name, text);
+        if (end == text || !strchr(" ,\t\n", *end))
+            return refuse(EXIT_USAGE, format_text("%s: \"%s\" is not an id, expected an integer", name, text));
         if (id < 0 || id >= m->desc.vocab)
-            fail("%s: id %ld is outside the vocabulary, expected 0 <= id < %lld", name, id, (long long)m->desc.vocab);
+            return refuse(EXIT_ERROR, format_text("%s: id %ld is outside the vocabulary, expected 0 <= id < %lld", name, id,
+                                                  (long long)m->desc.vocab));
         (*ids)[count++] = (int32_t)id;
         text = end;
     }
@@ -154,17 +166,18 @@ static char *read_line(void)
 
 /* ---- texts ------------------------------------------------------------------------------------ */
 
-/* The tokens that a text begins with, a new list. */
+/* The tokens that a text begins with, a new list. -1: see refuse. */
 static int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
     int64_t n;
     if (settings.prompt_ids) n = read_ids(m, settings.prompt_ids, "--prompt-ids", ids);
     else if (m->tokenizer) n = prompt_tokens(m, prompt, seed, ids);
     else n = read_ids(m, prompt, "the prompt, which is of ids without a --tokenizer", ids);
-    if (n > 0) return n;
-    if (!m->tokenizer) fail("no prompt is given, and there is no tokenizer with a [BOS], expected --prompt-ids \"1 2 3\"");
-    fail("no prompt is given, and the tokenizer has no [BOS] to begin with, expected --prompt TEXT");
-    return 0;
+    if (n != 0) return n;
+    if (settings.prompt_ids) usage_error("--prompt-ids is \"%s\", expected ids such as \"1 2 3\"", settings.prompt_ids);
+    return refuse(EXIT_ERROR, copy_text(m->tokenizer ?
+        "no prompt is given, and the tokenizer has no [BOS] to begin with, expected --prompt TEXT" :
+        "no prompt is given, and there is no tokenizer with a [BOS], expected --prompt-ids \"1 2 3\""));
 }
 
 /* --count texts that begin with the prompt; number: of the first of them, which chooses its random numbers. */
@@ -178,11 +191,18 @@ static void write_texts(model *m, const char *prompt, uint64_t number)
                        .chosen = settings.logprobs ? print_logprob : NULL, .user = m };
         int32_t *ids;
         int64_t  n = first_tokens(m, prompt, s.seed, &ids), i;
+        if (n < 0) {
+            free(ids);
+            return;
+        }
         s.length = settings.more ? n + settings.more : settings.length ? settings.length : m->desc.context;
-        if (n >= s.length)
-            fail("the prompt has %lld tokens, expected fewer than %s %lld%s", (long long)n,
-                 settings.length ? "--length" : "the model's context,", (long long)s.length,
-                 settings.length ? "" : ": --new N continues it all the same");
+        if (n >= s.length) {
+            refuse(EXIT_ERROR, format_text("the prompt has %lld tokens, expected fewer than %s %lld%s", (long long)n,
+                                           settings.length ? "--length" : "the model's context,", (long long)s.length,
+                                           settings.length ? "" : ": --new N continues it all the same"));
+            free(ids);
+            return;
+        }
         if (s.length > m->desc.context && k == 0 && number == 0)
             warn("texts of %lld tokens are longer than the model's context of %lld tokens: it was not trained for that",
                  (long long)s.length, (long long)m->desc.context);

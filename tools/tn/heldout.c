@@ -48,12 +48,22 @@ static void report_held_out(run *r, double nats, bool all)
 void evaluate_held_out(run *r, bool last)
 {
     const scoring s = held_out_part(r);
+    const bool    all = r->s->val_every && samples_all(&s, r->s->val_tokens);
+    double        nats = NAN;
     if (r->s->val_every) {
-        const double nats = sampled_loss(&s, r->s->val_tokens), before = lowest_held_out(&r->journal);
+        const double before = lowest_held_out(&r->journal);
+        char        *why = NULL;
+        nats = sampled_loss(&s, r->s->val_tokens);
         report_held_out(r, nats, false);
-        if (r->s->keep_best && !(nats >= before)) save_weights(r, "best.safetensors");
+        if (r->s->keep_best && !(nats >= before)) why = save_weights(r, "best.safetensors");
+        if (why) {                                    /* the checkpoints do not depend on it */
+            clear_progress(&r->journal);
+            warn("step %lld: %s; training continues", (long long)r->step, why);
+            tn_ctx_clear_error(r->m.ctx);
+        }
+        free(why);
     }
-    if (last) report_held_out(r, whole_loss(&s), true);
+    if (last) report_held_out(r, all ? nats : whole_loss(&s), true);
 }
 
 void write_sample(run *r)

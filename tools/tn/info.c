@@ -98,7 +98,8 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     printf("done: %s\n", is_file(model_file) ? "yes" : "no");
     if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
     if (count) {
-        char *newest = checkpoint_path(folder, steps[count - 1]);
+        int64_t step;
+        char   *newest = newest_checkpoint(folder, &step);
         print_weights(ctx, newest, tensors);
         free(newest);
     } else print_weights(ctx, model_file, tensors);

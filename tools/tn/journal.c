@@ -99,6 +99,15 @@ static char *read_log(journal *j, size_t *bytes)
     return b.data;
 }
 
+bool journal_has_steps(journal *j)
+{
+    size_t     bytes;
+    char      *text = read_log(j, &bytes);
+    const bool has = find_text(text, bytes, "\"loss\":") != NULL;
+    free(text);
+    return has;
+}
+
 void journal_resume(journal *j, int64_t step, int64_t lines)
 {
     size_t all, at = 0;
@@ -205,10 +214,14 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     j->last_shown = now();
     line_add(line, columns, "step %lld/%lld  %d:%02d left  ", (long long)step, (long long)steps, (int)(left / 60),
              (int)left % 60);
-    line_add(line, columns, j->bar ? "%.3f mean %.3f" : "loss %.3f  mean loss %.3f", j->last, j->smooth);
+    if (j->bar) line_add(line, columns, "mean %.3f", j->smooth);
+    else line_add(line, columns, "loss %.3f  mean loss %.3f", j->last, j->smooth);
     if (j->held.count) line_add(line, columns, j->bar ? " held %.3f" : "  held out %.3f", j->held.y[j->held.count - 1]);
-    line_add(line, columns, j->bar ? "  %.1fk/s %.0f%%" : "  %.1fk tokens/s  %.0f%% of peak", rate / 1e3, 100 * share);
-    line_add(line, columns, j->bar ? "  norm %.2g" : "  gradient norm %.2g", j->norm);
+    line_add(line, columns, j->bar ? "  %.1fk/s %.0f%% peak" : "  %.1fk tokens/s  %.0f%% of peak", rate / 1e3, 100 * share);
+    if (j->bar) {                                     /* what leaves the bar at least eight columns */
+        line_add(line, 68, "  loss %.3f", j->last);
+        line_add(line, 68, "  norm %.2g", j->norm);
+    } else line_add(line, columns, "  gradient norm %.2g", j->norm);
     if (j->bar) {
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;

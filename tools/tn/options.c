@@ -267,6 +267,8 @@ int read_options(const usage *u, int argc, char **argv)
             continue;
         }
         o = named_option(u, argv[i], name, sizeof name);
+        if (!o && argv[i][1] != '-' && short_option(u, argv[i][1]) && argv[i][2])
+            usage_error("unknown option %s, expected -%c %s (tn %s --help)", argv[i], argv[i][1], argv[i] + 2, u->command);
         if (!o && argv[i][1] != '-') usage_error("unknown option %s (tn %s --help)", argv[i], u->command);
         if (!o) usage_error("unknown option --%s%s (tn %s --help)", name, suggested_option(u, name, "--"), u->command);
         text = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : NULL;

@@ -68,21 +68,50 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
              (long long)tn_tokenizer_count(t), (long long)vocab);
 }
 
+char *newest_checkpoint(const char *folder, int64_t *step)
+{
+    int64_t *steps, i, count = list_checkpoints(folder, &steps);
+    char    *path = NULL, why[256];
+    tn_ctx  *ctx;
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
+    for (i = count - 1; i >= 0; i--) {
+        path = checkpoint_path(folder, *step = steps[i]);
+        if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) break;
+        if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
+        if (!i) fail("%s; no older checkpoint is left", tn_ctx_error(ctx));
+        warn("%s; the checkpoint before it is used", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+        free(path);
+    }
+    tn_ctx_destroy(ctx);
+    free(steps);
+    return path;
+}
+
+/* Fails if a file is damaged. */
+static void check_weights(const char *path)
+{
+    char    why[256];
+    tn_ctx *ctx;
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
+    if (tn_checkpoint_check(ctx, tn_source_path(path)) != TN_OK) fail("%s", tn_ctx_error(ctx));
+    tn_ctx_destroy(ctx);
+}
+
 char *find_weights(const char *path)
 {
-    int64_t *steps = NULL, count;
-    char    *file;
+    int64_t step;
+    char   *file;
     if (!is_folder(path)) {
         if (!is_file(path)) fail("%s: no such run or file", path);
+        check_weights(path);
         return copy_text(path);
     }
     file = join_path(path, "model.safetensors");
     if (is_file(file)) return file;
     free(file);
-    count = list_checkpoints(path, &steps);
-    if (!count) fail("%s holds no model, expected model.safetensors or step-NNNNNNNN.safetensors", path);
-    file = checkpoint_path(path, steps[count - 1]);
-    free(steps);
+    file = newest_checkpoint(path, &step);
+    if (!file) fail("%s holds no model, expected model.safetensors or step-NNNNNNNN.safetensors", path);
     return file;
 }
 

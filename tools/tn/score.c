@@ -19,12 +19,21 @@ static void pass_logits(const scoring *s, tn_tensor *logits, const int64_t *firs
     free(v);
 }
 
+/* The number of logits of a forward pass, which the ids of tn_gather must be able to number. */
+static int64_t index_limit(const scoring *s, int64_t logits)
+{
+    if (logits > INT32_MAX)
+        fail("%s: a window has %lld logits, expected at most %d: use a smaller --context", s->name, (long long)logits,
+             (int)INT32_MAX);
+    return logits;
+}
+
 /* The -log p of each scored token. */
 static void pass_nats(const scoring *s, tn_tensor *logits, const int32_t *targets, const int64_t *first, int64_t count,
                       int64_t scored)
 {
     tn_ctx        *ctx = s->m->ctx;
-    const int64_t  vocab = s->m->desc.vocab, n = count * scored, all = n * vocab;
+    const int64_t  vocab = s->m->desc.vocab, n = count * scored, all = index_limit(s, n * vocab);
     int32_t       *index = (int32_t *)allocate((size_t)n, sizeof *index);
     double        *v = (double *)allocate((size_t)n, sizeof *v);
     tn_tensor     *ids = tn_tensor_1d(ctx, TN_I32, n), *p = tn_log_softmax(ctx, logits);
@@ -80,9 +89,10 @@ typedef struct windows {
 
 static windows windows_of(const scoring *s)
 {
-    windows w;
+    const int64_t context = s->context ? s->context : s->m->desc.context;
+    windows       w;
     w.tokens = s->count - 1;
-    w.length = s->m->desc.context < w.tokens ? s->m->desc.context : w.tokens;
+    w.length = context < w.tokens ? context : w.tokens;
     w.half = w.length > 1 ? w.length / 2 : 1;
     w.count = (w.tokens - w.length) / w.half + 1;
     w.group = ((int64_t)1 << 24) / (w.length * s->m->desc.vocab);
@@ -104,6 +114,12 @@ double whole_loss(const scoring *s)
     if (k > 0) nats += window_nats(s, &end, 1, w.length, k);
     free(start);
     return nats / (double)w.tokens;
+}
+
+bool samples_all(const scoring *s, int64_t tokens)
+{
+    const windows w = windows_of(s);
+    return tokens / w.half >= w.count;
 }
 
 double sampled_loss(const scoring *s, int64_t tokens)

@@ -35,14 +35,14 @@ static option options[] = {
               "several files are joined", ALWAYS),
     TEXT("out", out, "RUN", "the folder to write to; it must be new or empty", NEVER),
     TEXT("resume", resume, "RUN", "continue a run that was stopped or killed; only --threads, --device, --recompute, "
-         "--stop-at and, if the text was moved, --data can be given with it", NEVER),
+         "--stop-at and, if the text was moved, --data and --val can be given with it", NEVER),
     TEXT("from", from, "RUN|CHECKPOINT", "start a new run from the newest checkpoint of another one, or from that which is "
          "named, with its settings except those that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
          "it", NEVER),
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
                   ALWAYS),
-    TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
+    TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece, or byte-level BPE)", ALWAYS),
     FILES_ROW("val", &train_settings.val, "a text or a token shard that is held out, instead of the end of --data", ALWAYS),
     WORDS("split", split, SPLIT_WORDS, "what separates two stories, which begin with [BOS]: marks (" STORY_MARK "), blank "
           "lines, or each line; auto: marks, if there are any", ALWAYS),
@@ -239,6 +239,8 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     desc->dropout = train_settings.dropout;
     if (desc->no_norm && desc->place != TN_PLACE_PRE)
         usage_error("--norm-place is given with --norm none, expected pre");
+    if (desc->no_norm && (train_settings.gain || train_settings.head_norm))
+        usage_error("--%s is given with --norm none, which has no norms", train_settings.gain ? "gain" : "head-norm");
     if (train_settings.row_scale && !has_row_scale(desc))
         usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));

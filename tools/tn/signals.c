@@ -1,5 +1,5 @@
 /* signals.c - tn train: SIGINT and SIGTERM. The current step is finished and everything is saved; a second signal ends the
-   program at once. */
+   program at once. SIGBUS: a token shard, whose file is mapped, became shorter or cannot be read. */
 #include "train.h"
 #include <errno.h>
 #include <signal.h>
@@ -18,6 +18,16 @@ static void on_signal(int number)
     stopped_by = number;
 }
 
+static char lost_data[PATH_ROOM + 200];
+
+/* Calls only what a signal handler may call. */
+static void on_lost_data(int number)
+{
+    (void)number;
+    if (write(STDERR_FILENO, lost_data, strlen(lost_data)) < 0) _exit(EXIT_ERROR);
+    _exit(EXIT_ERROR);
+}
+
 void end_if_stopped(void)
 {
     if (!stopped_by) return;
@@ -25,14 +35,18 @@ void end_if_stopped(void)
     exit(128 + (int)stopped_by);
 }
 
-void catch_signals(void)
+void catch_signals(const char *folder)
 {
     struct sigaction a;
+    snprintf(lost_data, sizeof lost_data, "\ntn train: a token shard was truncated while it was in use, or cannot be read "
+             "from the disk. When it is whole again: tn train --resume %s\n", folder ? folder : "RUN");
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    a.sa_handler = on_lost_data;
+    sigaction(SIGBUS, &a, NULL);
     a.sa_handler = SIG_IGN;                           /* write reports a full disk or a file limit instead */
     a.sa_flags = 0;
     sigaction(SIGXFSZ, &a, NULL);

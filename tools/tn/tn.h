@@ -276,9 +276,9 @@ void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t c
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
-/* One or the other: all files must be of one kind. */
-void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, split_kind split,
-                   double share);
+/* One or the other: all files must be of one kind. `name` is the option's. */
+void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, const char *name,
+                   split_kind split, double share);
 /* Whether the files are token shards; fails if some are and some are not. `name` is the option's. */
 bool    are_shards(const file_list *files, const char *name);
 /* Replaces the held-out part of c by all of `held`, which is emptied. */
@@ -296,8 +296,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
-   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
-   is done model.safetensors. */
+   log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), with --keep-best
+   best.safetensors (the weights with the lowest held-out loss), and when the run is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -329,7 +329,11 @@ char *folder_of(const char *path);                    /* "./" if the path has no
 int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
-/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
+/* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
+   damaged. */
+char   *newest_checkpoint(const char *folder, int64_t *step);
+/* The weights that a path means: the file itself, which must not be damaged; of a folder the finished model, otherwise the
+   newest checkpoint that is not damaged. */
 char   *find_weights(const char *path);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
    tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
@@ -346,6 +350,7 @@ typedef struct scoring {
     const char    *name;                /* what the tokens are, for messages                         */
     const int32_t *ids;                 /* [count], count >= 2: all but the first are predicted      */
     int64_t        count, batch;        /* batch: at most so many windows per forward pass           */
+    int64_t        context;             /* length of a window; 0: the model's context                */
     double        *nats;                /* NULL, or [count-1]: gets -log p of each predicted token   */
     void (*logits)(void *user, const float *rows, int64_t first, int64_t count);    /* NULL, or gets the logits [count,vocab]
                                            of the predicted tokens first, first + 1, ...             */
@@ -356,6 +361,8 @@ double  whole_loss(const scoring *s);
 /* nats per token over about `tokens` tokens. They are those of m windows that are spread evenly: number i is window
    floor((2i + 1) count / (2m)) of the `count` windows of whole_loss, the same ones in each call. nats gets those alone. */
 double  sampled_loss(const scoring *s, int64_t tokens);
+/* Whether those windows are all that there are, so that sampled_loss is whole_loss. */
+bool    samples_all(const scoring *s, int64_t tokens);
 /* The loss by the length of the context, in windows that do not overlap: sum[i] and tokens[i] are of the tokens that follow
    i + 1 others in their window. Both have space for the model's context; returns the length of a window. */
 int64_t loss_by_position(const scoring *s, double *sum, int64_t *tokens);

@@ -69,10 +69,12 @@ static void train(run *r, const char *title)
 static void finish(run *r)
 {
     double  loss = batch_loss(r, &r->feed, false);
+    char   *why;
     fault   found = take_error(r->m.ctx);
     if (!(loss <= loss_limit(r)) || found.status != TN_OK) stop_diverged(r, loss, &found);
     remove_old_checkpoints(r);
-    save_weights(r, "model.safetensors");
+    why = save_weights(r, "model.safetensors");
+    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
 }
 
 /* Reads the settings of a file or a checkpoint. A length of the training on the command line replaces theirs. */
@@ -120,7 +122,7 @@ int train_main(int argc, char **argv)
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
-    catch_signals();
+    catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);
     r.folder = train_settings.resume;
     if (train_settings.resume) {
         if (train_settings.out || train_settings.config || train_settings.from)
@@ -141,6 +143,8 @@ int train_main(int argc, char **argv)
         }
         if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
         if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
+        if (train_settings.keep_best && !train_settings.val_every)
+            usage_error("--keep-best is given with --val-every 0, expected --val-every of at least 1");
         r.folder = train_settings.out;
         start_run(&r, false);
     }

@@ -62,6 +62,7 @@ void journal_lock(journal *j, const char *folder);
 void journal_start(journal *j);                      /* begins the log, which becomes empty */
 /* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
 void journal_resume(journal *j, int64_t step, int64_t lines);
+bool journal_has_steps(journal *j);                  /* whether a step was logged; called before journal_resume */
 void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -120,7 +121,8 @@ typedef struct run {
 } run;
 
 /* signals.c */
-void catch_signals(void);
+/* folder: of the run, or NULL; a message names it. */
+void catch_signals(const char *folder);
 /* The signal that asked the training to stop, or 0. */
 int  stop_signal(void);
 /* Ends the program if a signal asked for it. Called between the parts of a start, when there is nothing to save yet. */
@@ -167,13 +169,10 @@ void evaluate_held_out(run *r, bool last);
 void write_sample(run *r);
 
 /* checkpoint.c */
-/* Writes the weights alone to a file of the run's folder, or fails. */
-void save_weights(run *r, const char *name);
+/* Writes the weights alone to a file of the run's folder. Returns NULL, or a message, a new string. */
+char *save_weights(run *r, const char *name);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
-/* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
-   damaged. */
-char *newest_checkpoint(const char *folder, int64_t *step);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
