@@ -1760,7 +1760,8 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
 TN_API int64_t    tn_transformer_kv_heads(const tn_transformer *model);
 /* Writes all parameters of a model to a safetensors file, the other way through a map: under the first of the names in its
    lines, in the context's dtype. Of lines with `kv`, kv_heads heads are written (0: all), which must be one of each group of
-   equal heads. A parameter that no line names is an error. Tied parameters are written once. */
+   equal heads. A parameter that no line names is an error, and so is a row of the file that no line gives. Tied parameters
+   are written once. */
 TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                               const tn_name_map *map, int64_t lines, int64_t kv_heads,
                                               const tn_note *notes, int64_t note_count);
@@ -20045,13 +20046,9 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     int64_t   k, l;
     size_t    widest = 0;
     void     *host;
-    for (k = 0; k < lines && s == TN_OK; k++) {
-        if (!map[k].file || !map[k].param)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld", map[k].file ? "param" : "file",
-                            (long long)k);
+    for (k = 0; k < lines && s == TN_OK; k++)
         for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &map[k], l);
-    }
     if (s == TN_OK) s = tni_mapped_whole(m);
     for (k = 0; k < tn_params_count(m->params); k++)
         if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
@@ -20060,6 +20057,24 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     s = tni_params_set(m->params, m->value, host);
     tni_free(ctx, host, widest);
     return s;
+}
+
+static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_transformer *model, const tn_name_map *map,
+                                   int64_t lines)
+{
+    int64_t k;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s, expected one of tn_transformer_init", function,
+                        model ? "not initialised" : "NULL");
+    if (!map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %lld lines of a map at %s, expected a list of 0 or more", function,
+                        (long long)lines, map ? "an address" : "NULL");
+    for (k = 0; k < lines; k++)
+        if (!map[k].file || !map[k].param)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld, expected a name",
+                            map[k].file ? "param" : "file", (long long)k);
+    return TN_OK;
 }
 
 /* Finds the prefix "NAME." in the parameter NAME.embed.w. */
@@ -20086,10 +20101,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     char      *room = NULL;
     int64_t    i;
     tn_status  s;
-    if (!ctx) return TN_ERR_ARG;
-    if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
-                        : !model ? "the model is NULL" : "the model is not initialised");
+    if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
@@ -20134,17 +20146,18 @@ static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool
     return s;
 }
 
-int64_t tn_transformer_kv_heads(const tn_transformer *model)
+/* Sets *out to the number of heads of keys and values that differ. */
+static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
 {
-    const int64_t heads = model && model->blocks ? model->desc.heads : 0;
+    const int64_t heads = model->desc.heads;
+    tn_ctx       *ctx = model->embed.w->ctx;
     tn_status     s = TN_OK;
-    tn_ctx       *ctx;
     bool         *differs;
     int64_t       l, h, group;
-    if (heads < 1) return -1;
-    ctx = model->embed.w->ctx;
-    if (tni_attention_kinds[model->desc.attention].sets != 1) return heads;
-    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return -1;
+    *out = heads;
+    for (l = 0; l < model->desc.layers; l++)
+        if (tni_attention_kinds[tni_block_desc(&model->desc, l).attention].sets != 1) return TN_OK;
+    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return TN_ERR_MEMORY;
     memset(differs, 0, (size_t)heads);
     for (l = 0; l < model->desc.layers && s == TN_OK; l++) {
         const tn_attention *a = &model->blocks[l].attn;
@@ -20158,7 +20171,15 @@ int64_t tn_transformer_kv_heads(const tn_transformer *model)
         if (heads % group == 0 && h == heads) break;
     }
     tni_free(ctx, differs, (size_t)heads);
-    return s == TN_OK ? heads / group : -1;
+    *out = heads / group;
+    return s;
+}
+
+int64_t tn_transformer_kv_heads(const tn_transformer *model)
+{
+    int64_t differ;
+    if (!model || !model->blocks || model->desc.heads < 1) return -1;
+    return tni_kv_heads(model, &differ) == TN_OK ? differ : -1;
 }
 
 /* A tensor of the file that is made. */
@@ -20198,6 +20219,8 @@ static bool tni_mapping_rows(const tni_mapping *w, const tn_name_map *line, cons
                              tni_slab *from, tni_slab *to)
 {
     const int64_t heads = w->model->desc.heads;
+    const int     parts = line->file_parts == 0 ? 1 : line->file_parts;
+    if (line->file_part < 0 || line->file_part >= parts) return false;
     if (!tni_mapped_rows(from, tn_tensor_count(p->value) / columns, columns, line->part, line->parts)) return false;
     to->rows = line->kv ? from->rows / heads * w->kv_heads : from->rows;
     to->first = line->file_part * to->rows;
@@ -20235,6 +20258,7 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     tni_outgoing      *o;
     tni_slab           from, to;
     double            *host;
+    bool              *given;           /* of each row of the file's tensor */
     int64_t            shape[2], columns, all, k, i;
     tn_status          s;
     if (!p) return TN_OK;
@@ -20250,8 +20274,12 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
     host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
-    if (!host) return TN_ERR_MEMORY;
-    memset(host, 0, (size_t)(all * columns) * sizeof *host);
+    given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
+    if (!given) {
+        tni_free_f64(ctx, host, all, columns);
+        return TN_ERR_MEMORY;
+    }
+    memset(given, 0, (size_t)all);
     for (s = TN_OK, k = first; k < w->lines && s == TN_OK; k++) {
         if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
         if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
@@ -20259,9 +20287,15 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
             s = tni_fail(ctx, TN_ERR_SHAPE, "name map: parameter %s is %s, which does not fit into %s", p->name,
                          TNI_SHAPE(p->value), o->name.s);
         else s = tni_mapping_fill(w, &w->map[k], p, vector, host, all);
+        for (i = to.first; s == TN_OK && i < to.first + to.rows; i++) given[i] = true;
         for (i = 0; i < tn_params_count(w->params); i++) if (tn_params_at(w->params, i) == p) w->used[i] = true;
     }
+    for (i = 0; i < all && given[i]; i++) {}
+    if (s == TN_OK && i < all)
+        s = tni_fail(ctx, TN_ERR_ARG, "name map: no line gives row %lld of %s, expected lines for all of its %lld rows",
+                     (long long)i, o->name.s, (long long)all);
     if (s == TN_OK) s = tn_write(o->tensor, TN_F64, host, all * columns);
+    tni_free(ctx, given, (size_t)all);
     tni_free_f64(ctx, host, all, columns);
     return s;
 }
@@ -20294,19 +20328,18 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     tni_mapping w;
     tni_mapped  m;
     tn_named   *named;
+    int64_t     differ;
     size_t      i, used = (size_t)tn_params_count(params);
     tn_status   s;
-    if (!ctx) return TN_ERR_ARG;
-    if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
-                        : !model ? "the model is NULL" : "the model is not initialised");
+    if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",
                         (long long)kv_heads, (long long)model->desc.heads);
-    if (kv_heads < model->desc.heads && (i = (size_t)tn_transformer_kv_heads(model)) != 0 && kv_heads % (int64_t)i != 0)
+    if (kv_heads < model->desc.heads && (s = tni_kv_heads(model, &differ)) != TN_OK) return s;
+    if (kv_heads < model->desc.heads && kv_heads % differ != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, but %lld heads of keys and values differ",
-                        (long long)kv_heads, (long long)i);
+                        (long long)kv_heads, (long long)differ);
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
