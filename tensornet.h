@@ -1447,13 +1447,15 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
-   TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (a file without one is accepted).
+   TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (files of versions that wrote none are
+   accepted).
    TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model. TN_ERR_DTYPE: a context of another dtype. If numbers
    of the desc differ (such as lr), the program's are used, with a warning in the log for each; numbers that are not finite
    are accepted with a warning, too. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
-/* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged (one without a checksum only if that
-   shows in its header). For example, to find the newest of several that is whole. */
+/* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged. For example, to find the newest of
+   several that is whole; as after any error, each failure stays in the context until tn_ctx_clear_error. Of other safetensors
+   files, of an index (.json) and of checkpoints of versions that wrote no checksum, only the header is checked. */
 TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
 #endif /* TN_NO_TRAINING */
 
@@ -2282,7 +2284,7 @@ static int tni_format_double(char dst[32], double v, int digits)
 }
 
 /* ---- text --------------------------------------------------------------- >>messages
-   The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
+   The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
 TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
@@ -2300,6 +2302,14 @@ static void tni_text_integer(tni_text *t, uint64_t v, bool negative)
     do digits[--n] = (char)('0' + v % 10); while ((v /= 10) > 0);
     if (negative) digits[--n] = '-';
     tni_text_add(t, digits + n, (size_t)(24 - n));
+}
+
+static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
+{
+    char digits[16];
+    int  n;
+    for (n = 16; n-- > 0; v >>= 4) digits[n] = "0123456789abcdef"[v & 15];
+    tni_text_add(t, digits, sizeof digits);
 }
 
 static void tni_text_signed(tni_text *t, int64_t v)
@@ -2328,6 +2338,7 @@ static void tni_text_v(tni_text *t, const char *fmt, va_list args)
         else if (*fmt == 'l') {
             fmt += 2;
             if (*fmt == 'u') tni_text_integer(t, va_arg(args, unsigned long long), false);
+            else if (*fmt == 'x') tni_text_hex(t, va_arg(args, unsigned long long));
             else tni_text_signed(t, va_arg(args, long long));
         } else tni_text_add(t, fmt, 1);
     }
@@ -15262,7 +15273,8 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
    and as its last 8 bytes optim.checksum, of all bytes before it. Integers and the desc are notes, in decimal. Increase
    TNI_CHECKPOINT_FORMAT when you change anything a later step depends on. */
 
-#define TNI_CHECKPOINT_FORMAT "1"
+#define TNI_CHECKPOINT_FORMAT "2"
+#define TNI_CHECKPOINT_UNSEALED "1"             /* as earlier versions wrote it, which knew no checksum */
 #define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* larger counts are not exact as doubles, and may overflow */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
@@ -15407,17 +15419,21 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
     return s;
 }
 
-/* Reads the whole file to compare its checksum. Files of earlier versions have none. */
+/* Reads the whole file to compare its checksum. Files of earlier versions have none; the note of the format says which. */
 static tn_status tni_checkpoint_whole(const tn_safetensors *f)
 {
     enum { PIECE = 1 << 18 };
     const tni_reader           *file = &f->file;
     const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
+    const char                 *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
     tni_checksum sum;
     uint8_t   word[8], *piece;
     uint64_t  at, expected;
     tn_status s;
-    if (!e) return TN_OK;
+    if (!e && (!format || strcmp(format, TNI_CHECKPOINT_UNSEALED) == 0)) return TN_OK;
+    if (!e)
+        return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: tensor " TNI_CHECKSUM_NAME " is missing, "
+                        "expected for format %s", file->name.s, tni_quote(format).s);
     if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
         return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
                                " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
@@ -15432,7 +15448,7 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     tni_free(file->ctx, piece, PIECE);
     if (s == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
     if (s != TN_OK || (expected = tni_load_bits(word, 8, false)) == tni_checksum_value(&sum)) return s;
-    return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %016llx, expected %016llx",
+    return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %llx, expected %llx",
                     file->name.s, (unsigned long long)tni_checksum_value(&sum), (unsigned long long)expected);
 }
 
@@ -15493,9 +15509,9 @@ static tn_status tni_restored_notes(tni_restored *r)
     if (!format || !kind)
         return tni_fail(ctx, TN_ERR_FORMAT, "%s: not a checkpoint: no note tensornet.%s; tn_params_read reads weights",
                         f->file.name.s, format ? "optim" : "checkpoint");
-    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_FORMAT "\"",
-                        f->file.name.s, tni_quote(format).s);
+    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0 && strcmp(format, TNI_CHECKPOINT_UNSEALED) != 0)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_UNSEALED
+                        "\" or \"" TNI_CHECKPOINT_FORMAT "\"", f->file.name.s, tni_quote(format).s);
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: the checkpoint's optimiser is %s, expected \"%s\"", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
@@ -15686,8 +15702,8 @@ static tn_status tni_restored_run(tni_restored *r)
     tn_ctx   *ctx = r->optim->owned.ctx;
     size_t    widest = 0;
     void     *host = NULL;
-    tn_status s = tni_restored_check(r);
-    if (s == TN_OK) s = tni_checkpoint_whole(r->file);
+    tn_status s = tni_checkpoint_whole(r->file);
+    if (s == TN_OK) s = tni_restored_check(r);
     if (s == TN_OK) s = tni_restored_read_all(r, &widest);
     if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_restored_set(r, host);
