@@ -3076,18 +3076,19 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
     }
 }
 
-/* A child of fork() has a copy of this, but none of the threads: it starts its own at the next region. */
-static bool tni_threads_forked(tni_threads *t)
+static void tni_threads_init(tni_threads *t)
 {
-    if (t->process == tni_process()) return false;
     t->process = tni_process();
     t->started = 0;
     t->permits = 0;
-    tni_atomic_clear(&t->sleepers);
     tni_lock_init(&t->lock);
     tni_event_init(&t->opened);
     tni_event_init(&t->left);
-    return true;
+    tni_atomic_init(&t->sleepers);
+    tni_atomic_init(&t->waiting);
+    tni_atomic_init(&t->gate);
+    tni_atomic_init(&t->next);
+    tni_atomic_init(&t->done);
 }
 
 /* Opens the gate for as many workers, and wakes those that sleep. */
@@ -3096,7 +3097,7 @@ static void tni_threads_open(tni_threads *t, int places)
     const uint32_t gate = tni_atomic_get(&t->gate), number = t->fn ? (gate >> 16) % 0xFFFF + 1 : 0;
     uint32_t       sleepers, wake;
     tni_atomic_add(&t->gate, (number << 16 | TNI_GATE_OPEN | (uint32_t)places) - gate);
-    if (tni_atomic_get(&t->sleepers) == 0 || tni_threads_forked(t)) return;
+    if (tni_atomic_get(&t->sleepers) == 0) return;
     tni_lock_take(&t->lock);
     sleepers = tni_atomic_get(&t->sleepers);
     wake = (uint32_t)tni_min(sleepers, places);
@@ -3143,6 +3144,7 @@ static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
         for (task = 0; task < tasks; task++) fn(arg, task, 0);
         return;
     }
+    if (t->started > 0 && t->process != tni_process()) tni_threads_init(t);     /* a child of fork() starts its own */
     tni_threads_start(t, places);
     t->busy = true;
     t->fn = fn;
@@ -3171,15 +3173,7 @@ static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
     t->ctx = ctx;
     t->most = most;
     t->spins = threads <= tni_processors() ? TNI_SPINS : 0;         /* else one would keep the other from its processor */
-    t->process = tni_process();
-    tni_lock_init(&t->lock);
-    tni_event_init(&t->opened);
-    tni_event_init(&t->left);
-    tni_atomic_init(&t->sleepers);
-    tni_atomic_init(&t->waiting);
-    tni_atomic_init(&t->gate);
-    tni_atomic_init(&t->next);
-    tni_atomic_init(&t->done);
+    tni_threads_init(t);
     return t;
 }
 
@@ -14774,8 +14768,8 @@ static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
     return seen || tni_scan_fail(s, "missing key weight_map");
 }
 
-/* The number of the file of this name, which is opened and checked if it is not yet; -1: it could not be. */
-static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_note *line)
+/* Sets *number to that of the file which a line names; it is opened and checked if it is not yet. */
+static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_note *line, size_t *number)
 {
     tn_ctx        *ctx = f->file.ctx;
     const char    *slash = strrchr(index, '/');
@@ -14784,17 +14778,15 @@ static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_not
     tn_source      source;
     char          *path;
     tn_status      s;
-    size_t         k;
-    for (k = 0; k < f->parts.count; k++) if (strcmp(tni_part_at(f, k)->name, line->value) == 0) return (int64_t)k;
-    if (!*line->value || strpbrk(line->value, "/\\") || strcmp(line->value, "..") == 0) {
-        tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
-                        "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
-                        tni_quote(line->value).s);
-        return -1;
-    }
+    for (*number = 0; *number < f->parts.count; ++*number)
+        if (strcmp(tni_part_at(f, *number)->name, line->value) == 0) return TN_OK;
+    if (!*line->value || strpbrk(line->value, "/\\:") || strcmp(line->value, "..") == 0)
+        return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
+                               "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
+                               tni_quote(line->value).s);
     part = (tni_part_file *)tni_list_add(ctx, &f->parts, "safetensors index");
     path = part ? (char *)tni_alloc(ctx, bytes, "safetensors index") : NULL;
-    if (!path) return -1;
+    if (!path) return TN_ERR_MEMORY;
     memcpy(path, index, folder);
     memcpy(path + folder, line->value, bytes - folder);
     memset(&source, 0, sizeof source);
@@ -14803,7 +14795,7 @@ static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_not
     s = tni_safetensors_one(ctx, &source, &part->file);
     if (s == TN_OK) s = tni_safetensors_start(part->file);
     tni_free(ctx, path, bytes);
-    return s == TN_OK ? (int64_t)f->parts.count - 1 : -1;
+    return s;
 }
 
 /* The tensors of all parts, each once, and each line's in the file that it names. */
@@ -14815,9 +14807,8 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
     size_t                      i, k;
     tn_status                   s;
     for (i = 0; i < f->notes.count; i++) {
-        const int64_t part = tni_index_part(f, index, &lines[i]);
-        if (part < 0) return f->file.ctx->status;
-        if (!tn_safetensors_find(tni_part_at(f, (size_t)part)->file, lines[i].key))
+        if ((s = tni_index_part(f, index, &lines[i], &k)) != TN_OK) return s;
+        if (!tn_safetensors_find(tni_part_at(f, k)->file, lines[i].key))
             return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(lines[i].key - f->header),
                                    "tensor %s is not in %s, where the index has it", tni_quote(lines[i].key).s,
                                    tni_quote(lines[i].value).s);
