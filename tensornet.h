@@ -218,7 +218,8 @@ typedef struct tn_desc {
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
     int               threads;          /* 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one per
-                                           processor that the process may use; with OpenMP what it offers; else 1 */
+                                           processor that the process may use; with OpenMP what it offers; else,
+                                           and if parallel_for is given, 1                       */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
     void             *parallel_user;
@@ -904,7 +905,8 @@ typedef enum tn_mlp_kind {
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
    that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
-   layer then counts as an input, in + 1 and hidden + 1; with order 2 set .fan_in to that where it shall. */
+   layer then counts as an input, in + 1 and hidden + 1; with order 2, set .fan_in to in + 1 or hidden + 1 if the constant
+   should count. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
@@ -1344,13 +1346,13 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    A process that is killed during a save leaves its temporary file behind. The next save to the same PATH removes it if
    its number is at most 8, otherwise a later one does. A save holds a lock on its temporary file (flock), which ends with
    the process, so the file of a save that is still running is not touched. The second of two saves at the same time uses
-   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
-   old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message that says so,
-   and you have to remove the files that no program is writing. Files with these names belong to the library; it touches no
-   others. Where each machine has its own locks (network file systems mounted without shared locks), do not save to the same
-   PATH from two machines at the same time: one may remove the temporary file of the other. That save fails with a message,
-   unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if another one
-   to the same PATH begins between the closing and the renaming of its temporary file.
+   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs
+   and Windows) old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message
+   that says so, and you have to remove the files that no program is writing. Files with these names belong to the library;
+   it touches no others. Where each machine has its own locks (network file systems mounted without shared locks), do not
+   save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
+   with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
+   another one to the same PATH begins between the closing and the renaming of its temporary file.
    A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -1454,8 +1456,9 @@ TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const 
    are accepted with a warning, too. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 /* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged. For example, to find the newest of
-   several that is whole; as after any error, each failure stays in the context until tn_ctx_clear_error. Of other safetensors
-   files, of an index (.json) and of checkpoints of versions that wrote no checksum, only the header is checked. */
+   several that is whole; as after any error, each failure stays in the context until tn_ctx_clear_error. TN_OK for other
+   safetensors files, for an index (.json) and for checkpoints of versions that wrote no checksum means only that the header
+   is right. */
 TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
 #endif /* TN_NO_TRAINING */
 
@@ -1490,8 +1493,9 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
    differently).
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
    bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
-   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails, and BPE meets no word
-   of more than 96 bytes (it needs memory of the context).
+   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
+   than 96 bytes BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory is not
+   counted in tn_ctx_memory, nor against max_bytes.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -1539,9 +1543,8 @@ TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* 
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
-   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0), and a space that
-   BPE puts before a text has no bytes. Parts of a Hangul syllable share bytes. With BPE a token may end inside a
-   character. */
+   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0), and a space that BPE puts before a text has
+   no bytes. Parts of a Hangul syllable share bytes. With BPE a token may end inside a character. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
@@ -2776,8 +2779,8 @@ static void tni_lock_take(tni_lock *l)    { AcquireSRWLockExclusive((struct _RTL
 static void tni_lock_give(tni_lock *l)    { ReleaseSRWLockExclusive((struct _RTL_SRWLOCK *)(void *)l); }
 static void tni_event_init(tni_event *e)  { *e = NULL; }
 static void tni_event_end(tni_event *e)   { (void)e; }
-static void tni_event_tell(tni_event *e)  { WakeConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
-static void tni_event_tell_all(tni_event *e) { WakeAllConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
+static void tni_event_signal(tni_event *e) { WakeConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
+static void tni_event_signal_all(tni_event *e) { WakeAllConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
 static void tni_event_wait(tni_event *e, tni_lock *l)
 {
     SleepConditionVariableSRW((struct _RTL_CONDITION_VARIABLE *)(void *)e, (struct _RTL_SRWLOCK *)(void *)l, 0xFFFFFFFFu, 0);
@@ -2815,8 +2818,8 @@ static void tni_lock_take(tni_lock *l)    { pthread_mutex_lock(l); }
 static void tni_lock_give(tni_lock *l)    { pthread_mutex_unlock(l); }
 static void tni_event_init(tni_event *e)  { pthread_cond_init(e, NULL); }
 static void tni_event_end(tni_event *e)   { pthread_cond_destroy(e); }
-static void tni_event_tell(tni_event *e)  { pthread_cond_signal(e); }
-static void tni_event_tell_all(tni_event *e) { pthread_cond_broadcast(e); }
+static void tni_event_signal(tni_event *e) { pthread_cond_signal(e); }
+static void tni_event_signal_all(tni_event *e) { pthread_cond_broadcast(e); }
 static void tni_event_wait(tni_event *e, tni_lock *l) { pthread_cond_wait(e, l); }
 
 /* Signals of the process are for the program's own threads: a worker blocks all but those that report a fault of its own,
@@ -2909,7 +2912,7 @@ static void     tni_atomic_init(tni_atomic *w)
     tni_lock_init(&w->lock);
     w->value = 0;
 }
-static uint32_t tni_atomic_add(tni_atomic *w, uint32_t n)  
+static uint32_t tni_atomic_add(tni_atomic *w, uint32_t n)
 {
     uint32_t was;
     tni_lock_take(&w->lock);
@@ -2970,15 +2973,15 @@ static void tni_rounding_set(uint32_t mode)
 }
 
 /* ---- the threads of a context ------------------------------------------- >>threads-own
-   A region is one call of tni_threads_for. Its caller works, too, and everybody takes the next task from a counter. A worker
-   takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never for a
-   worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
+   A region is one call of tni_threads_for. Its caller works, too: caller and workers take the next task from a counter. A
+   worker takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never
+   for a worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
-   and nobody is inside. Numbers repeat after 65535 regions, and a worker that slept so long may miss one. The number 0 is
+   and no worker is inside. Numbers repeat after 65535 regions, and a worker that slept so long may miss one. The number 0 is
    that of the last region, which ends the workers.
-   Workers that slept get a permit each. A caller that sees nobody asleep needs no lock: a worker counts itself among the
+   Workers that slept get a permit each. A caller that finds no sleepers needs no lock: a worker counts itself among the
    sleepers before it looks at the gate for the last time, the caller opens the gate before it looks at that count.
 
    SPINS: on two busy cores of a Zen 4 EPYC a training did 36,400 tokens per second of processor time with 100 spins, 36,200
@@ -3005,13 +3008,13 @@ typedef struct tni_threads {
     tni_lock   lock;
     tni_event  opened, left;
     uint32_t   permits;                 /* to wake up; guarded by the lock */
-    tni_atomic   sleepers, waiting;       /* workers that sleep; 1: the caller does */
+    tni_atomic sleepers, waiting;       /* workers that sleep; 1: the caller does */
     char       apart[4][64];            /* so that none of these three shares a line of cache with others */
-    tni_atomic   gate;
+    tni_atomic gate;
     char       apart_gate[128];
-    tni_atomic   next;
+    tni_atomic next;
     char       apart_next[128];
-    tni_atomic   done;
+    tni_atomic done;
     tni_thread thread[1];               /* [most] */
 } tni_threads;
 
@@ -3064,7 +3067,7 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
             tni_atomic_add(&t->done, 1);
             if (tni_atomic_get(&t->waiting)) {
                 tni_lock_take(&t->lock);
-                tni_event_tell(&t->left);
+                tni_event_signal(&t->left);
                 tni_lock_give(&t->lock);
             }
             spins = 0;
@@ -3103,8 +3106,8 @@ static void tni_threads_open(tni_threads *t, int places)
     wake = (uint32_t)tni_min(sleepers, places);
     tni_atomic_add(&t->sleepers, 0 - wake);
     t->permits += wake;
-    if (wake == sleepers) tni_event_tell_all(&t->opened);
-    else for (; wake > 0; wake--) tni_event_tell(&t->opened);
+    if (wake == sleepers) tni_event_signal_all(&t->opened);
+    else for (; wake > 0; wake--) tni_event_signal(&t->opened);
     tni_lock_give(&t->lock);
 }
 
@@ -3122,7 +3125,7 @@ static void tni_threads_close(tni_threads *t, int places)
     tni_lock_give(&t->lock);
 }
 
-/* Starts threads until there are as many. Fewer are no error: nobody waits for a thread that is not there. */
+/* Starts threads until there are as many. Fewer are no error: a region waits only for workers that entered. */
 static void tni_threads_start(tni_threads *t, int threads)
 {
     while (t->started < threads && !t->refused) {
@@ -13615,7 +13618,7 @@ typedef struct tni_writer {
     tn_sink       sink;
     tn_status     status;
     uint64_t      at;
-    struct tni_checksum *sum;                /* of all bytes so far, or NULL                 */
+    struct tni_checksum *sum;           /* of all bytes so far, or NULL                 */
     void         *stream;               /* of a path: its FILE *                        */
     char         *temporary;            /* and its name until it is complete            */
     tni_file_name name;
@@ -16172,6 +16175,13 @@ static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 
 static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
+/* What a value is, for messages. NULL: there is none. */
+static const char *tni_json_kind_name(const tni_value *v)
+{
+    static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
+    return v ? kinds[v->kind] : "missing";
+}
+
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
 /* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
@@ -16836,7 +16846,7 @@ static int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, 
 
 /* A token of the word that is being merged: where it begins, the tokens beside it, the rank of its merge with the next. */
 typedef struct tni_bpe_token { int32_t id; uint32_t begin, next, before, rank; } tni_bpe_token;
-enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the context */
+enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the allocator */
 #define TNI_BPE_NO UINT32_MAX           /* no rank, no token */
 
 static uint32_t tni_bpe_rank(const tn_tokenizer *t, int32_t left, int32_t right)
@@ -16945,13 +16955,16 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
         return false;
     }
     h.n = 0;
-    h.item = (uint64_t *)tni_alloc(ctx, bytes, "encode");
-    if (!h.item) return false;
+    h.item = (uint64_t *)ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);    /* ctx may be shared: no counts */
+    if (!h.item) {
+        tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
+        return false;
+    }
     w = (tni_bpe_token *)(void *)(h.item + 3 * n);           /* n - 1 pairs, and at most two more for each of n - 1 merges */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);
     for (i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
-    tni_free(ctx, h.item, bytes);
+    ctx->desc.allocator.release(h.item, bytes, ctx->desc.allocator.user);
     return true;
 }
 
@@ -17022,7 +17035,7 @@ static bool tni_bpe_name_bytes(const char *name, tni_text *out)
 }
 
 /* The bytes of a token; a name that is not made of such letters, as an added token may be, is its own text. */
-static void tni_bpe_speak(tni_text *out, const char *name)
+static void tni_bpe_print(tni_text *out, const char *name)
 {
     if (tni_bpe_name_bytes(name, NULL)) tni_bpe_name_bytes(name, out);
     else tni_text_add(out, name, strlen(name));
@@ -17192,7 +17205,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
         }
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
-        else if (t->bpe.is) tni_bpe_speak(&v.out, tn_tokenizer_token(t, ids[i]));
+        else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }
     return (int64_t)v.out.length;
@@ -17459,6 +17472,7 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     static const char *const affix[2] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, root, "normalizer");
     const char      *s;
+    double           dropout = 0;
     int              k;
     if (!tni_tokens_unused(j, root)) return false;
     if (v && v->kind != TNI_JSON_NULL) {
@@ -17473,8 +17487,10 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     if (tni_tokens_flag(j, model, "byte_fallback", false))
         return tni_tokens_fail(j, model, "byte_fallback is true, expected false: the bytes are letters");
     v = tni_json_get(j, model, "dropout");
-    if (v && v->kind != TNI_JSON_NULL && !(v->kind == TNI_JSON_NUMBER && v->number == 0))
-        return tni_tokens_fail(j, v, "dropout is given, expected null");
+    if (tni_json_is(v, TNI_JSON_NUMBER)) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &dropout);
+    if (dropout != 0) return tni_tokens_fail(j, v, "dropout is %g, expected null or 0", dropout);
+    if (v && v->kind != TNI_JSON_NULL && v->kind != TNI_JSON_NUMBER)
+        return tni_tokens_fail(j, v, "dropout is %s, expected null or 0", tni_json_kind_name(v));
     t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
     return true;
 }
@@ -17523,10 +17539,13 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
         text[0] = j->scan.text + one->string;
         text[1] = j->scan.text + two->string;
         n[0] = strlen(text[0]);
-    } else return tni_tokens_fail(j, v, "merge %zu is not a string or a list of two strings", t->bpe.merges.count);
+    } else
+        return tni_tokens_fail(j, v, "merge %zu is %s, expected \"A B\" or [\"A\",\"B\"]", t->bpe.merges.count,
+                               v->kind == TNI_JSON_ARRAY ? "another array" : tni_json_kind_name(v));
     n[1] = strlen(text[1]);
     if (n[0] == 0 || n[1] == 0 || (v->kind == TNI_JSON_STRING && strchr(text[1], ' ')))
-        return tni_tokens_fail(j, v, "merge %zu does not have two parts", t->bpe.merges.count);
+        return tni_tokens_fail(j, v, "merge %zu is %s, expected two names, as in \"A B\"", t->bpe.merges.count,
+                               v->kind == TNI_JSON_STRING ? tni_quote(text[0]).s : "a list with an empty name");
     for (k = 0; k < 2; k++) if ((id[k] = tni_tokens_merge_part(j, v, t, text[k], n[k])) < 0) return false;
     node = tni_trie_find(&t->pieces, text[0], n[0]);
     for (i = 0; i < n[1] && node != 0; i++) node = tni_trie_step(&t->pieces, node, text[1][i]);
@@ -17556,7 +17575,8 @@ static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *
         if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
         t->bpe.byte[k] = (int32_t)value - 1;
     }
-    if (!tni_json_is(v, TNI_JSON_ARRAY)) return tni_tokens_fail(j, v ? v : model, "merges is not an array");
+    if (!tni_json_is(v, TNI_JSON_ARRAY))
+        return tni_tokens_fail(j, v ? v : model, "merges is %s, expected an array", tni_json_kind_name(v));
     for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) if (!tni_tokens_merge(j, v, t)) return false;
     return true;
 }
@@ -22938,8 +22958,8 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 }
 
 /* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
-   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its strength.
-   Returns the number of marks. */
+   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
+   strength. Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);

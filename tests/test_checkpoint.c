@@ -315,7 +315,8 @@ TEST(another_optimiser_or_model)
     refused(&a, &other, TN_ERR_FORMAT, "not a checkpoint: no note tensornet.optim");
     other = plain;
     change(&other, "\"tensornet.checkpoint\":\"1\"", "\"tensornet.checkpoint\":\"3\"");
-    refused(&a, &other, TN_ERR_FORMAT, "the checkpoint is damaged: tensor optim.checksum is missing, expected for format \"3\"");
+    refused(&a, &other, TN_ERR_FORMAT,
+            "the checkpoint is damaged: tensor optim.checksum is missing, expected for format \"3\"");
     other = saved;
     change(&other, "\"tensornet.checkpoint\":\"2\"", "\"tensornet.checkpoint\":\"3\"");
     reseal(a.w.ctx, &other);
@@ -530,7 +531,8 @@ TEST(every_bit)
     everything(&t, &before);
     CHECK(header_bytes(&saved) + 50 < saved.used);
     for (size_t bit = 0; bit < 8 * saved.used; bit++) {
-        const char *message = bit < 8 * header_bytes(&saved) ? "memory: " : "memory: the checkpoint is damaged: its checksum is ";
+        const char *message = bit < 8 * header_bytes(&saved) ? "memory: "
+                            : "memory: the checkpoint is damaged: its checksum is ";
         bad = saved;
         bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
         CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);

@@ -190,8 +190,8 @@ TEST(maps_that_cannot_be_written)
         memcpy(own, map, (size_t)lines * sizeof *own);
         own[bad[k].line].file_part = bad[k].part;
         own[bad[k].line].file_parts = bad[k].parts;
-        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), own, lines, 0, NULL, 0),
-                     bad[k].status);
+        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), own, lines, 0, NULL,
+                                                 0), bad[k].status);
         CHECK_ERROR(ctx, bad[k].status, bad[k].why);
         CHECK_INT(tn_ctx_memory(ctx).live, live);
     }
@@ -329,6 +329,8 @@ TEST(an_index_that_is_wrong)
          "duplicate key \"a\""},
         {"{\"weight_map\":{\"a\":\"../one.safetensors\"}}",
          "the file of tensor \"a\" is \"../one.safetensors\", expected a name"},
+        {"{\"weight_map\":{\"a\":\"C:one.safetensors\"}}",
+         "the file of tensor \"a\" is \"C:one.safetensors\", expected a name"},
         {"{\"weight_map\":{\"a\":\"\"}}", "the file of tensor \"a\" is \"\", expected a name"},
         {"{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]}}", "missing key weight_map"},
         {"{\"weight_map\":{},\"weight_map\":{}}", "duplicate key weight_map"},

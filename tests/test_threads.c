@@ -332,7 +332,7 @@ static void meet(void *arg, int64_t task, int worker)
     (void)task;
     tni_lock_take(&m->lock);
     m->there++;
-    tni_event_tell_all(&m->changed);
+    tni_event_signal_all(&m->changed);
     while (m->there < m->expected) tni_event_wait(&m->changed, &m->lock);
     tni_lock_give(&m->lock);
     if (worker > 0 && m->slow) {
