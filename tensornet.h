@@ -218,7 +218,8 @@ typedef struct tn_desc {
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
     int               threads;          /* 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one per
-                                           processor that the process may use; with OpenMP what it offers; else 1 */
+                                           processor that the process may use; with OpenMP what it offers; else,
+                                           and if parallel_for is given, 1                       */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
     void             *parallel_user;
@@ -904,7 +905,8 @@ typedef enum tn_mlp_kind {
 } tn_mlp_kind;
 /* Default inits: TN_INIT_UNIFORM. With an order other than 2: TN_INIT_NORMAL, F with variance 1/in and P with 1/hidden, so
    that inputs of variance 1 give outputs of variance 1 at any order (docs/math.md 8). The constant one of an augmented
-   layer then counts as an input, in + 1 and hidden + 1; with order 2 set .fan_in to that where it shall. */
+   layer then counts as an input, in + 1 and hidden + 1; with order 2, set .fan_in to in + 1 or hidden + 1 if the constant
+   should count. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
@@ -1344,13 +1346,13 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    A process that is killed during a save leaves its temporary file behind. The next save to the same PATH removes it if
    its number is at most 8, otherwise a later one does. A save holds a lock on its temporary file (flock), which ends with
    the process, so the file of a save that is still running is not touched. The second of two saves at the same time uses
-   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
-   old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message that says so,
-   and you have to remove the files that no program is writing. Files with these names belong to the library; it touches no
-   others. Where each machine has its own locks (network file systems mounted without shared locks), do not save to the same
-   PATH from two machines at the same time: one may remove the temporary file of the other. That save fails with a message,
-   unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if another one
-   to the same PATH begins between the closing and the renaming of its temporary file.
+   PATH.tn2.tmp, and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs
+   and Windows) old temporary files stay, until the 99 names up to PATH.tn99.tmp are in use: then saves fail with a message
+   that says so, and you have to remove the files that no program is writing. Files with these names belong to the library;
+   it touches no others. Where each machine has its own locks (network file systems mounted without shared locks), do not
+   save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
+   with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
+   another one to the same PATH begins between the closing and the renaming of its temporary file.
    A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -1447,13 +1449,16 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
-   TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (a file without one is accepted).
+   TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (files of versions that wrote none are
+   accepted).
    TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model. TN_ERR_DTYPE: a context of another dtype. If numbers
    of the desc differ (such as lr), the program's are used, with a warning in the log for each; numbers that are not finite
    are accepted with a warning, too. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
-/* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged (one without a checksum only if that
-   shows in its header). For example, to find the newest of several that is whole. */
+/* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged. For example, to find the newest of
+   several that is whole; as after any error, each failure stays in the context until tn_ctx_clear_error. TN_OK for other
+   safetensors files, for an index (.json) and for checkpoints of versions that wrote no checksum means only that the header
+   is right. */
 TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
 #endif /* TN_NO_TRAINING */
 
@@ -1488,8 +1493,9 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);    /
    differently).
    Byte-level BPE as in GPT-2, Llama 3 and Qwen2: the regular expression of one of these divides a text into words, whose
    bytes are then merged by rank. Any bytes come back as they were. Unicode 16 is used, as in Hugging Face's tokenizers 0.23.
-   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails, and BPE meets no word
-   of more than 96 bytes (it needs memory of the context).
+   A tokenizer is read-only after its creation: several threads may use one, as long as no call fails. For words of more
+   than 96 bytes BPE calls the allocator of the context's desc from these threads (as malloc permits); this memory is not
+   counted in tn_ctx_memory, nor against max_bytes.
    ====================================================================== */
 
 typedef struct tn_tokenizer tn_tokenizer;
@@ -1537,9 +1543,8 @@ TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* 
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */
 
 /* The bytes [begin,end) of the text that an id represents, stripped marks with the letter before them. This lets a loss per
-   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0), and a space that
-   BPE puts before a text has no bytes. Parts of a Hangul syllable share bytes. With BPE a token may end inside a
-   character. */
+   byte count the bytes that an [UNK] hides. A [BOS] before the text has [0,0), and a space that BPE puts before a text has
+   no bytes. Parts of a Hangul syllable share bytes. With BPE a token may end inside a character. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
@@ -1760,7 +1765,8 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
 TN_API int64_t    tn_transformer_kv_heads(const tn_transformer *model);
 /* Writes all parameters of a model to a safetensors file, the other way through a map: under the first of the names in its
    lines, in the context's dtype. Of lines with `kv`, kv_heads heads are written (0: all), which must be one of each group of
-   equal heads. A parameter that no line names is an error. Tied parameters are written once. */
+   equal heads. A parameter that no line names is an error, and so is a row of the file that no line gives. Tied parameters
+   are written once. */
 TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                               const tn_name_map *map, int64_t lines, int64_t kv_heads,
                                               const tn_note *notes, int64_t note_count);
@@ -2281,7 +2287,7 @@ static int tni_format_double(char dst[32], double v, int digits)
 }
 
 /* ---- text --------------------------------------------------------------- >>messages
-   The conversions that messages need, %s %c %d %lld %llu %zu %g, the same in every locale and without stdio. */
+   The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
 TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
@@ -2299,6 +2305,14 @@ static void tni_text_integer(tni_text *t, uint64_t v, bool negative)
     do digits[--n] = (char)('0' + v % 10); while ((v /= 10) > 0);
     if (negative) digits[--n] = '-';
     tni_text_add(t, digits + n, (size_t)(24 - n));
+}
+
+static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
+{
+    char digits[16];
+    int  n;
+    for (n = 16; n-- > 0; v >>= 4) digits[n] = "0123456789abcdef"[v & 15];
+    tni_text_add(t, digits, sizeof digits);
 }
 
 static void tni_text_signed(tni_text *t, int64_t v)
@@ -2327,6 +2341,7 @@ static void tni_text_v(tni_text *t, const char *fmt, va_list args)
         else if (*fmt == 'l') {
             fmt += 2;
             if (*fmt == 'u') tni_text_integer(t, va_arg(args, unsigned long long), false);
+            else if (*fmt == 'x') tni_text_hex(t, va_arg(args, unsigned long long));
             else tni_text_signed(t, va_arg(args, long long));
         } else tni_text_add(t, fmt, 1);
     }
@@ -2764,8 +2779,8 @@ static void tni_lock_take(tni_lock *l)    { AcquireSRWLockExclusive((struct _RTL
 static void tni_lock_give(tni_lock *l)    { ReleaseSRWLockExclusive((struct _RTL_SRWLOCK *)(void *)l); }
 static void tni_event_init(tni_event *e)  { *e = NULL; }
 static void tni_event_end(tni_event *e)   { (void)e; }
-static void tni_event_tell(tni_event *e)  { WakeConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
-static void tni_event_tell_all(tni_event *e) { WakeAllConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
+static void tni_event_signal(tni_event *e) { WakeConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
+static void tni_event_signal_all(tni_event *e) { WakeAllConditionVariable((struct _RTL_CONDITION_VARIABLE *)(void *)e); }
 static void tni_event_wait(tni_event *e, tni_lock *l)
 {
     SleepConditionVariableSRW((struct _RTL_CONDITION_VARIABLE *)(void *)e, (struct _RTL_SRWLOCK *)(void *)l, 0xFFFFFFFFu, 0);
@@ -2803,8 +2818,8 @@ static void tni_lock_take(tni_lock *l)    { pthread_mutex_lock(l); }
 static void tni_lock_give(tni_lock *l)    { pthread_mutex_unlock(l); }
 static void tni_event_init(tni_event *e)  { pthread_cond_init(e, NULL); }
 static void tni_event_end(tni_event *e)   { pthread_cond_destroy(e); }
-static void tni_event_tell(tni_event *e)  { pthread_cond_signal(e); }
-static void tni_event_tell_all(tni_event *e) { pthread_cond_broadcast(e); }
+static void tni_event_signal(tni_event *e) { pthread_cond_signal(e); }
+static void tni_event_signal_all(tni_event *e) { pthread_cond_broadcast(e); }
 static void tni_event_wait(tni_event *e, tni_lock *l) { pthread_cond_wait(e, l); }
 
 /* Signals of the process are for the program's own threads: a worker blocks all but those that report a fault of its own,
@@ -2897,7 +2912,7 @@ static void     tni_atomic_init(tni_atomic *w)
     tni_lock_init(&w->lock);
     w->value = 0;
 }
-static uint32_t tni_atomic_add(tni_atomic *w, uint32_t n)  
+static uint32_t tni_atomic_add(tni_atomic *w, uint32_t n)
 {
     uint32_t was;
     tni_lock_take(&w->lock);
@@ -2958,15 +2973,15 @@ static void tni_rounding_set(uint32_t mode)
 }
 
 /* ---- the threads of a context ------------------------------------------- >>threads-own
-   A region is one call of tni_threads_for. Its caller works, too, and everybody takes the next task from a counter. A worker
-   takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never for a
-   worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
+   A region is one call of tni_threads_for. Its caller works, too: caller and workers take the next task from a counter. A
+   worker takes part only if it enters while there are tasks left, so the caller waits for those that have begun, and never
+   for a worker that the system has not given a processor. A thread that waits spins for a moment, then sleeps.
 
    gate: the region's number (16 bits), whether it may be entered (1 bit), places left (15 bits). Only the caller opens and
    closes it; a worker enters by taking a place, once per number. What describes the region changes while the gate is closed
-   and nobody is inside. Numbers repeat after 65535 regions, and a worker that slept so long may miss one. The number 0 is
+   and no worker is inside. Numbers repeat after 65535 regions, and a worker that slept so long may miss one. The number 0 is
    that of the last region, which ends the workers.
-   Workers that slept get a permit each. A caller that sees nobody asleep needs no lock: a worker counts itself among the
+   Workers that slept get a permit each. A caller that finds no sleepers needs no lock: a worker counts itself among the
    sleepers before it looks at the gate for the last time, the caller opens the gate before it looks at that count.
 
    SPINS: on two busy cores of a Zen 4 EPYC a training did 36,400 tokens per second of processor time with 100 spins, 36,200
@@ -2993,13 +3008,13 @@ typedef struct tni_threads {
     tni_lock   lock;
     tni_event  opened, left;
     uint32_t   permits;                 /* to wake up; guarded by the lock */
-    tni_atomic   sleepers, waiting;       /* workers that sleep; 1: the caller does */
+    tni_atomic sleepers, waiting;       /* workers that sleep; 1: the caller does */
     char       apart[4][64];            /* so that none of these three shares a line of cache with others */
-    tni_atomic   gate;
+    tni_atomic gate;
     char       apart_gate[128];
-    tni_atomic   next;
+    tni_atomic next;
     char       apart_next[128];
-    tni_atomic   done;
+    tni_atomic done;
     tni_thread thread[1];               /* [most] */
 } tni_threads;
 
@@ -3052,7 +3067,7 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
             tni_atomic_add(&t->done, 1);
             if (tni_atomic_get(&t->waiting)) {
                 tni_lock_take(&t->lock);
-                tni_event_tell(&t->left);
+                tni_event_signal(&t->left);
                 tni_lock_give(&t->lock);
             }
             spins = 0;
@@ -3064,18 +3079,19 @@ static TNI_THREAD_RESULT tni_threads_main(void *user)
     }
 }
 
-/* A child of fork() has a copy of this, but none of the threads: it starts its own at the next region. */
-static bool tni_threads_forked(tni_threads *t)
+static void tni_threads_init(tni_threads *t)
 {
-    if (t->process == tni_process()) return false;
     t->process = tni_process();
     t->started = 0;
     t->permits = 0;
-    tni_atomic_clear(&t->sleepers);
     tni_lock_init(&t->lock);
     tni_event_init(&t->opened);
     tni_event_init(&t->left);
-    return true;
+    tni_atomic_init(&t->sleepers);
+    tni_atomic_init(&t->waiting);
+    tni_atomic_init(&t->gate);
+    tni_atomic_init(&t->next);
+    tni_atomic_init(&t->done);
 }
 
 /* Opens the gate for as many workers, and wakes those that sleep. */
@@ -3084,14 +3100,14 @@ static void tni_threads_open(tni_threads *t, int places)
     const uint32_t gate = tni_atomic_get(&t->gate), number = t->fn ? (gate >> 16) % 0xFFFF + 1 : 0;
     uint32_t       sleepers, wake;
     tni_atomic_add(&t->gate, (number << 16 | TNI_GATE_OPEN | (uint32_t)places) - gate);
-    if (tni_atomic_get(&t->sleepers) == 0 || tni_threads_forked(t)) return;
+    if (tni_atomic_get(&t->sleepers) == 0) return;
     tni_lock_take(&t->lock);
     sleepers = tni_atomic_get(&t->sleepers);
     wake = (uint32_t)tni_min(sleepers, places);
     tni_atomic_add(&t->sleepers, 0 - wake);
     t->permits += wake;
-    if (wake == sleepers) tni_event_tell_all(&t->opened);
-    else for (; wake > 0; wake--) tni_event_tell(&t->opened);
+    if (wake == sleepers) tni_event_signal_all(&t->opened);
+    else for (; wake > 0; wake--) tni_event_signal(&t->opened);
     tni_lock_give(&t->lock);
 }
 
@@ -3109,7 +3125,7 @@ static void tni_threads_close(tni_threads *t, int places)
     tni_lock_give(&t->lock);
 }
 
-/* Starts threads until there are as many. Fewer are no error: nobody waits for a thread that is not there. */
+/* Starts threads until there are as many. Fewer are no error: a region waits only for workers that entered. */
 static void tni_threads_start(tni_threads *t, int threads)
 {
     while (t->started < threads && !t->refused) {
@@ -3131,6 +3147,7 @@ static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
         for (task = 0; task < tasks; task++) fn(arg, task, 0);
         return;
     }
+    if (t->started > 0 && t->process != tni_process()) tni_threads_init(t);     /* a child of fork() starts its own */
     tni_threads_start(t, places);
     t->busy = true;
     t->fn = fn;
@@ -3159,15 +3176,7 @@ static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
     t->ctx = ctx;
     t->most = most;
     t->spins = threads <= tni_processors() ? TNI_SPINS : 0;         /* else one would keep the other from its processor */
-    t->process = tni_process();
-    tni_lock_init(&t->lock);
-    tni_event_init(&t->opened);
-    tni_event_init(&t->left);
-    tni_atomic_init(&t->sleepers);
-    tni_atomic_init(&t->waiting);
-    tni_atomic_init(&t->gate);
-    tni_atomic_init(&t->next);
-    tni_atomic_init(&t->done);
+    tni_threads_init(t);
     return t;
 }
 
@@ -13609,7 +13618,7 @@ typedef struct tni_writer {
     tn_sink       sink;
     tn_status     status;
     uint64_t      at;
-    struct tni_checksum *sum;                /* of all bytes so far, or NULL                 */
+    struct tni_checksum *sum;           /* of all bytes so far, or NULL                 */
     void         *stream;               /* of a path: its FILE *                        */
     char         *temporary;            /* and its name until it is complete            */
     tni_file_name name;
@@ -14762,8 +14771,8 @@ static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
     return seen || tni_scan_fail(s, "missing key weight_map");
 }
 
-/* The number of the file of this name, which is opened and checked if it is not yet; -1: it could not be. */
-static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_note *line)
+/* Sets *number to that of the file which a line names; it is opened and checked if it is not yet. */
+static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_note *line, size_t *number)
 {
     tn_ctx        *ctx = f->file.ctx;
     const char    *slash = strrchr(index, '/');
@@ -14772,17 +14781,15 @@ static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_not
     tn_source      source;
     char          *path;
     tn_status      s;
-    size_t         k;
-    for (k = 0; k < f->parts.count; k++) if (strcmp(tni_part_at(f, k)->name, line->value) == 0) return (int64_t)k;
-    if (!*line->value || strpbrk(line->value, "/\\") || strcmp(line->value, "..") == 0) {
-        tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
-                        "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
-                        tni_quote(line->value).s);
-        return -1;
-    }
+    for (*number = 0; *number < f->parts.count; ++*number)
+        if (strcmp(tni_part_at(f, *number)->name, line->value) == 0) return TN_OK;
+    if (!*line->value || strpbrk(line->value, "/\\:") || strcmp(line->value, "..") == 0)
+        return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
+                               "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
+                               tni_quote(line->value).s);
     part = (tni_part_file *)tni_list_add(ctx, &f->parts, "safetensors index");
     path = part ? (char *)tni_alloc(ctx, bytes, "safetensors index") : NULL;
-    if (!path) return -1;
+    if (!path) return TN_ERR_MEMORY;
     memcpy(path, index, folder);
     memcpy(path + folder, line->value, bytes - folder);
     memset(&source, 0, sizeof source);
@@ -14791,7 +14798,7 @@ static int64_t tni_index_part(tn_safetensors *f, const char *index, const tn_not
     s = tni_safetensors_one(ctx, &source, &part->file);
     if (s == TN_OK) s = tni_safetensors_start(part->file);
     tni_free(ctx, path, bytes);
-    return s == TN_OK ? (int64_t)f->parts.count - 1 : -1;
+    return s;
 }
 
 /* The tensors of all parts, each once, and each line's in the file that it names. */
@@ -14803,9 +14810,8 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
     size_t                      i, k;
     tn_status                   s;
     for (i = 0; i < f->notes.count; i++) {
-        const int64_t part = tni_index_part(f, index, &lines[i]);
-        if (part < 0) return f->file.ctx->status;
-        if (!tn_safetensors_find(tni_part_at(f, (size_t)part)->file, lines[i].key))
+        if ((s = tni_index_part(f, index, &lines[i], &k)) != TN_OK) return s;
+        if (!tn_safetensors_find(tni_part_at(f, k)->file, lines[i].key))
             return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(lines[i].key - f->header),
                                    "tensor %s is not in %s, where the index has it", tni_quote(lines[i].key).s,
                                    tni_quote(lines[i].value).s);
@@ -15261,7 +15267,8 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
    and as its last 8 bytes optim.checksum, of all bytes before it. Integers and the desc are notes, in decimal. Increase
    TNI_CHECKPOINT_FORMAT when you change anything a later step depends on. */
 
-#define TNI_CHECKPOINT_FORMAT "1"
+#define TNI_CHECKPOINT_FORMAT "2"
+#define TNI_CHECKPOINT_UNSEALED "1"             /* as earlier versions wrote it, which knew no checksum */
 #define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* larger counts are not exact as doubles, and may overflow */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
@@ -15406,17 +15413,21 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
     return s;
 }
 
-/* Reads the whole file to compare its checksum. Files of earlier versions have none. */
+/* Reads the whole file to compare its checksum. Files of earlier versions have none; the note of the format says which. */
 static tn_status tni_checkpoint_whole(const tn_safetensors *f)
 {
     enum { PIECE = 1 << 18 };
     const tni_reader           *file = &f->file;
     const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
+    const char                 *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
     tni_checksum sum;
     uint8_t   word[8], *piece;
     uint64_t  at, expected;
     tn_status s;
-    if (!e) return TN_OK;
+    if (!e && (!format || strcmp(format, TNI_CHECKPOINT_UNSEALED) == 0)) return TN_OK;
+    if (!e)
+        return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: tensor " TNI_CHECKSUM_NAME " is missing, "
+                        "expected for format %s", file->name.s, tni_quote(format).s);
     if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
         return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
                                " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
@@ -15431,7 +15442,7 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     tni_free(file->ctx, piece, PIECE);
     if (s == TN_OK) s = tni_reader_get(file, e->offset, word, 8);
     if (s != TN_OK || (expected = tni_load_bits(word, 8, false)) == tni_checksum_value(&sum)) return s;
-    return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %016llx, expected %016llx",
+    return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: its checksum is %llx, expected %llx",
                     file->name.s, (unsigned long long)tni_checksum_value(&sum), (unsigned long long)expected);
 }
 
@@ -15492,9 +15503,9 @@ static tn_status tni_restored_notes(tni_restored *r)
     if (!format || !kind)
         return tni_fail(ctx, TN_ERR_FORMAT, "%s: not a checkpoint: no note tensornet.%s; tn_params_read reads weights",
                         f->file.name.s, format ? "optim" : "checkpoint");
-    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
-        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_FORMAT "\"",
-                        f->file.name.s, tni_quote(format).s);
+    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0 && strcmp(format, TNI_CHECKPOINT_UNSEALED) != 0)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: the checkpoint's format is %s, expected \"" TNI_CHECKPOINT_UNSEALED
+                        "\" or \"" TNI_CHECKPOINT_FORMAT "\"", f->file.name.s, tni_quote(format).s);
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: the checkpoint's optimiser is %s, expected \"%s\"", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
@@ -15685,8 +15696,8 @@ static tn_status tni_restored_run(tni_restored *r)
     tn_ctx   *ctx = r->optim->owned.ctx;
     size_t    widest = 0;
     void     *host = NULL;
-    tn_status s = tni_restored_check(r);
-    if (s == TN_OK) s = tni_checkpoint_whole(r->file);
+    tn_status s = tni_checkpoint_whole(r->file);
+    if (s == TN_OK) s = tni_restored_check(r);
     if (s == TN_OK) s = tni_restored_read_all(r, &widest);
     if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_restored_set(r, host);
@@ -16163,6 +16174,13 @@ static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 }
 
 static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+
+/* What a value is, for messages. NULL: there is none. */
+static const char *tni_json_kind_name(const tni_value *v)
+{
+    static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
+    return v ? kinds[v->kind] : "missing";
+}
 
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
@@ -16828,7 +16846,7 @@ static int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, 
 
 /* A token of the word that is being merged: where it begins, the tokens beside it, the rank of its merge with the next. */
 typedef struct tni_bpe_token { int32_t id; uint32_t begin, next, before, rank; } tni_bpe_token;
-enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the context */
+enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the allocator */
 #define TNI_BPE_NO UINT32_MAX           /* no rank, no token */
 
 static uint32_t tni_bpe_rank(const tn_tokenizer *t, int32_t left, int32_t right)
@@ -16937,13 +16955,16 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
         return false;
     }
     h.n = 0;
-    h.item = (uint64_t *)tni_alloc(ctx, bytes, "encode");
-    if (!h.item) return false;
+    h.item = (uint64_t *)ctx->desc.allocator.alloc(bytes, ctx->desc.allocator.user);    /* ctx may be shared: no counts */
+    if (!h.item) {
+        tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
+        return false;
+    }
     w = (tni_bpe_token *)(void *)(h.item + 3 * n);           /* n - 1 pairs, and at most two more for each of n - 1 merges */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);
     for (i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
-    tni_free(ctx, h.item, bytes);
+    ctx->desc.allocator.release(h.item, bytes, ctx->desc.allocator.user);
     return true;
 }
 
@@ -17014,7 +17035,7 @@ static bool tni_bpe_name_bytes(const char *name, tni_text *out)
 }
 
 /* The bytes of a token; a name that is not made of such letters, as an added token may be, is its own text. */
-static void tni_bpe_speak(tni_text *out, const char *name)
+static void tni_bpe_print(tni_text *out, const char *name)
 {
     if (tni_bpe_name_bytes(name, NULL)) tni_bpe_name_bytes(name, out);
     else tni_text_add(out, name, strlen(name));
@@ -17184,7 +17205,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
         }
         if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
         else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
-        else if (t->bpe.is) tni_bpe_speak(&v.out, tn_tokenizer_token(t, ids[i]));
+        else if (t->bpe.is) tni_bpe_print(&v.out, tn_tokenizer_token(t, ids[i]));
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }
     return (int64_t)v.out.length;
@@ -17451,6 +17472,7 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     static const char *const affix[2] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, root, "normalizer");
     const char      *s;
+    double           dropout = 0;
     int              k;
     if (!tni_tokens_unused(j, root)) return false;
     if (v && v->kind != TNI_JSON_NULL) {
@@ -17465,8 +17487,10 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     if (tni_tokens_flag(j, model, "byte_fallback", false))
         return tni_tokens_fail(j, model, "byte_fallback is true, expected false: the bytes are letters");
     v = tni_json_get(j, model, "dropout");
-    if (v && v->kind != TNI_JSON_NULL && !(v->kind == TNI_JSON_NUMBER && v->number == 0))
-        return tni_tokens_fail(j, v, "dropout is given, expected null");
+    if (tni_json_is(v, TNI_JSON_NUMBER)) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &dropout);
+    if (dropout != 0) return tni_tokens_fail(j, v, "dropout is %g, expected null or 0", dropout);
+    if (v && v->kind != TNI_JSON_NULL && v->kind != TNI_JSON_NUMBER)
+        return tni_tokens_fail(j, v, "dropout is %s, expected null or 0", tni_json_kind_name(v));
     t->bpe.whole_first = tni_tokens_flag(j, model, "ignore_merges", false);
     return true;
 }
@@ -17515,10 +17539,13 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
         text[0] = j->scan.text + one->string;
         text[1] = j->scan.text + two->string;
         n[0] = strlen(text[0]);
-    } else return tni_tokens_fail(j, v, "merge %zu is not a string or a list of two strings", t->bpe.merges.count);
+    } else
+        return tni_tokens_fail(j, v, "merge %zu is %s, expected \"A B\" or [\"A\",\"B\"]", t->bpe.merges.count,
+                               v->kind == TNI_JSON_ARRAY ? "another array" : tni_json_kind_name(v));
     n[1] = strlen(text[1]);
     if (n[0] == 0 || n[1] == 0 || (v->kind == TNI_JSON_STRING && strchr(text[1], ' ')))
-        return tni_tokens_fail(j, v, "merge %zu does not have two parts", t->bpe.merges.count);
+        return tni_tokens_fail(j, v, "merge %zu is %s, expected two names, as in \"A B\"", t->bpe.merges.count,
+                               v->kind == TNI_JSON_STRING ? tni_quote(text[0]).s : "a list with an empty name");
     for (k = 0; k < 2; k++) if ((id[k] = tni_tokens_merge_part(j, v, t, text[k], n[k])) < 0) return false;
     node = tni_trie_find(&t->pieces, text[0], n[0]);
     for (i = 0; i < n[1] && node != 0; i++) node = tni_trie_step(&t->pieces, node, text[1][i]);
@@ -17548,7 +17575,8 @@ static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *
         if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
         t->bpe.byte[k] = (int32_t)value - 1;
     }
-    if (!tni_json_is(v, TNI_JSON_ARRAY)) return tni_tokens_fail(j, v ? v : model, "merges is not an array");
+    if (!tni_json_is(v, TNI_JSON_ARRAY))
+        return tni_tokens_fail(j, v ? v : model, "merges is %s, expected an array", tni_json_kind_name(v));
     for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) if (!tni_tokens_merge(j, v, t)) return false;
     return true;
 }
@@ -20045,13 +20073,9 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     int64_t   k, l;
     size_t    widest = 0;
     void     *host;
-    for (k = 0; k < lines && s == TN_OK; k++) {
-        if (!map[k].file || !map[k].param)
-            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld", map[k].file ? "param" : "file",
-                            (long long)k);
+    for (k = 0; k < lines && s == TN_OK; k++)
         for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &map[k], l);
-    }
     if (s == TN_OK) s = tni_mapped_whole(m);
     for (k = 0; k < tn_params_count(m->params); k++)
         if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
@@ -20060,6 +20084,24 @@ static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t l
     s = tni_params_set(m->params, m->value, host);
     tni_free(ctx, host, widest);
     return s;
+}
+
+static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_transformer *model, const tn_name_map *map,
+                                   int64_t lines)
+{
+    int64_t k;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s, expected one of tn_transformer_init", function,
+                        model ? "not initialised" : "NULL");
+    if (!map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %lld lines of a map at %s, expected a list of 0 or more", function,
+                        (long long)lines, map ? "an address" : "NULL");
+    for (k = 0; k < lines; k++)
+        if (!map[k].file || !map[k].param)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld, expected a name",
+                            map[k].file ? "param" : "file", (long long)k);
+    return TN_OK;
 }
 
 /* Finds the prefix "NAME." in the parameter NAME.embed.w. */
@@ -20086,10 +20128,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     char      *room = NULL;
     int64_t    i;
     tn_status  s;
-    if (!ctx) return TN_ERR_ARG;
-    if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
-                        : !model ? "the model is NULL" : "the model is not initialised");
+    if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
@@ -20134,17 +20173,18 @@ static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool
     return s;
 }
 
-int64_t tn_transformer_kv_heads(const tn_transformer *model)
+/* Sets *out to the number of heads of keys and values that differ. */
+static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
 {
-    const int64_t heads = model && model->blocks ? model->desc.heads : 0;
+    const int64_t heads = model->desc.heads;
+    tn_ctx       *ctx = model->embed.w->ctx;
     tn_status     s = TN_OK;
-    tn_ctx       *ctx;
     bool         *differs;
     int64_t       l, h, group;
-    if (heads < 1) return -1;
-    ctx = model->embed.w->ctx;
-    if (tni_attention_kinds[model->desc.attention].sets != 1) return heads;
-    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return -1;
+    *out = heads;
+    for (l = 0; l < model->desc.layers; l++)
+        if (tni_attention_kinds[tni_block_desc(&model->desc, l).attention].sets != 1) return TN_OK;
+    if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return TN_ERR_MEMORY;
     memset(differs, 0, (size_t)heads);
     for (l = 0; l < model->desc.layers && s == TN_OK; l++) {
         const tn_attention *a = &model->blocks[l].attn;
@@ -20158,7 +20198,15 @@ int64_t tn_transformer_kv_heads(const tn_transformer *model)
         if (heads % group == 0 && h == heads) break;
     }
     tni_free(ctx, differs, (size_t)heads);
-    return s == TN_OK ? heads / group : -1;
+    *out = heads / group;
+    return s;
+}
+
+int64_t tn_transformer_kv_heads(const tn_transformer *model)
+{
+    int64_t differ;
+    if (!model || !model->blocks || model->desc.heads < 1) return -1;
+    return tni_kv_heads(model, &differ) == TN_OK ? differ : -1;
 }
 
 /* A tensor of the file that is made. */
@@ -20198,6 +20246,8 @@ static bool tni_mapping_rows(const tni_mapping *w, const tn_name_map *line, cons
                              tni_slab *from, tni_slab *to)
 {
     const int64_t heads = w->model->desc.heads;
+    const int     parts = line->file_parts == 0 ? 1 : line->file_parts;
+    if (line->file_part < 0 || line->file_part >= parts) return false;
     if (!tni_mapped_rows(from, tn_tensor_count(p->value) / columns, columns, line->part, line->parts)) return false;
     to->rows = line->kv ? from->rows / heads * w->kv_heads : from->rows;
     to->first = line->file_part * to->rows;
@@ -20235,6 +20285,7 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     tni_outgoing      *o;
     tni_slab           from, to;
     double            *host;
+    bool              *given;           /* of each row of the file's tensor */
     int64_t            shape[2], columns, all, k, i;
     tn_status          s;
     if (!p) return TN_OK;
@@ -20250,8 +20301,12 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
     host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
-    if (!host) return TN_ERR_MEMORY;
-    memset(host, 0, (size_t)(all * columns) * sizeof *host);
+    given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
+    if (!given) {
+        tni_free_f64(ctx, host, all, columns);
+        return TN_ERR_MEMORY;
+    }
+    memset(given, 0, (size_t)all);
     for (s = TN_OK, k = first; k < w->lines && s == TN_OK; k++) {
         if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
         if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
@@ -20259,9 +20314,15 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
             s = tni_fail(ctx, TN_ERR_SHAPE, "name map: parameter %s is %s, which does not fit into %s", p->name,
                          TNI_SHAPE(p->value), o->name.s);
         else s = tni_mapping_fill(w, &w->map[k], p, vector, host, all);
+        for (i = to.first; s == TN_OK && i < to.first + to.rows; i++) given[i] = true;
         for (i = 0; i < tn_params_count(w->params); i++) if (tn_params_at(w->params, i) == p) w->used[i] = true;
     }
+    for (i = 0; i < all && given[i]; i++) {}
+    if (s == TN_OK && i < all)
+        s = tni_fail(ctx, TN_ERR_ARG, "name map: no line gives row %lld of %s, expected lines for all of its %lld rows",
+                     (long long)i, o->name.s, (long long)all);
     if (s == TN_OK) s = tn_write(o->tensor, TN_F64, host, all * columns);
+    tni_free(ctx, given, (size_t)all);
     tni_free_f64(ctx, host, all, columns);
     return s;
 }
@@ -20294,19 +20355,18 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     tni_mapping w;
     tni_mapped  m;
     tn_named   *named;
+    int64_t     differ;
     size_t      i, used = (size_t)tn_params_count(params);
     tn_status   s;
-    if (!ctx) return TN_ERR_ARG;
-    if (!model || !model->blocks || !map || lines < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map ? "map is NULL" : lines < 0 ? "lines is negative"
-                        : !model ? "the model is NULL" : "the model is not initialised");
+    if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, expected a divisor of the %lld heads",
                         (long long)kv_heads, (long long)model->desc.heads);
-    if (kv_heads < model->desc.heads && (i = (size_t)tn_transformer_kv_heads(model)) != 0 && kv_heads % (int64_t)i != 0)
+    if (kv_heads < model->desc.heads && (s = tni_kv_heads(model, &differ)) != TN_OK) return s;
+    if (kv_heads < model->desc.heads && kv_heads % differ != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, but %lld heads of keys and values differ",
-                        (long long)kv_heads, (long long)i);
+                        (long long)kv_heads, (long long)differ);
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
@@ -22898,8 +22958,8 @@ static void tni_svg_clip(tni_svg *s, const tni_mark *m)
 }
 
 /* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned, width; of
-   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its strength.
-   Returns the number of marks. */
+   a band: x, y and low of both ends; of cells and of a bar: corner, width, height, and width and height of one; of ink: its
+   strength. Returns the number of marks. */
 static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
 {
     if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);

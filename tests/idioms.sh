@@ -9,6 +9,8 @@
 #
 # And no awk program prints the result of a comparison without parentheses around it: print a == b ? "x" : "y" is an error in
 # BWK awk, which is the awk of macOS and of the BSDs.
+#
+# And no format in tensornet.h has a conversion that its own printing, tni_text_v, does not know.
 # Prints FAIL FILE:LINE for each line that is not allowed.
 set -eu
 sizes='size|largest|most|high|best|moved|end|element|unit'
@@ -145,10 +147,39 @@ if [ "$found" != "1 2 " ]; then
     exit 1
 fi
 
+# FILE:LINE of a string of the header with a conversion other than those of tni_text_v. Assembly has its own.
+unknown() {
+    awk '
+    /__asm__/ { next }
+    {
+        line = $0
+        gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", line)
+        while (match(line, /"([^"\\]|\\.)*"/)) {
+            text = substr(line, RSTART, RLENGTH)
+            line = substr(line, RSTART + RLENGTH)
+            gsub(/%([scdg%]|ll[dux]|zu)/, "", text)
+            if (text ~ /%[-+ #0-9.*a-zA-Z]/) { print FILENAME ":" FNR; break }
+        }
+    }' "$@"
+}
+cat > "$probe" <<'END'
+    tni_print(s, n, "%s of %lld: %llx%%", a, b);
+    tni_print(s, n, "%s", "%016llx");
+    tni_print(s, n, "%ld");
+    tni_print(s, n, "%d" /* "%u" */, "100%\"");   /* the rest is allowed */
+    tni_print(s, n, "%.3f");
+END
+found=$(unknown "$probe" | sed 's/.*://' | tr '\n' ' ')
+if [ "$found" != "2 3 5 " ]; then
+    echo "FAIL idioms: of the formats in lines 2, 3 and 5, these were found: $found"
+    exit 1
+fi
+
 # cuda_host.h defines CUDA's own max by fmax; this file plants what it looks for.
 bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.cpp' -o -name '*.awk' \
            -o -name '*.sh' ! -name idioms.sh | sort | while read -r file; do losing "$file"; done |
       sed 's/^/FAIL loses a NaN: /')
 loose=$(find "$@" tools .ci -name '*.awk' -o -name '*.sh' ! -name idioms.sh -o -path .ci/run | sort |
         while read -r file; do unparenthesised "$file"; done | sed 's/^/FAIL a comparison to print needs parentheses: /')
-[ -z "$bad$loose" ] || { printf '%s\n' "$bad" "$loose"; exit 1; }
+formats=$(unknown "${0%/*}/../tensornet.h" | sed 's/^/FAIL a conversion that tni_text_v does not know: /')
+[ -z "$bad$loose$formats" ] || { printf '%s\n' "$bad" "$loose" "$formats"; exit 1; }

@@ -267,38 +267,73 @@ static void change(file *f, const char *from, const char *to)
     if (CHECK(i + n < f->used)) memcpy(f->bytes + i, to, n);
 }
 
+/* The same file as a version wrote it that knew no checksum. */
+static void unseal(file *f)
+{
+    static const char entry[] = ",\"optim.checksum\":{";
+    size_t            n = 8;
+    while (n + sizeof entry < f->used && memcmp(f->bytes + n, entry, sizeof entry - 1) != 0) n++;
+    if (!CHECK(n + sizeof entry < f->used)) return;
+    while (f->bytes[n] != '}') f->bytes[n++] = ' ';
+    f->bytes[n] = ' ';
+    f->used -= 8;
+    change(f, "\"tensornet.checkpoint\":\"2\"", "\"tensornet.checkpoint\":\"1\"");
+}
+
+/* Sets the checksum of a file that was changed to the one that the message names. */
+static void reseal(tn_ctx *ctx, file *f)
+{
+    static const char before[] = "its checksum is ";
+    const char       *at;
+    uint64_t          sum;
+    CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_ERR_FORMAT);
+    at = strstr(tn_ctx_error(ctx), before);
+    if (!CHECK(at)) return;
+    sum = (uint64_t)strtoull(at + sizeof before - 1, NULL, 16);
+    for (size_t i = 0; i < 8; i++) f->bytes[f->used - 8 + i] = (char)(sum >> 8 * i & 255);
+    tn_ctx_clear_error(ctx);
+    CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_OK);
+}
+
 TEST(another_optimiser_or_model)
 {
-    static file  saved, other;
+    static file  saved, plain, other;
     static model a, b;
     tn_optim_desc d = rule(TN_OPTIM_MUON), e = rule(TN_OPTIM_ADAMW);
     double       loss[4];
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
     steps(&a, 0, 3, loss);
     save(&a, &saved, NULL, 0);
+    plain = saved;
+    unseal(&plain);
 
     if (!open_model(&b, TN_F32, &e, 8, 1, NULL)) return;
     steps(&b, 0, 2, loss);
     refused(&b, &saved, TN_ERR_ARG, "memory: the checkpoint's optimiser is \"muon\", expected \"adamw\"");
-    other = saved;
+    other = plain;
     change(&other, "\"tensornet.optim\":\"muon\"", "\"tensornet.opti_\":\"muon\"");
     refused(&a, &other, TN_ERR_FORMAT, "not a checkpoint: no note tensornet.optim");
+    other = plain;
+    change(&other, "\"tensornet.checkpoint\":\"1\"", "\"tensornet.checkpoint\":\"3\"");
+    refused(&a, &other, TN_ERR_FORMAT,
+            "the checkpoint is damaged: tensor optim.checksum is missing, expected for format \"3\"");
     other = saved;
-    change(&other, "\"tensornet.checkpoint\":\"1\"", "\"tensornet.checkpoint\":\"2\"");
-    refused(&a, &other, TN_ERR_FORMAT, "the checkpoint's format is \"2\", expected \"1\"");
-    other = saved;
+    change(&other, "\"tensornet.checkpoint\":\"2\"", "\"tensornet.checkpoint\":\"3\"");
+    reseal(a.w.ctx, &other);
+    refused(&a, &other, TN_ERR_FORMAT, "the checkpoint's format is \"3\", expected \"1\" or \"2\"");
+    other = plain;
     change(&other, "\"tensornet.steps\":\"3\"", "\"tensornet.steps\":\"x\"");
     refused(&a, &other, TN_ERR_FORMAT, "note tensornet.steps is \"x\", expected an integer");
-    other = saved;
+    other = plain;
     change(&other, "optim.v.norm.gain", "optim.v.norm.gaim");
     refused(&a, &other, TN_ERR_ARG, "parameter \"norm.gain\" has 1 moments in the file, expected 2 for its rule here, adamw");
-    other = saved;
+    other = plain;
     change(&other, "optim.clock", "optim.cluck");
     refused(&a, &other, TN_ERR_FORMAT, "tensor optim.clock is missing");
-    other = saved;
+    other = plain;
     change(&other, "\"mlp.w\"", "\"mlp.u\"");
     refused(&a, &other, TN_ERR_ARG, "parameter \"mlp.w\" [2,7,6] is not in the file");
-    other = saved;
+    other = plain;
     change(&other, "\"shape\":[2,7,6]", "\"shape\":[2,6,7]");
     refused(&a, &other, TN_ERR_SHAPE, "[2,6,7]");
     CHECK_STATUS(tn_params_write(a.w.params, tn_sink_memory(other.bytes, ROOM, &other.used), NULL, 0), TN_OK);
@@ -457,18 +492,6 @@ TEST(cut_off_at_every_byte)
     close_world(&t.w);
 }
 
-/* The same file as a version wrote it that knew no checksum. */
-static void unseal(file *f)
-{
-    static const char entry[] = ",\"optim.checksum\":{";
-    size_t            n = 8;
-    while (n + sizeof entry < f->used && memcmp(f->bytes + n, entry, sizeof entry - 1) != 0) n++;
-    if (!CHECK(n + sizeof entry < f->used)) return;
-    while (f->bytes[n] != '}') f->bytes[n++] = ' ';
-    f->bytes[n] = ' ';
-    f->used -= 8;
-}
-
 static size_t header_bytes(const file *f)
 {
     return 8 + (size_t)(unsigned char)f->bytes[0] + 256 * (size_t)(unsigned char)f->bytes[1];
@@ -495,33 +518,56 @@ TEST(a_file_without_checksum)
     close_world(&t.w);
 }
 
-/* Each bit of the data, and of the checksum: refused, and nothing has changed. */
-TEST(every_bit_of_the_data)
+/* Each bit of a file: refused by both functions, and nothing has changed. */
+TEST(every_bit)
 {
     static file saved, bad, before, after;
     tiny        t;
+    int64_t     damaged = 0;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
     close_world(&t.w);
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
     CHECK(header_bytes(&saved) + 50 < saved.used);
-    for (size_t bit = 8 * header_bytes(&saved); bit < 8 * saved.used; bit++) {
+    for (size_t bit = 0; bit < 8 * saved.used; bit++) {
+        const char *message = bit < 8 * header_bytes(&saved) ? "memory: "
+                            : "memory: the checkpoint is damaged: its checksum is ";
         bad = saved;
         bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
         CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
-        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: the checkpoint is damaged: its checksum is ");
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, message);
         CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
-        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: the checkpoint is damaged: its checksum is ");
+        damaged += strstr(tn_ctx_error(t.w.ctx), "tensor optim.checksum is missing") != NULL;
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, message);
         everything(&t, &after);
         CHECK(same(&before, &after));
     }
+    CHECK(damaged > 8 * 10);                                 /* flips in the name optim.checksum */
     close_world(&t.w);
 }
 
-/* Each bit of the header: refused, and nothing has changed; or, without a checksum, it was a note's value, which another one
+/* The message has the two checksums: that of the data and the one at the end of the file. */
+TEST(both_checksums_are_printed)
+{
+    static file saved;
+    tiny        t;
+    char        expected[64];
+    uint64_t    last = 0;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    for (int i = 8; i-- > 0;) last = last << 8 | (unsigned char)saved.bytes[saved.used - 8 + (size_t)i];
+    saved.bytes[saved.used - 1] = 0;                         /* the highest digits: zeros are printed, too */
+    snprintf(expected, sizeof expected, "its checksum is %016llx, expected %016llx", (unsigned long long)last,
+             (unsigned long long)(last & (UINT64_MAX >> 8)));
+    CHECK_STATUS(tn_checkpoint_check(t.w.ctx, tn_source_memory(saved.bytes, saved.used)), TN_ERR_FORMAT);
+    CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, expected);
+    close_world(&t.w);
+}
+
+/* Each bit of a header without a checksum: refused, and nothing has changed; or it was a note's value, which another one
    replaces. */
-static void every_bit_of_a_header(bool sealed)
+TEST(every_bit_of_a_header_without_checksum)
 {
     static file saved, bad, before, after;
     tiny        t;
@@ -529,7 +575,7 @@ static void every_bit_of_a_header(bool sealed)
     size_t      header;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
-    if (!sealed) unseal(&saved);
+    unseal(&saved);
     close_world(&t.w);
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
@@ -552,14 +598,8 @@ static void every_bit_of_a_header(bool sealed)
         everything(&t, &after);
         CHECK(same(&before, &after));
     }
-    CHECK(sealed ? taken == 0 : refusals > taken && taken > 0);
+    CHECK(refusals > taken && taken > 0);
     close_world(&t.w);
-}
-
-TEST(every_bit_of_the_header)
-{
-    every_bit_of_a_header(true);
-    every_bit_of_a_header(false);
 }
 
 /* Counts that cannot be: they would divide by zero. */
@@ -723,6 +763,6 @@ TEST(infinities_of_both_signs_are_named)
 }
 
 TEST_MAIN(a_resumed_run_has_the_same_bits, a_resumed_run_on_other_backends, files_notes_and_weights, another_optimiser_or_model,
-          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, a_file_without_checksum, every_bit_of_the_data,
-          every_bit_of_the_header,
-          counts_that_contradict, counts_that_are_too_large, no_memory, infinities_of_both_signs_are_named)
+          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, a_file_without_checksum, every_bit,
+          both_checksums_are_printed, every_bit_of_a_header_without_checksum, counts_that_contradict, counts_that_are_too_large,
+          no_memory, infinities_of_both_signs_are_named)

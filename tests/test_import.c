@@ -163,6 +163,102 @@ TEST(written_as_it_was_read)
     free(file);
 }
 
+/* A map whose line names no part of the file's rows, or whose lines leave some of them out: nothing is written. */
+TEST(maps_that_cannot_be_written)
+{
+    enum { ROOM = 1 << 18, FIRST = 4 };                      /* the three lines of c_attn.weight */
+    static const struct { int line, part, parts; tn_status status; const char *why; } bad[] = {
+        {FIRST, -1, 2, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.qk is [2,16,16], which line 4 cannot divide"},
+        {FIRST, 3, 3, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.qk is [2,16,16], which line 4 cannot divide"},
+        {FIRST, 0, -3, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.qk is [2,16,16], which line 4 cannot divide"},
+        {FIRST, 1, 0, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.qk is [2,16,16], which line 4 cannot divide"},
+        {FIRST + 2, -1, 3, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.v is [16,16], which does not fit into "},
+        {FIRST + 2, 3, 3, TN_ERR_SHAPE, "name map: parameter blocks.0.attn.v is [16,16], which does not fit into "},
+        {FIRST + 2, 1, 3, TN_ERR_ARG, "name map: no line gives row 32 of transformer.h.0.attn.c_attn.weight, expected lines "
+         "for all of its 48 rows"},
+    };
+    char              *file = (char *)malloc(ROOM);
+    tn_ctx            *ctx = make_context(TN_F32);
+    int64_t            lines;
+    size_t             used, live;
+    const tn_name_map *map = tn_name_map_gpt2(&lines);
+    tn_name_map        own[64];
+    loaded             m;
+    REQUIRE(file && lines <= 64 && load(ctx, models[0].model, models[0].weights, &m));
+    live = tn_ctx_memory(ctx).live;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        memcpy(own, map, (size_t)lines * sizeof *own);
+        own[bad[k].line].file_part = bad[k].part;
+        own[bad[k].line].file_parts = bad[k].parts;
+        CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), own, lines, 0, NULL,
+                                                 0), bad[k].status);
+        CHECK_ERROR(ctx, bad[k].status, bad[k].why);
+        CHECK_INT(tn_ctx_memory(ctx).live, live);
+    }
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, NULL, tn_sink_memory(file, ROOM, &used), map, lines, 0, NULL, 0),
+                 TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer_write_mapped: the model is NULL, expected one of tn_transformer_init");
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, -1, 0, NULL, 0),
+                 TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer_write_mapped: -1 lines of a map at an address, expected a list of 0 or more");
+    own[0].file = NULL;
+    CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), own, lines, 0, NULL, 0),
+                 TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "name map: file is NULL in line 0, expected a name");
+    tn_ctx_destroy(ctx);
+    free(file);
+}
+
+/* Equal heads are counted only where all blocks have one set of queries and keys; and without memory nothing is counted. */
+TEST(heads_that_differ)
+{
+    enum { ROOM = 1 << 18 };
+    char               *file = (char *)malloc(ROOM);
+    test_heap           h;
+    tn_desc             d;
+    tn_ctx             *ctx;
+    tn_transformer_desc desc;
+    tn_transformer      net;
+    tn_params          *params;
+    int64_t             lines, failed = 0;
+    size_t              used;
+    const tn_name_map  *map = tn_name_map_llama(&lines);
+    tn_status           s = TN_ERR_MEMORY;
+    loaded              m;
+    REQUIRE(file);
+    memset(&d, 0, sizeof d);
+    memset(&h, 0, sizeof h);
+    d.allocator = test_heap_allocator(&h);
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK && load(ctx, models[1].model, models[1].weights, &m));
+    for (uint64_t k = 1; k < 8; k++) {                       /* 1 head of the 2 that differ: refused, or out of memory */
+        h.count = 0;
+        h.fail_at = k;
+        s = tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, 1, NULL, 0);
+        h.fail_at = 0;
+        failed += s == TN_ERR_MEMORY;
+        CHECK_ERROR(ctx, k > 1 && s == TN_ERR_ARG ? TN_ERR_ARG : TN_ERR_MEMORY, "");
+    }
+    CHECK(failed > 1);
+    CHECK_STATUS(s, TN_ERR_ARG);
+
+    memset(&desc, 0, sizeof desc);
+    desc.vocab = 8; desc.context = 8; desc.dim = 8; desc.layers = 2; desc.heads = 2; desc.hidden = 8;
+    desc.attention_count = 2;
+    desc.attention_cycle[0] = TN_ATTENTION_SOFTMAX;
+    desc.attention_cycle[1] = TN_ATTENTION_BILINEAR;
+    params = tn_params_create(ctx);
+    REQUIRE(tn_transformer_init(params, "", &desc, &net) == TN_OK);
+    for (int l = 0; l < 2; l++) {                            /* all heads are equal */
+        memset(net.blocks[l].attn.qk->data, 0, net.blocks[l].attn.qk->bytes);
+        memset(net.blocks[l].attn.v->data, 0, net.blocks[l].attn.v->bytes);
+    }
+    CHECK_INT(tn_transformer_kv_heads(&net), 2);
+    CHECK_INT(tn_transformer_kv_heads(NULL), -1);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    free(file);
+}
+
 /* ---- several files ------------------------------------------------------------- */
 
 static char *in_tmp(const char *name)
@@ -233,6 +329,8 @@ TEST(an_index_that_is_wrong)
          "duplicate key \"a\""},
         {"{\"weight_map\":{\"a\":\"../one.safetensors\"}}",
          "the file of tensor \"a\" is \"../one.safetensors\", expected a name"},
+        {"{\"weight_map\":{\"a\":\"C:one.safetensors\"}}",
+         "the file of tensor \"a\" is \"C:one.safetensors\", expected a name"},
         {"{\"weight_map\":{\"a\":\"\"}}", "the file of tensor \"a\" is \"\", expected a name"},
         {"{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]}}", "missing key weight_map"},
         {"{\"weight_map\":{},\"weight_map\":{}}", "duplicate key weight_map"},
@@ -365,6 +463,5 @@ TEST(configs_of_relatives)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, an_index_is_one_file,
-    an_index_that_is_wrong, scaled_rotations,
-          configs_of_relatives)
+TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, maps_that_cannot_be_written, heads_that_differ,
+          an_index_is_one_file, an_index_that_is_wrong, scaled_rotations, configs_of_relatives)

@@ -1397,7 +1397,7 @@ TEST(weights_refuse)
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "part 7 of 7 of");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), NULL, 1), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: map is NULL");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_read_mapped: 1 lines of a map at NULL, expected a list");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
     elsewhere = tn_params_create(w.ctx);

@@ -607,7 +607,8 @@ shorten() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$
 # unseal FILE: a checkpoint as a version wrote it that knew no checksum
 unseal() {
     sed -e ':a' -e 's/\(,"optim\.checksum":{ *\)[^} ]/\1 /;ta' -e 's/,"optim\.checksum":{\( *\)}/                    \1/' \
-        "$1" > "$1.old" && mv "$1.old" "$1" && shorten "$1" $(($(wc -c < "$1") - 8))
+        -e 's/\("tensornet\.checkpoint":"\)2"/\11"/' "$1" > "$1.old"
+    mv "$1.old" "$1" && shorten "$1" $(($(wc -c < "$1") - 8))
 }
 newest=hurt/step-00000005.safetensors
 cp -r half hurt && unseal $newest

@@ -99,15 +99,16 @@ static void apply_settings_of(const char *path)
     tn_ctx_destroy(look);
 }
 
-/* The checkpoint that --from means: of a run's folder the newest. */
-static const char *find_checkpoint(const char *path)
+/* Of a run's folder --from means the newest checkpoint. */
+static void find_from(const char **path)
 {
     int64_t step;
     char   *file;
-    if (!is_folder(path)) return path;
-    file = newest_checkpoint(path, &step);
-    if (!file) fail("--from: %s holds no checkpoint, expected step-NNNNNNNN.safetensors", path);
-    return file;
+    if (!is_folder(*path)) return;
+    file = newest_checkpoint(*path, &step);
+    if (!file) fail("--from: %s holds no checkpoint, expected step-NNNNNNNN.safetensors", *path);
+    free((void *)*path);
+    *path = file;
 }
 
 int train_main(int argc, char **argv)
@@ -138,7 +139,7 @@ int train_main(int argc, char **argv)
             apply_settings(text, bytes, train_settings.config);
             free(text);
         } else if (train_settings.from) {
-            train_settings.from = find_checkpoint(train_settings.from);
+            find_from(&train_settings.from);
             apply_settings_of(train_settings.from);
         }
         if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
