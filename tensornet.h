@@ -16175,13 +16175,6 @@ static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 
 static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
-/* What a value is, for messages. NULL: there is none. */
-static const char *tni_json_kind_name(const tni_value *v)
-{
-    static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
-    return v ? kinds[v->kind] : "missing";
-}
-
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
 /* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
@@ -17232,6 +17225,13 @@ TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value 
     va_end(args);
     tni_reader_fail(&j->file, TN_ERR_FORMAT, v ? v->at : 0, "%s", reason);
     return false;
+}
+
+/* What a value is, for messages. NULL: there is none. */
+static const char *tni_json_kind_name(const tni_value *v)
+{
+    static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
+    return v ? kinds[v->kind] : "missing";
 }
 
 /* Checks the "type" of an object. */
