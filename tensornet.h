@@ -1534,10 +1534,10 @@ TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t by
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
 TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* the id of a token, or -1     */
-/* The id before a text: that of the file's template, else of [BOS]; of BPE also <s>, <|begin_of_text|> or <|endoftext|>. -1:
-   there is none. */
+/* The id before a text: that of the file's template, else of [BOS]; of BPE also <s>, <|begin_of_text|> or <|endoftext|>; or
+   -1. */
 TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);
-/* The id of [EOS]; of BPE also </s>, <|end_of_text|> or <|endoftext|>; -1: there is none. */
+/* The id of [EOS]; of BPE also </s>, <|end_of_text|> or <|endoftext|>; or -1. */
 TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);
 TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* the id of [UNK]; -1: not needed       */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);           /* whether it is a tokenizer of bytes    */

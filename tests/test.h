@@ -251,6 +251,25 @@ static inline bool test_find(const char *suffix, char path[TEST_PATH])
     return test_exists(path);
 }
 
+/* All bytes of a file, with a zero after them, to be freed by the caller. NULL, and a failed check, if it cannot be read. */
+static inline char *test_read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *p = NULL;
+    *n = 0;
+    if (!CHECK(f)) return NULL;
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    p = (char *)malloc(*n + 1);
+    if (!CHECK(p) || !CHECK(fread(p, 1, *n, f) == *n)) {
+        free(p);
+        p = NULL;
+    } else p[*n] = 0;
+    fclose(f);
+    return p;
+}
+
 /* A file of the repository. If it is missing, the test fails: REQUIRE(test_data("npy/ok_f2.npy", path)). */
 static inline bool test_data(const char *suffix, char path[TEST_PATH])
 {

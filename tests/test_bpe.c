@@ -14,18 +14,9 @@ static tn_ctx *make_context(void)
 /* All of a file of tests/data, with a zero after it. */
 static char *slurp(const char *name, size_t *n)
 {
-    char  path[TEST_PATH];
-    FILE *f = test_data(name, path) ? fopen(path, "rb") : NULL;
-    char *p = NULL;
+    char path[TEST_PATH];
     *n = 0;
-    if (!CHECK(f)) return NULL;
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    p = (char *)malloc(*n + 1);
-    if (CHECK(p) && CHECK(fread(p, 1, *n, f) == *n)) p[*n] = 0;
-    fclose(f);
-    return p;
+    return CHECK(test_data(name, path)) ? test_read_file(path, n) : NULL;
 }
 
 static tn_tokenizer *load(tn_ctx *ctx, const char *kind)

@@ -192,7 +192,7 @@ TEST(order_zero_is_two)
     }
     for (i = 0; i < 4; i++) {
         static const int64_t count[] = {2 * HIDDEN * IN, 2 * HIDDEN, OUT * HIDDEN, OUT};
-        const double         bound = i < 2 ? 1 / sqrt(IN) : 1 / sqrt(HIDDEN);
+        const double         bound = i < 2 ? 1 / sqrt((double)IN) : 1 / sqrt((double)HIDDEN);
         int64_t              k, above = 0, zero = 0;
         CHECK(memcmp(began[0][i], began[1][i], sizeof(double) * (size_t)count[i]) == 0);
         for (k = 0; k < count[i]; k++) {

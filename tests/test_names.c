@@ -86,21 +86,6 @@ static char *exact(const char *text, size_t n)
     return p;
 }
 
-static char *slurp(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    char *p = NULL;
-    *n = 0;
-    if (!CHECK(f)) return NULL;
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    p = (char *)malloc(*n + 1);
-    if (CHECK(p) && CHECK(fread(p, 1, *n, f) == *n)) p[*n] = 0;
-    fclose(f);
-    return p;
-}
-
 static size_t put_utf8(char *dst, unsigned c)
 {
     if (c < 0x80) { dst[0] = (char)c; return 1; }
@@ -173,10 +158,10 @@ static bool check_damage(const char *whole, const char *damaged, int least)
     char  *text;
     size_t n;
     int    bad = 0, signs = 0;
-    if (!CHECK(text = slurp(whole, &n))) return false;
+    if (!CHECK(text = test_read_file(whole, &n))) return false;
     CHECK_INT(find_mojibake(text, n), -1);
     free(text);
-    if (!CHECK(text = slurp(damaged, &n))) return false;
+    if (!CHECK(text = test_read_file(damaged, &n))) return false;
     for (char *s = text, *e; s; s = e ? e + 1 : NULL) {                    /* by lines */
         size_t bytes = (e = strchr(s, '\n')) != NULL ? (size_t)(e - s) : strlen(s), i;
         int64_t at = find_mojibake(s, bytes);

@@ -28,21 +28,6 @@ static tn_tokenizer *read_text(tn_ctx *ctx, const char *text)
     return t;
 }
 
-static char *slurp(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    char *p = NULL;
-    *n = 0;
-    if (!CHECK(f)) return NULL;
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    p = (char *)malloc(*n + 1);
-    if (CHECK(p) && CHECK(fread(p, 1, *n, f) == *n)) p[*n] = 0;
-    fclose(f);
-    return p;
-}
-
 /* What tn_tokenizer_write gives, with a zero. */
 static char *written(const tn_tokenizer *t, size_t *n)
 {
@@ -143,7 +128,7 @@ static void check_encodings(const char *tokenizer, const char *encodings, int te
     int     lines = 0, equal = 0;
     line    l;
     CHECK_CTX(ctx);
-    REQUIRE(file = slurp(encodings, &n));
+    REQUIRE(file = test_read_file(encodings, &n));
     l.text = (char *)malloc(n);
     l.id = (int32_t *)malloc(n * sizeof *l.id);
     REQUIRE(t && l.text && l.id);
@@ -221,7 +206,7 @@ static void check_file_comes_back(const char *path)
     tn_tokenizer *t, *again;
     char   *file, *out;
     size_t  n, m;
-    REQUIRE(file = slurp(path, &n));
+    REQUIRE(file = test_read_file(path, &n));
     REQUIRE(t = tn_tokenizer_load(ctx, path));
     REQUIRE(out = written(t, &m));
     CHECK_INT(m, n);
@@ -889,7 +874,7 @@ static void check_stories(const char *path, const int vocab[3], const int64_t ex
     size_t  n;
     tn_ctx *ctx = make_context();
     double  last = HUGE_VAL;
-    REQUIRE(text = slurp(path, &n));
+    REQUIRE(text = test_read_file(path, &n));
     for (int k = 0; k < 3; k++) {
         tn_tokenizer_desc d = {0, 0, end};
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, n, vocab[k], &d);

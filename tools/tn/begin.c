@@ -226,18 +226,6 @@ static void log_start(run *r)
     free(b.data);
 }
 
-/* The text of config.json, which is also a note of each checkpoint. */
-static char *config_json(const model *m)
-{
-    size_t used = 0;
-    char  *text;
-    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(NULL, 0, &used));
-    text = (char *)allocate(used + 1, 1);
-    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(text, used, &used));
-    check_ctx(m->ctx, "config.json");
-    return text;
-}
-
 /* In a text without marks there is one [BOS], at its start, and no model learns what follows it. Samples then begin with
    words of the text, drawn by the seed. */
 static void draw_start_tokens(run *r)

@@ -7,6 +7,17 @@
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
+tn_ctx *new_context(void)
+{
+    tn_desc desc;
+    tn_ctx *ctx;
+    char    why[256];
+    memset(&desc, 0, sizeof desc);
+    desc.log = show_log;
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
+    return ctx;
+}
+
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
 {
     tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_create_bytes(ctx);

@@ -4,17 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_ctx *new_context(void)
-{
-    tn_desc desc;
-    tn_ctx *ctx;
-    char    why[256];
-    memset(&desc, 0, sizeof desc);
-    desc.log = show_log;
-    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    return ctx;
-}
-
 static const tn_name_map *map_of(const char *type, int64_t *lines)
 {
     return strcmp(type, "gpt2") ? tn_name_map_llama(lines) : tn_name_map_gpt2(lines);
@@ -202,17 +191,6 @@ static void stop_tokens(const char *folder, const char *config, size_t bytes, bu
     free(path);
 }
 
-static char *config_text(tn_ctx *ctx, const tn_transformer_desc *desc)
-{
-    size_t used = 0;
-    char  *text;
-    tn_transformer_config_write(ctx, desc, tn_sink_memory(NULL, 0, &used));
-    text = (char *)allocate(used + 1, 1);
-    tn_transformer_config_write(ctx, desc, tn_sink_memory(text, used, &used));
-    check_ctx(ctx, "config.json");
-    return text;
-}
-
 int import_main(int argc, char **argv)
 {
     const int    arguments = read_options(&import_usage, argc, argv);
@@ -251,7 +229,7 @@ int import_main(int argc, char **argv)
     printf("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
            (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
     make_folder(importing.out);
-    text = config_text(m.ctx, &m.desc);
+    text = config_json(&m);
     buffer_add(&json, text, strlen(text));
     notes[0].key = "tn.model", notes[0].value = text;
     notes[1].key = "tn.import", notes[1].value = type;
@@ -364,11 +342,10 @@ static const char *complete_desc(tn_transformer_desc *d)
     return "llama";
 }
 
-/* The shortest of some decimals that are the number, with a point. */
-static const char *number_text(double v, char text[40])
+/* A decimal with a point, as Python writes a float. */
+static const char *float_text(double v, char text[40])
 {
-    int digits = 6;
-    do snprintf(text, 40, "%.*g", digits, v); while (strtod(text, NULL) != v && ++digits <= 17);
+    decimal_text(v, text, 40 - 2);
     if (!strpbrk(text, ".e")) strcat(text, ".0");
     return text;
 }
@@ -389,7 +366,7 @@ static void print_gpt2(buffer *b, const tn_transformer_desc *d)
     print_key(b, "n_positions", "%lld", d->context);
     print_key(b, "n_inner", "%lld", d->hidden);
     buffer_print(b, "  \"activation_function\": \"%s\",\n", activation_word(d->mlp, false));
-    buffer_print(b, "  \"layer_norm_epsilon\": %s,\n", number_text(d->norm_eps, number));
+    buffer_print(b, "  \"layer_norm_epsilon\": %s,\n", float_text(d->norm_eps, number));
     buffer_print(b, "  \"attn_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0,\n");
 }
 
@@ -405,16 +382,16 @@ static void print_llama(buffer *b, const tn_transformer_desc *d, const char *typ
     print_key(b, "intermediate_size", "%lld", d->hidden);
     print_key(b, "max_position_embeddings", "%lld", d->context);
     buffer_print(b, "  \"hidden_act\": \"%s\",\n", activation_word(d->mlp, true));
-    buffer_print(b, "  \"rms_norm_eps\": %s,\n", number_text(d->norm_eps, number));
-    buffer_print(b, "  \"rope_theta\": %s,\n", number_text(d->rope_base, base));
+    buffer_print(b, "  \"rms_norm_eps\": %s,\n", float_text(d->norm_eps, number));
+    buffer_print(b, "  \"rope_theta\": %s,\n", float_text(d->rope_base, base));
     if (r->factor == 0) buffer_print(b, "  \"rope_scaling\": null,\n");
     else if (r->context == 0)
         buffer_print(b, "  \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": %s},\n",
-                     number_text(r->factor, number));
+                     float_text(r->factor, number));
     else
         buffer_print(b, "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %s, \"low_freq_factor\": %s, "
                      "\"high_freq_factor\": %s, \"original_max_position_embeddings\": %.0f},\n",
-                     number_text(r->factor, number), number_text(r->low, low), number_text(r->high, high), r->context);
+                     float_text(r->factor, number), float_text(r->low, low), float_text(r->high, high), r->context);
     if (!strcmp(type, "llama"))
         buffer_print(b, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n", d->attn_bias ? "true" : "false",
                      d->mlp_bias ? "true" : "false");

@@ -60,8 +60,7 @@ void add_file(file_list *files, const char *path)
     files->path[files->count++] = copy_text(path);
 }
 
-/* The shortest decimal that reads back as v. */
-static const char *decimal_text(double v, char *text, size_t bytes)
+const char *decimal_text(double v, char *text, size_t bytes)
 {
     int digits = 6;
     do snprintf(text, bytes, "%.*g", digits, v); while (strtod(text, NULL) != v && digits++ < 17);

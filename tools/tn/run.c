@@ -178,6 +178,17 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     else free(file);
 }
 
+char *config_json(const model *m)
+{
+    size_t used = 0;
+    char  *text;
+    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(NULL, 0, &used));
+    text = (char *)allocate(used + 1, 1);
+    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(text, used, &used));
+    check_ctx(m->ctx, "config.json");
+    return text;
+}
+
 void close_model(model *m)
 {
     tn_ctx_destroy(m->ctx);

@@ -206,6 +206,8 @@ void read_options_and_files(const usage *u, int argc, char **argv, file_list *da
 void print_help(const usage *u);
 /* The help of an option with its default, a new string. */
 char *option_help(const option *o);
+/* The shortest decimal that reads back as v. */
+const char *decimal_text(double v, char *text, size_t bytes);
 /* Reads `key = value` lines and # comments; a value may be in quotes, with JSON's escapes. Options that were given on the
    command line keep their values. Without CONFIG_MARK as its first line the file may be of an earlier version, which wrote 0
    for `auto`, and a 0 is read as that. */
@@ -264,6 +266,8 @@ typedef struct corpus {
     uint64_t hash;                      /* of all tokens                                         */
 } corpus;
 
+/* A context with all defaults, which prints warnings. */
+tn_ctx *new_context(void);
 /* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
@@ -340,6 +344,8 @@ char   *find_weights(const char *path);
    was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
+/* The text of config.json, which is also a note of each checkpoint; a new string. */
+char *config_json(const model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 

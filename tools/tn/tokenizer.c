@@ -4,17 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_ctx *new_context(void)
-{
-    tn_desc desc;
-    tn_ctx *ctx;
-    char    why[256];
-    memset(&desc, 0, sizeof desc);
-    desc.log = show_log;
-    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    return ctx;
-}
-
 static tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab)
 {
     tn_tokenizer_desc desc;
