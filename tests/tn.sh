@@ -558,6 +558,27 @@ kill -TERM "$child"
 status_of
 is "exit status of the resumed one" "$status" 143
 
+# The evaluation of all held-out data may be long. The last step is saved before it, a signal ends it, and --resume makes up
+# for it.
+i=0; while [ $i -lt 300 ]; do cat text; i=$((i + 1)); done > long
+for signal in INT KILL; do
+    start train text --val long --out looked $small --steps 4 --save-every 0
+    wait_for "the last checkpoint" test -f looked/step-00000004.safetensors
+    kill -$signal "$child"
+    status_of
+    if [ "$signal" = INT ]; then
+        is "exit status of a trained model" "$status" 0
+        holds "it says what is missing" grep -q "stopped before all of the held-out part was evaluated: tn eval looked" said
+        holds "the model is saved" test -f looked/model.safetensors
+    fi
+    is "evaluations of all, stopped by SIG$signal" "$(grep -c '"all":true' looked/log.jsonl)" 0
+    expect 0 "(all of it)" train --resume looked
+    if grep -q "was changed" said; then fail "the log of an evaluation that was stopped"; else pass; fi
+    is "lines of evaluations" "$(grep -c '"all":true' looked/log.jsonl)" 1
+    rm -rf looked
+done
+rm long
+
 # Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has
 # looked at the folder, and measures the speed; should it have been faster than that, there is nothing to test.
 start train text --out contested --width 16 --context 16 --vocab 60 --minutes 0.05

@@ -45,6 +45,26 @@ static void report_held_out(run *r, double nats, bool all)
     journal_print(&r->journal, "\n");
 }
 
+/* A long evaluation shows how far it is, and a signal ends it: the last checkpoint is saved already. */
+static bool show_evaluation(void *user, int64_t done, int64_t count)
+{
+    show_part((journal *)user, "held out", done, count);
+    return !stop_signal();
+}
+
+/* Of all held-out tokens; they may be many more than those of a step. */
+static void evaluate_all(run *r, scoring s)
+{
+    double nats;
+    s.proceed = show_evaluation;
+    s.user = &r->journal;
+    nats = whole_loss(&s);
+    if (isnan(nats) && stop_signal()) {
+        clear_progress(&r->journal);
+        warn("stopped before all of the held-out part was evaluated: tn eval %s evaluates it", r->folder);
+    } else report_held_out(r, nats, true);
+}
+
 void evaluate_held_out(run *r, bool last)
 {
     const scoring s = held_out_part(r);
@@ -63,7 +83,8 @@ void evaluate_held_out(run *r, bool last)
         }
         free(why);
     }
-    if (last) report_held_out(r, all ? nats : whole_loss(&s), true);
+    if (last && all) report_held_out(r, nats, true);
+    else if (last) evaluate_all(r, s);
 }
 
 void write_sample(run *r)

@@ -115,6 +115,7 @@ void journal_resume(journal *j, int64_t step, int64_t lines)
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
+        if (j->lines == lines && isnan(json_number(text + at, stop, "loss"))) break;     /* evaluated after saving */
         read_log_line(j, text + at, stop);
         at = (size_t)(stop - text) + 1;
         j->lines++;
@@ -235,6 +236,15 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
         j->shown = true;
     } else printf("%s\n", line);
     fflush(stdout);
+}
+
+void show_part(journal *j, const char *what, int64_t done, int64_t count)
+{
+    if (!j->bar || now() - j->last_shown < 0.1) return;
+    j->last_shown = now();
+    printf("\r%s: %.0f%% evaluated\033[K", what, 100 * (double)done / (double)count);
+    fflush(stdout);
+    j->shown = true;
 }
 
 /* ---- the curve --------------------------------------------------------------------- */

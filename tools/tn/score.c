@@ -106,14 +106,16 @@ double whole_loss(const scoring *s)
     const windows w = windows_of(s);
     int64_t      *start = (int64_t *)allocate((size_t)w.group, sizeof *start), zero = 0, end = w.tokens - w.length, k, n;
     double        nats = window_nats(s, &zero, 1, w.length, w.length);
-    for (k = 1; k < w.count; k += n) {
+    bool          goes_on = true;
+    for (k = 1; k < w.count && goes_on; k += n) {
         for (n = 0; n < w.group && k + n < w.count; n++) start[n] = (k + n) * w.half;
         nats += window_nats(s, start, n, w.length, w.half);
+        goes_on = !s->proceed || s->proceed(s->user, k + n, w.count);
     }
     k = end - (w.count - 1) * w.half;                 /* tokens after the last window, fewer than a half */
-    if (k > 0) nats += window_nats(s, &end, 1, w.length, k);
+    if (k > 0 && goes_on) nats += window_nats(s, &end, 1, w.length, k);
     free(start);
-    return nats / (double)w.tokens;
+    return goes_on ? nats / (double)w.tokens : NAN;
 }
 
 bool samples_all(const scoring *s, int64_t tokens)

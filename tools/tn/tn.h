@@ -360,9 +360,11 @@ typedef struct scoring {
     double        *nats;                /* NULL, or [count-1]: gets -log p of each predicted token   */
     void (*logits)(void *user, const float *rows, int64_t first, int64_t count);    /* NULL, or gets the logits [count,vocab]
                                            of the predicted tokens first, first + 1, ...             */
+    bool (*proceed)(void *user, int64_t done, int64_t count);   /* NULL, or called by whole_loss when `done` of `count`
+                                           windows are evaluated; false ends it                   */
     void          *user;
 } scoring;
-/* nats per token over all predicted tokens */
+/* nats per token over all predicted tokens; NaN if `proceed` ended it */
 double  whole_loss(const scoring *s);
 /* nats per token over about `tokens` tokens. They are those of m windows that are spread evenly: number i is window
    floor((2i + 1) count / (2m)) of the `count` windows of whole_loss, the same ones in each call. nats gets those alone. */

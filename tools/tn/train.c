@@ -38,6 +38,13 @@ static void train_step_on_device(run *r, int64_t until)
         finish_steps(r);
 }
 
+static double step_tokens(const run *r) { return (double)(r->s->accumulate * r->s->batch * r->m.desc.context); }
+
+static void stop_without_log(const run *r)
+{
+    if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
+}
+
 static void train(run *r, const char *title)
 {
     const settings *s = r->s;
@@ -51,18 +58,25 @@ static void train(run *r, const char *title)
         show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
-            draw_curve(&r->journal, r->m.ctx, title, (double)(s->accumulate * s->batch * r->m.desc.context));
+            draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
         }
         if (is_due(s->sample_every, r->step) && !last) write_sample(r);
-        if (last) {
-            evaluate_held_out(r, true);
-            if (s->sample_every) write_sample(r);
-            draw_curve(&r->journal, r->m.ctx, title, (double)(s->accumulate * s->batch * r->m.desc.context));
-        }
-        if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
+        stop_without_log(r);
         if (last || is_due(s->save_every, r->step)) save_or_stop(r);
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */
+}
+
+/* Evaluates the trained model on all of the held-out part. This may take long, so the last step is saved before; a run that
+   was killed here comes back to it by --resume. */
+static void evaluate_trained(run *r, const char *title)
+{
+    if (r->journal.all_step == (double)r->step) return;
+    evaluate_held_out(r, true);
+    if (r->s->sample_every) write_sample(r);
+    draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
+    stop_without_log(r);
+    save_or_stop(r);                                  /* with the number of lines that the log has now */
 }
 
 /* Evaluates the loss once more: after the last step there is no other whose loss would show that it succeeded. */
@@ -151,12 +165,13 @@ int train_main(int argc, char **argv)
     }
     snprintf(title, sizeof title, "%.200s", r.folder);
     train(&r, title);
-    clear_progress(&r.journal);
     if (r.step < r.steps) {
+        clear_progress(&r.journal);
         save_or_stop(&r);
         printf("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
                (long long)r.steps, r.saved, r.folder);
     } else {
+        evaluate_trained(&r, title);
         finish(&r);
         printf("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
                journal_seconds(&r.journal), r.folder);

@@ -74,6 +74,8 @@ double journal_seconds(const journal *j);
 /* Prints to the standard output, above the progress bar. */
 void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
+/* Shows on the last line of a terminal how much of something is evaluated. */
+void show_part(journal *j, const char *what, int64_t done, int64_t count);
 void clear_progress(journal *j);
 /* Draws the picture of the loss curve, over the tokens trained on: `tokens` per step. */
 void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens);
