@@ -9042,7 +9042,7 @@ typedef struct tni_builder {
     size_t         size;                /* of an element */
     tni_program   *program;
     tni_move     **end;
-    tni_lain     *piece, result;       /* [2n-1] */
+    tni_lain      *piece, result;       /* [2n-1] */
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
@@ -9227,14 +9227,14 @@ static void tni_build_operand(tni_builder *b, int k)
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
     const bool           last = b->p->n == 1;
-    tni_lain           *q = &b->piece[k], all;
+    tni_lain            *q = &b->piece[k], all;
     int64_t             *s[2];
     tn_view              v[2];
     tni_move            *m;
     int                  i, j, n = 0;
     s[0] = b->s[0];
     s[1] = b->s[1];
-    if (!tni_lain_begin(b, q, o->rank)) return;
+    if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
     q->at.operand = k;
     for (i = 0; i < o->rank; i++) {
         const int label = o->label[i];
@@ -9341,16 +9341,21 @@ static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axi
     tni_build_copy(b, q, node, order);
 }
 
-/* Does an order of these labels suit the next product, which multiplies `node` with `with` to `to`? */
-static bool tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
+/* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
+   one run of labels; 2: in the order in which they lie in `with`, too; else 0. */
+static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
-    int i, kind, before[3] = {0, 0, 0}, was = -1;
+    const tni_lain *q = &b->piece[with];
+    int             i, k, kind, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (i = 0; i < n; i++) {
         kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
-        if (kind != was && before[kind]++) return false;
+        if (kind != was && before[kind]++) return 0;
+        for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
+        if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
+        if (k < q->count) at = k;
         was = kind;
     }
-    return true;
+    return suits;
 }
 
 /* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
@@ -9381,7 +9386,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     const bool       last = node == b->p->root;
     const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
     const int        alone = large ? TNI_M : TNI_N;
-    tni_lain       *result = &b->piece[node];
+    tni_lain        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[3];
     bool             direct = last, copied = false;
@@ -9469,7 +9474,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     const bool       last = node == b->p->root;
     const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
     double           size[3] = {1, 1, 1};
-    tni_lain       *result = &b->piece[node];
+    tni_lain        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[2], out;
     bool             direct = false;
@@ -9487,11 +9492,15 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     tni_set_strides(b, q, last);
     direct = last && tni_gemm_direct(b);
     if (!direct) {
-        for (use = last ? 4 : 0; use < 4; use++) {
-            n = tni_axes_order(b, orders[use]);
-            if (tni_suits(b, n, b->order, with, parent)) break;
+        int best = -1;
+        if (!last && with < b->p->n && memcmp(tni_legs(b->p, with), b->p->all + (size_t)with * (size_t)b->p->words,
+                                              (size_t)b->p->words * sizeof *b->p->all) == 0) tni_build_operand(b, with);
+        for (i = 0; i < 4 && !last; i++) {
+            int suits;
+            n = tni_axes_order(b, orders[i]);
+            suits = tni_suits(b, n, b->order, with, parent);
+            if (suits > best) { best = suits; use = i; }
         }
-        use %= 4;
         n = tni_axes_order(b, orders[use]);
         tni_lay(b, n, b->order, b->s[2]);
     }
@@ -9518,7 +9527,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
 static void tni_build_pair(tni_builder *b, int node, int parent, int with)
 {
     const int       *child = b->p->child + 2 * node;
-    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    tni_lain        *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
     const uint64_t  *legs = tni_legs(b->p, node);
     int              i, k, j;
     for (k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);

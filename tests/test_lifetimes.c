@@ -799,8 +799,9 @@ static void pictures(life *l)
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
 
 static const part parts[] = {
-    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false}, {"contractions", contractions, false},
-    {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
+    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
+    {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
     {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
