@@ -8336,8 +8336,8 @@ static bool tni_parse_term(const tn_plan *p, int *at, tni_subscript *s, int *dot
             continue;
         }
         if (!tni_is_letter(e[*at])) return tni_subscript_fail(p, *at, "expected a letter, \",\", \"...\" or \"->\"");
-        if (s->rank == TN_MAX_RANK) return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK,
-                                                              TN_MAX_RANK);
+        if (s->rank == TN_MAX_RANK)
+            return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
         s->at[s->rank] = *at;
         s->label[s->rank++] = e[*at];
     }
@@ -8374,7 +8374,8 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     for (i = 0; i < 128; i++) {
         if (count[i] != 1) continue;
         if (p->out.rank == TN_MAX_RANK)
-            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
+            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK,
+                                      TN_MAX_RANK);
         p->out.at[p->out.rank] = at;
         p->out.label[p->out.rank++] = i;
     }
@@ -8458,8 +8459,9 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
         return true;
     }
     if (was == now || (p->desc.broadcast && now == 1)) return true;
-    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected equal "
-                              "extents", tni_label_text(p, label, text), (long long)was, from[label] - 1, (long long)now, k);
+    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected "
+                              "equal extents", tni_label_text(p, label, text), (long long)was, from[label] - 1,
+                              (long long)now, k);
 }
 
 static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
@@ -8703,8 +8705,8 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int 
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it costs less than `most`, and is then written. */
-static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root, const int *spare,
-                           double most, int16_t *seen)
+static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root,
+                           const int *spare, double most, int16_t *seen)
 {
     int i;
     x->m = m;
@@ -9051,7 +9053,8 @@ typedef struct tni_builder {
 
 static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
 
-/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most TN_MAX_RANK + 1. */
+/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most
+   TN_MAX_RANK + 1. */
 static int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
 {
     int i, k, rank = 0;
@@ -9313,7 +9316,7 @@ static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_
         const int n = b->count[axis[i]], *list = b->list[axis[i]];
         v.shape[i] = tni_elements(b, n, list);
         v.strides[i] = n > 0 ? s[list[n - 1]] : inner;         /* without labels: as if contiguous */
-        if (n > 0 && tni_abs(s[list[0]]) * tni_step_of(b, list[0]) > inner) inner = tni_abs(s[list[0]]) * tni_step_of(b, list[0]);
+        if (n > 0) inner = tni_max(inner, tni_abs(s[list[0]]) * tni_step_of(b, list[0]));
     }
     return v;
 }
@@ -9390,7 +9393,8 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     tni_move        *m;
     tn_view          v[3];
     bool             direct = last, copied = false;
-    int              n = 0, i, *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    int              n = 0, i, *order;
+    order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
     if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -9469,7 +9473,8 @@ static bool tni_gemm_direct(const tni_builder *b)
 
 static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
 {
-    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M}, {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
+    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
+                                     {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
     static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
     const bool       last = node == b->p->root;
     const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
@@ -9920,8 +9925,8 @@ static bool tni_plan_make(tn_plan *p)
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         bytes = p->program->bytes;
         if (!tni_plan_halve(p)) {
-            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected at "
-                     "most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
+            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
+                     "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
             return false;
         }
         p->program = tni_plan_program(p, &p->pile, p->part);
@@ -9937,7 +9942,8 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
     char what[32];
     int  k, i;
     if (n < 1 || n > TNI_OPERANDS) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n, TNI_OPERANDS);
+        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
+                 TNI_OPERANDS);
         return false;
     }
     if (t ? false : !ranks || !shapes) {
@@ -9994,7 +10000,8 @@ static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int6
     p.op = op;
     p.expr = expr;
     if ((!expr && !labels) || !t) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, !t ? "the array of operands" : labels ? "the array of labels" : "expr");
+        tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op,
+                 t ? "expression, or the array of labels, is" : "array of operands is");
         return NULL;
     }
     if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
@@ -10031,7 +10038,7 @@ static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
     bool     ok;
     if (!ctx) return NULL;
     if (!expr && !labels) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, labels ? "expr" : "the array of labels");
+        tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
         return NULL;
     }
     if (desc && desc->samples < 0) {
@@ -10172,7 +10179,7 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
 {
     const uint64_t *a = node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]);
     const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
-    const size_t    begin = (t->length);
+    const size_t    begin = t->length;
     char            text[40];
     int             w, scaling = 0, i;
     tni_print(text, sizeof text, "%d", step);
