@@ -681,7 +681,7 @@ typedef struct tn_plan tn_plan;
 typedef struct tn_plan_desc {
     size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
                                    parts, which are computed one after the other. 0: no limit                     */
-    int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 32               */
+    int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
     double (*clock)(void);      /* seconds; if given, tn_plan_run measures each step, and waits for it            */
@@ -706,6 +706,7 @@ TN_API tn_plan   *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks
 /* Computes the plan's result for operands of its shapes, any number of times. While operands that need gradients are
    recorded it is not sliced, because the backward pass needs all intermediate results. */
 TN_API tn_tensor *tn_plan_run(tn_plan *plan, int64_t n, tn_tensor *const *operands);
+/* What a plan costs; zeros for NULL. */
 TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
 /* Formats a plan as a table, one step per line. Returns the length that the whole text needs without the final zero, as
    snprintf does; -1 on error. */
@@ -8923,7 +8924,7 @@ static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int1
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
 static bool tni_search(tn_plan *p, tni_pile *room)
 {
-    const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 32;
+    const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
     double       best = HUGE_VAL, *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
@@ -9910,6 +9911,21 @@ static bool tni_plan_halve(tn_plan *p)
     return true;
 }
 
+/* Intermediate results that do not fit the address space are sliced if there is a limit, else an error. */
+static bool tni_plan_fits(tn_plan *p)
+{
+    double written, largest;
+    for (;;) {
+        tni_plan_flops(p, &written, &largest);
+        largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
+        if (largest < (double)(PTRDIFF_MAX / 16)) return true;
+        if (p->desc.max_bytes > 0 && tni_plan_halve(p)) continue;
+        tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
+                 largest);
+        return false;
+    }
+}
+
 /* Parses, plans, slices. The operands' ranks and shapes are in p->operand; with integers as labels p->expr is NULL and all
    labels are there. */
 static bool tni_plan_make(tn_plan *p)
@@ -9919,7 +9935,7 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_plan_bind(p)) return false;
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
-    if (!tni_plan_tree(p)) return false;
+    if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
     p->program = tni_plan_program(p, &p->pile, p->part);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {

@@ -778,6 +778,9 @@ TEST(plans)
     CHECK(plan_of(ctx, "ab,bc,cd->ad", "a20 b30 c40 d50", &desc) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "plan_create: intermediate results of 64 bytes, the least that slicing gives");
     desc.max_bytes = 0;
+    CHECK(plan_of(ctx, "abcd,aefg,behi,cfhj,dgij->", "a9999 b9999 c9999 d9999 e9999 f9999 g9999 h9999 i9999 j9999", &desc)
+          == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "plan_create: an intermediate result of ");
     desc.samples = -1;
     CHECK(plan_of(ctx, "ab->ba", "a20 b30", &desc) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_create: samples is -1, expected at least 0");
