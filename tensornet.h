@@ -42,7 +42,7 @@
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
-                  Lanczos
+                  Lanczos; HOSVD, CP, trains
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
@@ -764,6 +764,60 @@ typedef struct tn_lanczos_result {
 TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
                             tn_lanczos_result *out);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);     /* frees the tensors of the result */
+
+/* ---- decompositions of tensors ------------------------------------------ >>truncation
+   On the host, in double, from copies, as above. A tensor [n_0,..,n_d-1] is unfolded along axis k into the matrix
+   [n_k, product of the others]. docs/math.md 15 has the formulas.
+   `gap` says how well a truncation is determined: (last kept - first dropped singular value)/last kept, and 1 where nothing
+   was dropped. Near 0 it divides a cluster of equal values, and which vectors remain is then a matter of rounding errors. */
+
+/* Which singular values are kept: those that all rules keep; a rule that is 0 keeps all. */
+typedef struct tn_truncation {
+    double  absolute;            /* values of at least this                                              */
+    double  relative;            /* values of at least this share of the largest                         */
+    double  weight;              /* the dropped ones' squares are at most this share of all squares      */
+    int64_t rank;                /* at most this many                                                    */
+} tn_truncation;
+
+/* ---- tensor trains ------------------------------------------------------ >>tt
+   A[i_0,..,i_d-1] = G_0[i_0] G_1[i_1] .. G_d-1[i_d-1], a product of matrices G_k[i] [r_k,r_k+1]: any number of axes, also
+   more than TN_MAX_RANK. Functions that return a tn_tt return a new, owned one (NULL on error, and the context says why),
+   and do not change their arguments. Oseledets 2011 */
+
+typedef struct tn_tt {
+    tn_ctx     *ctx;
+    int64_t     count;           /* d >= 1, number of axes                                                        */
+    tn_tensor **core;            /* [d] core[k] is [r_k,n_k,r_k+1], r_0 = r_d = 1                                 */
+    double      error;           /* of the truncation that made it: |A - this|_F / |A|_F, in double. Storing the cores in
+                                    F32 adds about 6e-8 sqrt(d)                                                   */
+    double      gap;             /* the smallest of its bonds, see >>truncation                                   */
+} tn_tt;
+
+typedef struct tn_tt_desc {
+    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
+    int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+} tn_tt_desc;
+
+/* Decomposes a dense tensor by one SVD per bond, from left to right. extents [count] are those of the axes, whose product is
+   the number of elements of a; NULL: a's own shape. All cores but the last have orthonormal columns [r_k n_k, r_k+1], the
+   component of largest magnitude of each, the first of equals, positive. Ranks are at least 1. */
+TN_API tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *extents, const tn_tt_desc *desc);
+TN_API tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores);      /* from cores, which are copied */
+TN_API void   tn_tt_destroy(tn_tt *tt);                                               /* frees the train              */
+/* Truncates the bonds: QR from right to left, then a truncated SVD per bond from left to right; |A - result| <= eps |A|. The
+   cores are orthonormal as those of tn_tt_svd. */
+TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
+TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
+TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
+/* Computes the inner product of two trains of equal extents. Intermediate numbers are scaled and do not overflow;
+   TN_ERR_NONFINITE if the result would. */
+TN_API tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner);
+TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);                           /* the Frobenius norm           */
+/* Evaluates single elements: index [count,d], row-major, values [count]. */
+TN_API tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values);
+/* Returns the dense tensor, owned: [n_0,..,n_d-1], or flat if d > TN_MAX_RANK. TN_ERR_MEMORY, with the size, if it exceeds
+   desc.max_bytes. */
+TN_API tn_tensor *tn_tt_dense(const tn_tt *tt);
 
 /* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero or n is 0. */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
@@ -9792,6 +9846,723 @@ double tn_effective_rank(const double *values, int64_t n)
         squares += x * x;
     }
     return sum * sum / squares;
+}
+
+/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
+   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
+typedef struct tni_lay { double *base; int64_t used; } tni_lay;
+
+static double *tni_take(tni_lay *l, int64_t n, int64_t m)
+{
+    double *p = l->base ? l->base + l->used : NULL;
+    size_t  bytes;
+    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
+    else l->used += n * m;
+    return p;
+}
+
+static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+
+/* With memory, the host is ready to compute. */
+static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+{
+    double *work = tni_take(l, tni_host_work(extent), 1);
+    if (work) *h = tni_decomp_host(ctx, extent, work);
+}
+
+static int64_t tni_exponent(double power)                    /* of a power of two */
+{
+    int exponent;
+    frexp(power, &exponent);
+    return exponent - 1;
+}
+
+static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
+
+/* The numbers of a tensor or a core, scaled to about one by *scale, a power of two. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p, double *scale)
+{
+    int64_t   i, n = tn_tensor_count(a);
+    double    largest;
+    tn_status s = tn_read(a, TN_F64, p, n);
+    if (s != TN_OK) return s;
+    largest = tni_largest(1, n, tni_rows(p, n));
+    if (!(largest < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
+    *scale = tni_unit_scale(largest);
+    for (i = 0; i < n; i++) p[i] *= *scale;
+    return TN_OK;
+}
+
+/* An owned tensor of the context's dtype. No infinity is stored: TN_ERR_NONFINITE. */
+static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+{
+    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL;    /* from here on, F32 is infinite */
+    int64_t      n;
+    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
+    if (!*out) return TN_ERR_MEMORY;
+    n = tn_tensor_count(*out);
+    if (tni_largest(1, n, tni_rows((double *)p, n)) < most) return tn_write(*out, TN_F64, p, n);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the result has numbers above the largest %s", op,
+                    tn_dtype_name(ctx->desc.dtype));
+}
+
+static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+{
+    if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
+}
+
+/* The least number of values, descending, whose dropped tail has at most the norm delta. */
+static int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+{
+    double sum = 0;
+    while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
+    return n;
+}
+
+static double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+{
+    double sum = 0;
+    while (n > rank) { n--; sum += s[n] * s[n]; }
+    return sum;
+}
+
+static double tni_gap(int64_t n, const double *s, int64_t rank)
+{
+    return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
+}
+
+/* ---- tensor trains ------------------------------------------------------ >>tt-impl
+   A core [r,n,s] is, without moving a number, the matrix [r n,s] or [r,n s]. The bonds of a train whose part to the right
+   is orthonormal have the singular values of the whole tensor's unfoldings, so that what an SVD drops is the error, and the
+   squares of all bonds' errors sum up. */
+
+typedef struct tni_tt_box { tni_owned owned; tn_tt tt; } tni_tt_box;
+
+static void tni_tt_free(tni_owned *o)
+{
+    tni_tt_box *box = (tni_tt_box *)(void *)o;
+    int64_t     k;
+    for (k = 0; box->tt.core && k < box->tt.count; k++) tni_drop(&box->tt.core[k]);
+    tni_disown(o);
+    tni_free(o->ctx, box->tt.core, (size_t)box->tt.count * sizeof *box->tt.core);
+    tni_free(o->ctx, box, sizeof *box);
+}
+
+void tn_tt_destroy(tn_tt *tt)
+{
+    if (tt) tni_tt_free(&((tni_tt_box *)(void *)((char *)tt - offsetof(tni_tt_box, tt)))->owned);
+}
+
+/* A train without its cores. */
+static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+{
+    tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
+    if (!box) return NULL;
+    memset(box, 0, sizeof *box);
+    tni_own(ctx, &box->owned, tni_tt_free);
+    box->tt.ctx = ctx;
+    box->tt.gap = 1;
+    box->tt.core = (tn_tensor **)tni_alloc(ctx, (size_t)count * sizeof *box->tt.core, op);
+    if (!box->tt.core) {
+        tn_tt_destroy(&box->tt);
+        return NULL;
+    }
+    box->tt.count = count;
+    memset(box->tt.core, 0, (size_t)count * sizeof *box->tt.core);
+    return &box->tt;
+}
+
+static tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+{
+    if (s == TN_OK) return tt;
+    tn_tt_destroy(tt);
+    return NULL;
+}
+
+static tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+{
+    int64_t shape[3];
+    shape[0] = r; shape[1] = n; shape[2] = s;
+    return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
+}
+
+/* What the truncation of bonds shares: C [m,n] becomes U [m,r] and the rest of the tensor, diag(s) Vt [r,n], in c. */
+typedef struct tni_tt_job {
+    tni_host host;
+    double   delta, dropped, gap;        /* the norm that a bond may drop; the squares that all have dropped */
+    int64_t  limit;
+    double  *c, *u, *s, *vt, *work;
+} tni_tt_job;
+
+static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, int64_t *limit)
+{
+    *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
+    *limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    if (*limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)*limit);
+    return tni_eps_check(ctx, op, "eps", *eps);
+}
+
+static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+{
+    int64_t   i, l, k = tni_min(m, n), r;
+    tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
+    if (s != TN_OK) return s;
+    r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
+    j->dropped += tni_tail_squares(k, j->s, r);
+    j->gap = fmin(j->gap, tni_gap(k, j->s, r));
+    for (i = 0; i < m; i++) memmove(j->u + i * r, j->u + i * k, (size_t)r * sizeof *j->u);
+    for (i = 0; i < r; i++)
+        for (l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
+    *rank = tni_max(r, 1);
+    if (r > 0) return TN_OK;
+    memset(j->u, 0, (size_t)m * sizeof *j->u);               /* a tensor of zeros keeps bonds of one */
+    memset(j->c, 0, (size_t)n * sizeof *j->c);
+    return TN_OK;
+}
+
+/* Room for bonds of C [m,n], at most. */
+static void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+{
+    j->c = tni_take(l, c, 1);
+    j->u = tni_take(l, u, 1);
+    j->s = tni_take(l, s, 1);
+    j->vt = tni_take(l, vt, 1);
+    j->work = tni_take(l, work, 1);
+}
+
+static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
+{
+    int64_t k, r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
+    for (k = 0; k + 1 < count; k++) {
+        int64_t m = r * n[k], least;
+        rest = n[k] > 0 ? rest / n[k] : 0;
+        least = tni_min(m, rest);
+        u = tni_max(u, m * tni_max(least, 1));
+        vt = tni_max(vt, rest * tni_max(least, 1));
+        s = tni_max(s, least);
+        extent = tni_max(extent, tni_max(m, rest));
+        work = tni_max(work, tni_svd_work(m, rest));
+        r = tni_max(tni_min(least, j->limit), 1);
+    }
+    tni_tt_lay(l, j, tni_max(all, vt), u, s, vt, work);
+    tni_take_host(l, ctx, extent, &j->host);
+}
+
+static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
+{
+    int64_t   k, r = 1, next, rest = tn_tensor_count(a), i;
+    double    scale, norm;
+    tn_status s = tni_read_scaled(tt->ctx, "tt_svd", a, j->c, &scale);
+    if (s != TN_OK) return s;
+    norm = tni_frobenius(rest, j->c);
+    j->delta = eps * norm / sqrt((double)tni_max(tt->count - 1, 1));
+    for (k = 0; k + 1 < tt->count; k++, r = next) {
+        rest = n[k] > 0 ? rest / n[k] : 0;
+        if ((s = tni_tt_cut(j, r * n[k], rest, &next)) != TN_OK)
+            return tni_fail(tt->ctx, s, "tt_svd: the SVD of bond %lld did not converge", (long long)k);
+        if ((s = tni_tt_put(tt, "tt_svd", k, r, n[k], next, j->u)) != TN_OK) return s;
+    }
+    for (i = 0; i < r * n[k]; i++) j->c[i] /= scale;
+    tt->error = norm > 0 ? sqrt(j->dropped) / norm : 0;
+    tt->gap = j->gap;
+    return tni_tt_put(tt, "tt_svd", k, r, n[k], 1, j->c);
+}
+
+tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *extents, const tn_tt_desc *desc)
+{
+    static const int64_t one = 1;
+    int64_t    k, all = 1, elements;
+    size_t     bytes;
+    double     eps;
+    tni_lay    lay;
+    tni_tt_job j;
+    tn_tt     *tt;
+    tn_status  s;
+    if (!tni_usable(ctx, a, "tt_svd", "a")) return NULL;
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    j.gap = 1;
+    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j.limit) != TN_OK) return NULL;
+    elements = tn_tensor_count(a);
+    if (!extents) {
+        count = a->rank > 0 ? a->rank : 1;
+        extents = a->rank > 0 ? a->shape : &one;
+    }
+    if (count < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
+        return NULL;
+    }
+    for (k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
+    if (all != elements) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
+                 (long long)count, (long long)elements, TNI_SHAPE(a));
+        return NULL;
+    }
+    tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
+    if (!(lay.base = tni_room_f64(ctx, 1, all = lay.used, "tt_svd"))) return NULL;
+    lay.used = 0;
+    tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
+    if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
+        s = tni_tt_svd(tt, &j, a, extents, eps);
+        tt = tni_tt_done(tt, s);
+    }
+    tni_free_f64(ctx, lay.base, 1, all);
+    return tt;
+}
+
+/* Are these [1,n,r], [r,m,s], .., [t,o,1]? */
+static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+{
+    int64_t k, r = 1;
+    for (k = 0; k < count; k++) {
+        if (!tni_usable(ctx, cores[k], "tt", "a core")) return false;
+        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "tt: core %lld is %s, expected [%lld,n,%s]", (long long)k, TNI_SHAPE(cores[k]),
+                     (long long)r, k + 1 == count ? "1" : "r");
+            return false;
+        }
+        r = cores[k]->shape[2];
+    }
+    return true;
+}
+
+tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+{
+    int64_t   k;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!ctx) return NULL;
+    if (count < 1 || !cores) {
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt: count is %lld, expected 1 or more", (long long)count);
+        else tni_fail(ctx, TN_ERR_ARG, "tt: the cores are NULL");
+        return NULL;
+    }
+    if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt", count))) return NULL;
+    for (k = 0; k < count && s == TN_OK; k++) {
+        tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
+        s = tt->core[k] ? tn_assign(tt->core[k], cores[k]) : TN_ERR_MEMORY;
+    }
+    return tni_tt_done(tt, s);
+}
+
+/* A power of two brings x to about one; its exponent is added to *exponent. */
+static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+{
+    const double scale = tni_unit_scale(tni_largest(1, n, tni_rows(x, n)));
+    h->by->scale(n, scale, x);
+    *exponent -= tni_exponent(scale);
+}
+
+/* The whole train as doubles: core k at at[k], with its ranks as they are now, r[k] and r[k + 1]. */
+typedef struct tni_tt_round_job {
+    tni_tt_job cut;
+    double    *cores, *left;             /* all cores; L, the factor that moves on */
+    int64_t   *at, *r;
+    int64_t    exponent;                 /* the tensor is 2^exponent times the cores */
+} tni_tt_round_job;
+
+static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
+{
+    int64_t k, all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
+    j->at = tni_take_int(l, tt->count);
+    j->r = tni_take_int(l, tt->count + 1);
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
+        if (j->at) j->at[k] = all;
+        if (j->r) { j->r[k] = n[0]; j->r[k + 1] = n[2]; }
+        all += m * n[2];
+        c = tni_max(c, tni_max(m, n[2]) * n[2]);
+        c = tni_max(c, n[1] * n[2] * n[0]);
+        u = tni_max(u, tni_max(m * tni_max(tni_min(m, n[2]), 1), n[1] * n[2] * tni_min(n[1] * n[2], n[0])));
+        vt = tni_max(vt, n[2] * tni_max(tni_min(m, n[2]), 1));
+        s = tni_max(s, tni_min(m, n[2]));
+        left = tni_max(left, n[0] * n[0]);
+        extent = tni_max(extent, tni_max(m, n[1] * n[2]));
+        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0])));
+    }
+    j->cores = tni_take(l, all, 1);
+    j->left = tni_take(l, left, 1);
+    tni_tt_lay(l, &j->cut, c, u, s, vt, work);
+    tni_take_host(l, tt->ctx, extent, &j->cut.host);
+}
+
+/* Core k [r,n s] = L Q with orthonormal rows of Q, which replaces it; L moves into core k - 1. */
+static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t k)
+{
+    const tni_host *h = &j->cut.host;
+    double  *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
+    int64_t  r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
+    int64_t  i, l, least = tni_min(r, ns);
+    tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
+                         j->cut.work);
+    if (s != TN_OK) return s;
+    if (least == 0) return TN_OK;                            /* an extent of zero */
+    for (i = 0; i < least; i++)
+        for (l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
+    tni_tt_rescale(h, least * r, j->left, &j->exponent);
+    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_turned(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
+    memcpy(before, j->cut.c, (size_t)(m * least) * sizeof *before);
+    j->r[k] = least;
+    return TN_OK;
+}
+
+static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
+{
+    tni_tt_job     *cut = &j->cut;
+    const tni_host *h = &cut->host;
+    int64_t         k, i, r = 1, next, last = from->count - 1, size;
+    double          largest, most = tt->ctx->desc.dtype == TN_F32 ? 120 : 1000;
+    int             power;
+    tn_status       s;
+    memcpy(cut->c, j->cores, (size_t)(from->core[0]->shape[1] * j->r[1]) * sizeof *cut->c);
+    for (k = 0; k < last; k++, r = next) {
+        int64_t n = from->core[k]->shape[1], after = from->core[k + 1]->shape[1] * j->r[k + 2];
+        if ((s = tni_tt_cut(cut, r * n, j->r[k + 1], &next)) != TN_OK)
+            return tni_fail(tt->ctx, s, "tt_round: the SVD of bond %lld did not converge", (long long)k);
+        if ((s = tni_tt_put(tt, "tt_round", k, r, n, next, cut->u)) != TN_OK) return s;
+        h->by->gemm(h, next, after, j->r[k + 1], 1, tni_rows(cut->c, j->r[k + 1]),
+                    tni_rows(j->cores + j->at[k + 1], after), 0, tni_rows(cut->u, after));
+        memcpy(cut->c, cut->u, (size_t)(next * after) * sizeof *cut->c);
+    }
+    size = r * from->core[last]->shape[1];
+    largest = tni_largest(1, size, tni_rows(cut->c, size));
+    frexp(largest, &power);
+    for (k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) {    /* too much for one core */
+        const int64_t each = j->exponent / (from->count - k), n = tn_tensor_count(tt->core[k]);
+        if ((s = tn_read(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
+        for (i = 0; i < n; i++) cut->u[i] = tni_ldexp(cut->u[i], each);
+        if ((s = tn_write(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
+        j->exponent -= each;
+    }
+    for (i = 0; i < size; i++) cut->c[i] = tni_ldexp(cut->c[i], j->exponent);
+    return tni_tt_put(tt, "tt_round", last, r, from->core[last]->shape[1], 1, cut->c);
+}
+
+static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+{
+    int64_t   k;
+    double    scale, norm;
+    tn_status s;
+    for (k = 0; k < from->count; k++) {
+        if ((s = tni_read_scaled(tt->ctx, "tt_round", from->core[k], j->cores + j->at[k], &scale)) != TN_OK) return s;
+        j->exponent -= tni_exponent(scale);
+    }
+    for (k = from->count - 1; k > 0; k--)
+        if ((s = tni_tt_orthogonal(from, j, k)) != TN_OK) return s;
+    norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
+    s = tni_tt_sweep(tt, from, j);
+    tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
+    tt->gap = j->cut.gap;
+    return s;
+}
+
+tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
+{
+    tni_tt_round_job j;
+    tni_lay lay;
+    int64_t size;
+    double  eps;
+    tn_tt  *tt;
+    if (!from) return NULL;
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    j.cut.gap = 1;
+    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
+    tni_tt_round_lay(&lay, from, &j);
+    if (!(lay.base = tni_room_f64(from->ctx, 1, size = lay.used, "tt_round"))) return NULL;
+    lay.used = 0;
+    tni_tt_round_lay(&lay, from, &j);
+    if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
+        tn_status s = tni_tt_round(tt, from, &j, eps);
+        tt = tni_tt_done(tt, s);
+    }
+    tni_free_f64(from->ctx, lay.base, 1, size);
+    return tt;
+}
+
+/* Have two trains one context and equal extents? */
+static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
+{
+    int64_t k;
+    if (!a || !b) return false;
+    if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
+    else if (a->count != b->count)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: b has %lld axes, expected %lld as a", op, (long long)b->count,
+                 (long long)a->count);
+    else {
+        for (k = 0; k < a->count && a->core[k]->shape[1] == b->core[k]->shape[1]; k++) {}
+        if (k == a->count) return true;
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: axis %lld of b has %lld elements, expected %lld as a", op, (long long)k,
+                 (long long)b->core[k]->shape[1], (long long)a->core[k]->shape[1]);
+    }
+    return false;
+}
+
+/* Elements of a core, for all of a train: the largest. */
+static int64_t tni_tt_largest_core(const tn_tt *tt)
+{
+    int64_t k, most = 1;
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
+    return most;
+}
+
+static int64_t tni_tt_largest_rank(const tn_tt *tt)
+{
+    int64_t k, most = 1;
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tt->core[k]->shape[2]);
+    return most;
+}
+
+/* Block k of the sum: from's core at row `row`, column `column` of [r,n,s]. */
+static tn_status tni_tt_block(const tn_tensor *from, double *numbers, double *to, int64_t s, int64_t row, int64_t column)
+{
+    const int64_t *n = from->shape;
+    int64_t        i;
+    tn_status      status = tn_read(from, TN_F64, numbers, tn_tensor_count(from));
+    for (i = 0; status == TN_OK && i < n[0] * n[1]; i++) {
+        double *p = to + (row * n[1] + i) * s + column;
+        int64_t l;
+        for (l = 0; l < n[2]; l++) p[l] += numbers[i * n[2] + l];
+    }
+    return status;
+}
+
+tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
+{
+    int64_t   k, size = 1, most, last;
+    double   *numbers, *sum;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!tni_tt_match(a, b, "tt_add")) return NULL;
+    last = a->count - 1;
+    most = tni_max(tni_tt_largest_core(a), tni_tt_largest_core(b));
+    for (k = 0; k <= last; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
+        size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
+    }
+    if (!(numbers = tni_room_f64(a->ctx, 1, most + size, "tt_add"))) return NULL;
+    sum = numbers + most;
+    tt = tni_tt_make(a->ctx, "tt_add", a->count);
+    for (k = 0; tt && k <= last && s == TN_OK; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
+        const int64_t  r = k == 0 ? 1 : n[0] + m[0], c = k == last ? 1 : n[2] + m[2];
+        memset(sum, 0, (size_t)(r * n[1] * c) * sizeof *sum);
+        s = tni_tt_block(a->core[k], numbers, sum, c, 0, 0);
+        if (s == TN_OK) s = tni_tt_block(b->core[k], numbers, sum, c, k == 0 ? 0 : n[0], k == last ? 0 : n[2]);
+        if (s == TN_OK) s = tni_tt_put(tt, "tt_add", k, r, n[1], c, sum);
+    }
+    tni_free_f64(a->ctx, numbers, 1, most + size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+tn_tt *tn_tt_scale(const tn_tt *from, double factor)
+{
+    int64_t    k, i, n;
+    double    *numbers;
+    tn_tensor *t;
+    tn_tt     *tt;
+    tn_status  s;
+    if (!from) return NULL;
+    if (!(fabs(factor) < HUGE_VAL)) {
+        tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
+        return NULL;
+    }
+    if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
+    k = tt->count - 1;
+    t = tt->core[k];
+    n = tn_tensor_count(t);
+    if (!(numbers = tni_room_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
+    s = tn_read(t, TN_F64, numbers, n);
+    for (i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
+    tni_drop(&tt->core[k]);
+    if (s == TN_OK) s = tni_tt_put(tt, "tt_scale", k, from->core[k]->shape[0], from->core[k]->shape[1], 1, numbers);
+    tni_free_f64(tt->ctx, numbers, 1, n);
+    return tni_tt_done(tt, s);
+}
+
+static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[5])
+{
+    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), k, product = 1;
+    for (k = 0; k < a->count; k++)
+        product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
+    p[0] = tni_take(l, tni_tt_largest_core(a), 1);
+    p[1] = tni_take(l, tni_tt_largest_core(b), 1);
+    p[2] = tni_take(l, ra, rb);
+    p[3] = tni_take(l, product, 1);
+    tni_take_host(l, a->ctx, product, h);
+}
+
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right; the result is *value 2^exponent. */
+static tn_status tni_tt_product(const tn_tt *a, const tn_tt *b, const char *op, double *value, int64_t *exponent)
+{
+    tni_lay   lay;
+    tni_host  h;
+    double   *p[5], scale;
+    int64_t   k, size;
+    tn_status s = TN_OK;
+    memset(&lay, 0, sizeof lay);
+    tni_tt_inner_lay(&lay, a, b, &h, p);
+    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, op))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_tt_inner_lay(&lay, a, b, &h, p);
+    p[2][0] = 1;
+    for (*exponent = k = 0; k < a->count && s == TN_OK; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
+        if ((s = tni_read_scaled(a->ctx, op, a->core[k], p[0], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, b->core[k], p[1], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
+                   tni_rows(p[2], m[2]));
+        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+    }
+    *value = p[2][0];
+    tni_free_f64(a->ctx, lay.base, 1, size);
+    return s;
+}
+
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (inner) *inner = (double)NAN;
+    if (!inner || !tni_tt_match(a, b, "tt_inner")) return TN_ERR_ARG;
+    if ((s = tni_tt_product(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
+    *inner = tni_ldexp(*inner, exponent);
+    return fabs(*inner) < HUGE_VAL ? TN_OK : tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
+}
+
+tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+{
+    int64_t   exponent;
+    double    square;
+    tn_status s;
+    if (norm) *norm = (double)NAN;
+    if (!norm || !tt) return TN_ERR_ARG;
+    if ((s = tni_tt_product(tt, tt, "tt_norm", &square, &exponent)) != TN_OK) return s;
+    if (exponent & 1) { square *= 2; exponent--; }
+    *norm = tni_ldexp(sqrt(tni_max_f64(square, 0)), exponent / 2);
+    return *norm < HUGE_VAL ? TN_OK : tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
+}
+
+/* The row vector of each element times the matrix of its index. */
+static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *index, double *core, double *v, double *next,
+                                 int64_t stride, int64_t *exponent, double *values)
+{
+    int64_t   k, e, i, l;
+    double    scale;
+    tn_status s;
+    for (e = 0; e < count; e++) { v[e * stride] = 1; exponent[e] = 0; }
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if ((s = tni_read_scaled(tt->ctx, "tt_elements", tt->core[k], core, &scale)) != TN_OK) return s;
+        for (e = 0; e < count; e++) {
+            const double *g = core + index[e * tt->count + k] * n[2];
+            double       *row = v + e * stride, shrink;
+            memset(next, 0, (size_t)n[2] * sizeof *next);
+            for (i = 0; i < n[0]; i++)
+                for (l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
+            shrink = tni_unit_scale(tni_largest(1, n[2], tni_rows(next, n[2])));
+            for (l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
+            exponent[e] -= tni_exponent(shrink) + tni_exponent(scale);
+        }
+    }
+    for (e = 0; e < count; e++) values[e] = tni_ldexp(v[e * stride], exponent[e]);
+    return TN_OK;
+}
+
+tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
+{
+    int64_t   k, e, stride, core, size;
+    double   *room;
+    tn_status s;
+    if (!tt || count < 0 || (count > 0 && (!index || !values))) return TN_ERR_ARG;
+    for (e = 0; e < count; e++)
+        for (k = 0; k < tt->count; k++) {
+            int64_t i = index[e * tt->count + k], n = tt->core[k]->shape[1];
+            if (i < 0 || i >= n)
+                return tni_fail(tt->ctx, TN_ERR_DATA, "tt_elements: index %lld of element %lld is %lld, expected 0 to %lld",
+                                (long long)k, (long long)e, (long long)i, (long long)n - 1);
+        }
+    stride = tni_tt_largest_rank(tt);
+    core = tni_tt_largest_core(tt);
+    size = core + stride + count * (stride + 1);
+    if (!(room = tni_room_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
+    s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
+                        (int64_t *)(void *)(room + core + stride + count * stride), values);
+    tni_free_f64(tt->ctx, room, 1, size);
+    return s;
+}
+
+static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p[3], int64_t *all)
+{
+    int64_t k, most = 1, extent = 1, rows = 1;
+    size_t  bytes;
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes)) return false;
+        rows *= n[1];
+        most = tni_max(most, rows * n[2]);
+        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
+    }
+    *all = rows;
+    p[0] = tni_take(l, tni_tt_largest_core(tt), 1);
+    p[1] = tni_take(l, most, 1);
+    p[2] = tni_take(l, most, 1);
+    tni_take_host(l, tt->ctx, extent, h);
+    return true;
+}
+
+static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core, double *now, double *next, int64_t all)
+{
+    int64_t    k, rows = 1, exponent = 0, shape[TN_MAX_RANK];
+    double     scale;
+    tn_tensor *out = NULL;
+    now[0] = 1;
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        double        *spare = now;
+        if (tni_read_scaled(tt->ctx, "tt_dense", tt->core[k], core, &scale) != TN_OK) return NULL;
+        exponent -= tni_exponent(scale);
+        h->by->gemm(h, rows, n[1] * n[2], n[0], 1, tni_rows(now, n[0]), tni_rows(core, n[1] * n[2]), 0,
+                    tni_rows(next, n[1] * n[2]));
+        rows *= n[1];
+        now = next;
+        next = spare;
+        tni_tt_rescale(h, rows * n[2], now, &exponent);
+        if (k < TN_MAX_RANK) shape[k] = n[1];
+    }
+    for (k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
+    if (tt->count > TN_MAX_RANK) shape[0] = all;
+    if (tni_write_new(tt->ctx, "tt_dense", &out, tt->count > TN_MAX_RANK ? 1 : (int)tt->count, shape, now) != TN_OK)
+        tni_drop(&out);
+    return out;
+}
+
+tn_tensor *tn_tt_dense(const tn_tt *tt)
+{
+    tni_lay    lay;
+    tni_host   h;
+    double    *p[3];
+    int64_t    all, size;
+    tn_tensor *out;
+    if (!tt) return NULL;
+    memset(&lay, 0, sizeof lay);
+    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
+        tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
+                 (long long)tt->count);
+        return NULL;
+    }
+    if (!(lay.base = tni_room_f64(tt->ctx, 1, size = lay.used, "tt_dense"))) return NULL;
+    lay.used = 0;
+    tni_tt_dense_lay(&lay, tt, &h, p, &all);
+    out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
+    tni_free_f64(tt->ctx, lay.base, 1, size);
+    return out;
 }
 
 #undef TNI_EPS

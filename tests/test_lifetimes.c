@@ -156,6 +156,29 @@ static void decompositions(life *l)
     tn_lanczos_destroy(&z);
 }
 
+static void trains(life *l)
+{
+    static const int64_t extents[5] = {3, 4, 2, 3, 5};
+    static const int64_t index[10] = {0, 1, 1, 2, 4, 2, 3, 0, 0, 1};
+    tn_tt     *a = tn_tt_svd(l->ctx, numbers(l, 9, 8, 5), 5, extents, NULL);
+    tn_tt     *b = a ? tn_tt_create(l->ctx, a->count, a->core) : NULL, *sum = tn_tt_add(a, b), *less = NULL, *half;
+    tn_tensor *dense;
+    double     inner = 0, norm = 0, values[2];
+    if (sum) less = tn_tt_round(sum, NULL);
+    half = tn_tt_scale(less, 0.5);
+    dense = tn_tt_dense(half);
+    CHECK(dense != NULL);
+    CHECK_STATUS(tn_tt_inner(a, half, &inner), TN_OK);
+    CHECK_STATUS(tn_tt_norm(half, &norm), TN_OK);
+    CHECK_STATUS(tn_tt_elements(half, 2, index, values), TN_OK);
+    if (dense) tn_tensor_destroy(dense);
+    tn_tt_destroy(half);
+    tn_tt_destroy(less);
+    tn_tt_destroy(sum);
+    tn_tt_destroy(b);
+    tn_tt_destroy(a);
+}
+
 /* ---- parameters, layers, models ------------------------------------------------------------------------------- */
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
@@ -768,6 +791,7 @@ typedef struct part { const char *name; void (*run)(life *); bool captures; } pa
 
 static const part parts[] = {
     {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"tensor trains", trains, false},
     {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
