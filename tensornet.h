@@ -666,7 +666,28 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
        tn_eigh_result e;
        if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
+
+   Eigenvectors or singular vectors of values that lie close together are defined only as a subspace. `cluster`, I32 [k],
+   has the index of the first member of the cluster of each value: its own index where the vector is determined. `angle`,
+   [k], bounds the sine of the angle between the computed subspace of that cluster and the exact one:
+   2 |E|_F / (gap between the cluster and all other values), at most 1 (Davis & Kahan 1970, Wedin 1972), where |E|_F is
+   noise |A|_F. It is 1 if members of the cluster were not kept. Two neighbours are in one cluster if the vector of either
+   would have an angle above 0.01.
    ====================================================================== */
+
+/* Which of the values |x_0| >= |x_1| >= .. of a decomposition to keep. Each rule that is set drops some of the last ones;
+   what no rule drops is kept. A zero field sets no rule. */
+typedef struct tn_truncation {
+    int64_t rank;                /* keep at most this number of values                                            */
+    double  absolute;            /* drop |x| <= absolute                                                          */
+    double  relative;            /* drop |x| <= relative |x_0|                                                    */
+    double  weight;              /* drop as many values as possible, from the last, with a sum of squares of at most
+                                    weight times that of all: the squared relative error of the truncated matrix  */
+} tn_truncation;
+
+/* The number of values to keep of values [n], which are finite and in descending order of magnitude; a NULL rule keeps all.
+   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). */
+TN_API int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped);
 
 typedef enum tn_eigh_order {
     TN_EIGH_ASCENDING = 0,
@@ -678,15 +699,23 @@ typedef struct tn_eigh_desc {
     int64_t       top;           /* number of pairs to keep, in this order; 0: all */
     bool          no_vectors;    /* values only: faster, by another method, so their last digits may differ */
     bool          measure;
+    bool          symmetrise;    /* take the symmetric part (A + A^T)/2 of any matrix */
+    tn_truncation truncation;    /* by magnitude, before top; of a batch, the largest number that any matrix keeps */
+    double        noise;         /* relative error |E|_F/|A|_F of the elements of a; 0: that of rounding to its dtype */
 } tn_eigh_desc;
 
-typedef struct tn_eigh_result {
+typedef struct tn_eigh_result {  /* of a [b,n,n] each tensor begins with the axis b */
     tn_tensor *values;           /* [k]                                          */
     tn_tensor *vectors;          /* [k,n]: row i belongs to values[i]; orthonormal */
-    double     error;
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. NULL without vectors */
+    double     error;            /* of a batch, the largest                      */
 } tn_eigh_result;
 
-/* Computes eigenvalues and eigenvectors of the symmetric part (A + A^T)/2: A = vectors^T diag(values) vectors.   a [n,n]
+/* Computes eigenvalues and eigenvectors of a symmetric matrix, A = vectors^T diag(values) vectors, or of a batch of them,
+   in parallel.   a [n,n] or [b,n,n]
+   TN_ERR_ARG if an a_ij differs from a_ji by more than rounding explains, unless desc.symmetrise is set: by more than
+   1024 eps (F32, F64; a sum of a million products has errors of about that size) or sqrt(eps) (BF16), times the largest
+   element; eps is that of a's dtype. Smaller differences are averaged.
    The component of largest magnitude of each vector, the first of equals, is positive. A NULL desc means all defaults. */
 TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
 TN_API void      tn_eigh_destroy(tn_eigh_result *r);     /* frees the tensors of the result */
@@ -704,14 +733,17 @@ TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, 
 TN_API void      tn_qr_destroy(tn_qr_result *r);         /* frees the tensors of the result */
 
 typedef struct tn_svd_desc {
-    int64_t top;                 /* number of singular values to keep (largest first); 0: all min(m,n) */
-    bool    measure;
+    int64_t       top;           /* number of singular values to keep (largest first); 0: all min(m,n) */
+    bool          measure;
+    tn_truncation truncation;    /* before top                                                        */
+    double        noise;         /* relative error |E|_F/|A|_F of the elements of a; 0: that of rounding to its dtype */
 } tn_svd_desc;
 
 typedef struct tn_svd_result {
     tn_tensor *u;                /* [m,k] orthonormal columns */
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above   */
     double     error;
 } tn_svd_result;
 
@@ -8316,6 +8348,7 @@ static double tni_frobenius(int64_t n, const double *x)
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
 /* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
+static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -9505,7 +9538,7 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 
 static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p)
 {
-    int64_t   n = a->shape[0] * a->shape[1];
+    int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
@@ -9516,13 +9549,91 @@ static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
+/* An owned tensor, [n] or [n,m], after the axes of `batch` (-1: none). */
+static tn_status tni_decomp_put(tn_ctx *ctx, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank, int64_t n, int64_t m,
+                                const double *p)
+{
+    int64_t shape[3];
+    int     axes = 0;
+    if (batch >= 0) shape[axes++] = batch;
+    shape[axes++] = n;
+    if (rank == 2) shape[axes++] = m;
+    *out = tn_tensor_create(ctx, dtype, axes, shape);
+    return *out ? tn_write(*out, TN_F64, p, tn_tensor_count(*out)) : TN_ERR_MEMORY;
+}
+
 /* An owned tensor of the context's dtype, [n] or [n,m]. */
 static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_t n, int64_t m, const double *p)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
-    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    return *out ? tn_write(*out, TN_F64, p, rank == 1 ? n : n * m) : TN_ERR_MEMORY;
+    return tni_decomp_put(ctx, out, TN_REAL, -1, rank, n, m, p);
+}
+
+/* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
+static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+{
+    const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
+    if (t->rank < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.rank is %lld, expected 0 or more", op, (long long)t->rank);
+    if (bad >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.%s is %g, expected 0 or more", op,
+                    !(t->absolute >= 0) ? "absolute" : !(t->relative >= 0) ? "relative" : "weight", bad);
+}
+
+/* The sums are of squares relative to the largest value, from the smallest on. */
+int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
+{
+    const double scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    int64_t keep = n, i;
+    double  all = 0, tail = 0, x;
+    if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
+    if (rule)
+        while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
+                            || (rule->relative > 0 && fabs(values[keep - 1]) <= rule->relative * fabs(values[0])))) keep--;
+    for (i = n; i-- > 0; all += x * x) x = values[i] * scale;
+    for (i = n; i-- > 0; tail += x * x) {
+        x = values[i] * scale;
+        if (i < keep && !(rule && rule->weight > 0 && tail + x * x <= rule->weight * all)) break;
+    }
+    if (dropped) *dropped = all > 0 ? tail / all : 0;
+    return tni_min(keep, i + 1);
+}
+
+/* A bound of |E|_F / |A|_F of rounding to a dtype. */
+static double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+
+static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
+{
+    *noise = given > 0 ? given : tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype));
+    if (given >= 0 && given <= 1) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: noise is %g, expected 0 to 1", op, given);
+}
+
+/* cluster and angle of values[n] in any order, of which the first `kept` are results. `floor`: zero is a value, too, as of
+   the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
+enum { TNI_CLUSTER_PER_ANGLE = 100 };            /* a vector of an angle above 1/100 is in a cluster */
+
+static void tni_clusters(int64_t n, int64_t kept, const double *values, double noise, bool floor, double *cluster,
+                         double *angle, int64_t *order, int64_t *spare)
+{
+    const double error = 2 * noise * tni_frobenius(n, values);
+    int64_t begin, end, first, i;
+    tni_sort_index(n, values, order, spare);
+    for (begin = 0; begin < n; begin = end) {
+        bool   cut = false;
+        double gap = begin > 0 ? values[order[begin]] - values[order[begin - 1]] : floor ? values[order[0]] : HUGE_VAL;
+        for (first = n, end = begin; end < n; end++) {
+            double step = end > begin ? values[order[end]] - values[order[end - 1]] : 0;
+            if (step > TNI_CLUSTER_PER_ANGLE * error) break;
+            first = tni_min(first, order[end]);
+            if (order[end] >= kept) cut = true;
+        }
+        if (end < n && values[order[end]] - values[order[end - 1]] < gap) gap = values[order[end]] - values[order[end - 1]];
+        for (i = begin; i < end; i++) {
+            if (order[i] >= kept) continue;
+            cluster[order[i]] = (double)first;
+            angle[order[i]] = cut || gap <= error ? 1 : error / gap;
+        }
+    }
 }
 
 /* Rounds numbers to the context's dtype. */
@@ -9557,27 +9668,116 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* Each of the next three functions reads, decomposes, writes, and measures the residual if requested. */
-static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top,
-                                 double *room)
+/* The symmetric part, or TN_ERR_ARG if `limit` says that a is not symmetric. */
+static tn_status tni_eigh_symmetric(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
 {
-    int64_t   n = a->shape[0];
-    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n;
-    double   *again = work + tni_eigh_work(n);
-    double   *wanted = desc->no_vectors ? NULL : vectors;
-    tni_host  h = tni_decomp_host(ctx, n, again + (desc->measure ? n * n : 0));
-    tn_status s = tni_decomp_read(ctx, "eigh", a, matrix);
+    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = tni_max_f64(0, fmin(1024 * eps, sqrt(eps)));
+    const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
+    int64_t b, i, j;
+    for (b = 0; b < count; b++) {
+        double *matrix = p + b * n * n, largest = desc->symmetrise ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        int64_t row = 0, col = 0;
+        for (i = 0; i < n && !desc->symmetrise; i++)
+            for (j = 0; j < i; j++) {
+                double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
+                if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
+            }
+        if (worst > limit)
+            return tni_fail(ctx, TN_ERR_ARG, "eigh: a is not symmetric: |a[%lld,%lld] - a[%lld,%lld]| is %g of the largest "
+                            "element%s, expected at most %g (desc.symmetrise takes the symmetric part)", (long long)row,
+                            (long long)col, (long long)col, (long long)row, worst,
+                            a->rank == 3 ? " of its matrix" : "", limit);
+        tni_symmetrise(n, matrix);
+    }
+    return TN_OK;
+}
+
+typedef struct tni_eigh_job {
+    tn_ctx             *ctx;
+    const tn_eigh_desc *desc;
+    const tni_pool     *pool;                    /* of one matrix */
+    int64_t             n, count, room;          /* of a worker   */
+    double             *matrix, *values, *vectors, *work;
+    tn_status          *status;
+} tni_eigh_job;
+
+static int64_t tni_eigh_room(int64_t n) { return tni_eigh_work(n) + tni_host_work(n) + 2 * TNI_ALIGN / 8; }
+
+static void tni_eigh_task(void *arg, int64_t task, int worker)
+{
+    const tni_eigh_job *j = (const tni_eigh_job *)arg;
+    const int64_t n = j->n;
+    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
+    tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work(n));
+    j->status[task] = tni_eigh(&h, n, j->matrix + task * n * n, values, vectors, work);
+    if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+}
+
+/* Moves the pairs to keep to the front, in their order, and returns their number. */
+static int64_t tni_eigh_keep(const tn_eigh_desc *desc, int64_t n, double *values, double *vectors, int64_t keep)
+{
+    if (desc->order == TN_EIGH_ASCENDING && keep < n) {
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+        tni_sort_rows(keep, values, tni_before_ascending, n, vectors, NULL);
+    }
+    return desc->top ? tni_min(desc->top, keep) : keep;
+}
+
+static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j, double *scratch)
+{
+    const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
+    const tn_eigh_desc *desc = j->desc;
+    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
+    double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
+    tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
-    tni_symmetrise(n, matrix);
-    if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
-        return tni_fail(ctx, s, "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
-    if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
-    if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
-    tni_decomp_round(ctx, top, values);
-    tni_decomp_round(ctx, top * n, vectors);
-    out->error = tni_decomp_error(&h, n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
+    for (b = 0; b < count; b++) {
+        memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
+        tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
+        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
+    }
+    for (b = 0; b < count; b++) {
+        double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
+        k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
+        tni_clusters(n, k, j->values + b * n, noise, false, cluster + b * k, angle + b * k, order, spare);
+        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
+        for (i = 0; vectors && i < k; i++)
+            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
+    }
+    if (count == 0) k = desc->top ? desc->top : n;
+    if ((s = tni_decomp_put(ctx, &out->values, TN_REAL, batch, 1, k, 0, j->values)) != TN_OK || !j->vectors) return s;
+    if ((s = tni_decomp_put(ctx, &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
+    return tni_decomp_put(ctx, &out->angle, TN_REAL, batch, 1, k, 0, angle);
+}
+
+/* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
+static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
+{
+    const int64_t n = j->n, all = j->count * n * n;
+    double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
+    tn_status s = tni_decomp_read(ctx, "eigh", a, j->matrix);
+    tni_pool  many = *tni_ctx_pool(ctx);
+    tni_host  h;
+    int64_t   b, k;
+    if (s != TN_OK || (s = tni_eigh_symmetric(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
+    if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
+    if (j->desc->no_vectors) j->vectors = NULL;
+    many.threads = workers;
+    tni_parallel_for(&many, j->count, tni_eigh_task, j);
+    for (b = 0; b < j->count; b++)
+        if (j->status[b] != TN_OK)
+            return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
+    k = j->count ? tn_tensor_count(out->values) / j->count : 0;
+    tni_decomp_round(ctx, k * j->count, j->values);
+    tni_decomp_round(ctx, k * j->count * n, vectors);
+    h = tni_decomp_host(ctx, n, scratch);
+    for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
+        out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
+                                 tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
     return TN_OK;
 }
 
@@ -9600,39 +9800,69 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                                 double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k;
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
+    double   *cluster = work + 2 * k;                        /* after the decomposition */
+    int64_t  *order = (int64_t *)(void *)work;
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_svd_work(m, n));
-    tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
-    if (s != TN_OK) return s;
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    top = tni_min(top, tn_truncation_count(&desc->truncation, k, values, NULL));
+    tni_clusters(k, top, values, noise, true, cluster, cluster + k, order, order + k);
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, cluster + k)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n + k, u);
     out->error = tni_decomp_error(&h, m, n, top, matrix, tni_rows(u, top), values, vt, work);
     return TN_OK;
 }
 
+/* Matrices of fewer rows are solved by one thread each if there are several of them. */
+enum { TNI_EIGH_ALONE = 256 };
+
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
-    static const tn_eigh_desc usual = {TN_EIGH_ASCENDING, 0, false, false};
-    int64_t n, top, size;
+    tn_eigh_desc defaults;
+    tni_eigh_job j;
+    int64_t   all, work, size;
+    int       workers;
     tn_status s;
-    double *room;
+    double   *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
+    memset(&defaults, 0, sizeof defaults);
+    memset(&j, 0, sizeof j);
     out->error = (double)NAN;
-    if (!desc) desc = &usual;
-    if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
-    n = a->shape[0];
-    if (n != a->shape[1])
-        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected a square matrix", TNI_SHAPE(a));
-    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
-    size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
+    j.desc = desc ? desc : &defaults;
+    if (!tni_usable(ctx, a, "eigh", "a")) return TN_ERR_ARG;
+    if (a->rank != 2 && a->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected rank 2 or 3", TNI_SHAPE(a));
+    j.n = a->shape[a->rank - 1];
+    j.count = a->rank == 3 ? a->shape[0] : 1;
+    if (j.n != a->shape[a->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
+                        a->rank == 2 ? "a square matrix" : "[b,n,n]");
+    if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
+    if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
+    if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
+    workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
+    j.ctx = ctx;
+    j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
+    j.room = tni_eigh_room(j.n);
+    all = j.count * j.n * j.n;
+    work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n);       /* later of clusters and angles */
+    size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
-    s = tni_eigh_tensor(ctx, out, a, desc, top, room);
+    j.vectors = tni_aligned(room);
+    j.matrix = j.vectors + all;
+    j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
+    j.status = (tn_status *)(void *)(j.values + j.count * j.n);
+    j.work = j.values + j.count * (j.n + 1);
+    s = tni_eigh_tensor(ctx, out, a, &j, workers);
     tni_free_f64(ctx, room, 1, size);
     if (s != TN_OK) tn_eigh_destroy(out);
     return s;
@@ -9659,18 +9889,20 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
-    static const tn_svd_desc usual = {0, false};
+    tn_svd_desc defaults;
     int64_t m, n, k, top, size;
     tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
-    if (!desc) desc = &usual;
+    memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return TN_ERR_ARG;
-    size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
+    if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
+    size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
     s = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
@@ -9775,9 +10007,17 @@ static void tni_drop(tn_tensor **t)
     *t = NULL;
 }
 
-void tn_eigh_destroy(tn_eigh_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
+static void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+
+void tn_eigh_destroy(tn_eigh_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
+}
 void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
-void tn_svd_destroy(tn_svd_result *r)   { if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); } }
+void tn_svd_destroy(tn_svd_result *r)
+{
+    if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
+}
 void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
@@ -12527,7 +12767,11 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     tn_eigh_result e;
     int64_t   n = s->shape[0], i;
     double   *l;
-    tn_status status = tn_eigh(ctx, s, NULL, &e);
+    tn_status status;
+    tn_eigh_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.symmetrise = true;                      /* second moments, from sums in any order */
+    status = tn_eigh(ctx, s, &desc, &e);
     if (status != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
