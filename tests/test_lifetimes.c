@@ -179,6 +179,30 @@ static void trains(life *l)
     tn_tt_destroy(a);
 }
 
+static void factorisations(life *l)
+{
+    tn_hosvd_desc    hd;
+    tn_cp_als_desc   ad;
+    tn_hosvd_result  h;
+    tn_cp_als_result a;
+    tn_cp           *cp;
+    tn_status        s;
+    memset(&hd, 0, sizeof hd);
+    memset(&ad, 0, sizeof ad);
+    hd.eps = 0.3;
+    hd.sweeps = ad.terms = ad.starts = 2;
+    ad.sweeps = 5;
+    s = tn_hosvd(l->ctx, numbers(l, 5, 4, 6), &hd, &h);
+    whole(l, s, h.core, h.factor[0], h.factor[2], h.values[1]);
+    tn_hosvd_destroy(&h);
+    s = tn_cp_als(l->ctx, numbers(l, 3, 5, 5), &ad, &a);
+    whole(l, s, a.weights, a.factor[0], a.factor[1], a.factor[2]);
+    cp = s == TN_OK ? tn_cp_from_als(l->ctx, &a, TN_CP_INPUT_PLAIN) : NULL;
+    CHECK(cp != NULL);
+    tn_cp_destroy(cp);
+    tn_cp_als_destroy(&a);
+}
+
 /* ---- parameters, layers, models ------------------------------------------------------------------------------- */
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
@@ -791,7 +815,7 @@ typedef struct part { const char *name; void (*run)(life *); bool captures; } pa
 
 static const part parts[] = {
     {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
-    {"tensor trains", trains, false},
+    {"tensor trains", trains, false}, {"factorisations", factorisations, false},
     {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
