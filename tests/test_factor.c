@@ -452,8 +452,8 @@ static double hosvd_error(const tn_hosvd_result *h, const int64_t *n, const doub
 }
 
 static const struct { int rank; int64_t n[5], r[5]; } shapes[] = {
-    {1, {9}, {1}}, {2, {8, 13}, {3, 3}}, {3, {7, 9, 5}, {3, 2, 4}}, {3, {60, 3, 2}, {4, 3, 2}}, {4, {5, 1, 7, 6}, {2, 1, 4, 3}},
-    {5, {3, 4, 3, 5, 2}, {2, 2, 3, 2, 1}}};
+    {1, {9}, {1}}, {2, {8, 13}, {3, 3}}, {3, {7, 9, 5}, {3, 2, 4}}, {3, {60, 3, 2}, {4, 3, 2}},
+    {4, {5, 1, 7, 6}, {2, 1, 4, 3}}, {5, {3, 4, 3, 5, 2}, {2, 2, 3, 2, 1}}};
 enum { SHAPES = (int)(sizeof shapes / sizeof *shapes) };
 
 /* A tensor of known multilinear ranks: eps finds them, and the result is the tensor. */
@@ -823,5 +823,457 @@ TEST(als_edges)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- joint diagonalisation ---------------------------------------------------------------------------------------- */
+
+/* Orthonormal rows [n,n], by Gram and Schmidt. */
+static double *rotation(int64_t n, uint64_t *seed)
+{
+    double *v = noise(n * n, seed);
+    for (int64_t i = 0; i < n; i++)
+        for (int pass = 0; pass < 2; pass++) {
+            double size;
+            for (int64_t j = 0; j < i; j++) {
+                double sum = 0;
+                for (int64_t l = 0; l < n; l++) sum += v[i * n + l] * v[j * n + l];
+                for (int64_t l = 0; l < n; l++) v[i * n + l] -= sum * v[j * n + l];
+            }
+            size = length(n, v + i * n);
+            for (int64_t l = 0; l < n; l++) v[i * n + l] /= size;
+        }
+    return v;
+}
+
+/* a [b,n,n] += V^T diag(values[b]) V */
+static void add_shared(int64_t b, int64_t n, const double *v, const double *values, double *a)
+{
+    for (int64_t c = 0; c < b; c++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t l = 0; l < n; l++) a[(c * n + i) * n + j] += values[c * n + l] * v[l * n + i] * v[l * n + j];
+}
+
+/* |off-diagonal parts of V A_b V^T|_F / |A|_F, by the plainest loops */
+static double off_diagonal(int64_t b, int64_t n, const double *v, const double *a)
+{
+    double off = 0, all = 0;
+    for (int64_t c = 0; c < b; c++)
+        for (int64_t p = 0; p < n; p++)
+            for (int64_t q = 0; q < n; q++) {
+                double sum = 0;
+                for (int64_t i = 0; i < n; i++)
+                    for (int64_t j = 0; j < n; j++) sum += v[p * n + i] * a[(c * n + i) * n + j] * v[q * n + j];
+                all += sum * sum;
+                if (p != q) off += sum * sum;
+            }
+    return all > 0 ? sqrt(off / all) : 0;
+}
+
+/* How far the vectors are from those that made the matrices, up to order and sign: 1 - |cosine|, the worst. */
+static double vectors_off(int64_t n, const double *v, const double *w)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double best = 0;
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < n; l++) sum += v[i * n + l] * w[j * n + l];
+            if (fabs(sum) > best) best = fabs(sum);
+        }
+        test_raise(&worst, 1 - best);
+    }
+    return worst;
+}
+
+/* Matrices that commute are diagonalised exactly, in the basis that made them, also where each alone has multiple values. */
+TEST(joint_exact)
+{
+    static const struct { int64_t b, n; } list[] = {{1, 6}, {3, 5}, {7, 9}, {4, 1}, {2, 2}};
+    for (int f64 = 0; f64 < 2; f64++) {
+        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        uint64_t seed = 12;
+        double   off = 0, basis = 0, orthonormal = 0;
+        for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
+            const int64_t b = list[c].b, n = list[c].n;
+            int64_t shape[3];
+            double *w = rotation(n, &seed), *values = noise(b * n, &seed), *a = doubles(b * n * n), *v, *x;
+            tn_tensor *t;
+            tn_joint_eigh_result r;
+            shape[0] = b; shape[1] = shape[2] = n;
+            for (int64_t i = 0; i < b * n && b > 2; i++) values[i] = (double)(i * i % 5) - 1;   /* many coincide */
+            for (int64_t i = 0; i < n && b > 2; i++) values[i] = 1 + (double)i;
+            add_shared(b, n, w, values, a);
+            t = tensor(ctx, 3, shape, a);
+            CHECK_STATUS(tn_joint_eigh(ctx, t, NULL, &r), TN_OK);
+            REQUIRE(r.vectors != NULL && r.separate == NULL);
+            CHECK(r.converged);
+            v = read_all(r.vectors);
+            x = read_all(r.values);
+            test_raise(&off, r.error);
+            test_raise(&off, off_diagonal(b, n, v, a));
+            test_raise(&basis, vectors_off(n, v, w));
+            test_raise(&orthonormal, off_orthonormal(n, n, v));
+            for (int64_t i = 1; i < n; i++) {           /* the order */
+                double before = 0, now = 0;
+                for (int64_t m = 0; m < b; m++) {
+                    before += x[m * n + i - 1] * x[m * n + i - 1];
+                    now += x[m * n + i] * x[m * n + i];
+                }
+                CHECK(now <= before * 1.00001);
+            }
+            tn_joint_eigh_destroy(&r);
+            CHECK(!r.vectors && !r.values);
+            tn_tensor_destroy(t);
+            free(w); free(values); free(a); free(v); free(x);
+        }
+        CHECK_CTX(ctx);
+        WORST("off-diagonal part", off, f64 ? 1e-13 : 3e-6);
+        WORST("the basis", basis, f64 ? 1e-13 : 1e-6);
+        WORST("orthonormal vectors", orthonormal, f64 ? 1e-13 : 1e-6);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* With noise: no rotation of two vectors lowers the off-diagonal part any more, the errors are those of the vectors, and the
+   shared basis needs fewer vectors than separate eigenpairs where matrices share their directions. */
+TEST(joint_noisy)
+{
+    enum { B = 6, N = 7 };
+    static const int64_t shape[3] = {B, N, N};
+    tn_ctx  *ctx = context(TN_F64, 1);
+    uint64_t seed = 77;
+    double   better = 0, claim = 0;
+    for (int level = 0; level < 3; level++) {
+        const double scale = level == 0 ? 0.01 : level == 1 ? 0.1 : 10;
+        double *w = rotation(N, &seed), *values = noise(B * N, &seed), *a = doubles(B * N * N), *v, *shared, *separate;
+        double  error, all;
+        tn_tensor *t;
+        tn_joint_eigh_desc   d;
+        tn_joint_eigh_result r;
+        add_shared(B, N, w, values, a);
+        for (int c = 0; c < B; c++)
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j <= i; j++) {
+                    const double x = scale * test_random_real(&seed);
+                    a[(c * N + i) * N + j] += x;
+                    if (j < i) a[(c * N + j) * N + i] += x;
+                }
+        memset(&d, 0, sizeof d);
+        d.compare = true;
+        t = tensor(ctx, 3, shape, a);
+        CHECK_STATUS(tn_joint_eigh(ctx, t, &d, &r), TN_OK);
+        REQUIRE(r.vectors && r.separate);
+        CHECK(r.converged);
+        v = read_all(r.vectors);
+        shared = read_all(r.shared);
+        separate = read_all(r.separate);
+        error = off_diagonal(B, N, v, a);
+        test_raise(&claim, fabs(error - r.error));
+        test_raise(&claim, fabs(error - shared[N]));
+        test_raise(&claim, fabs(shared[0] - 1) + fabs(separate[0] - 1));
+        all = length(B * N * N, a);
+        for (int k = 1; k <= N; k++) {                  /* |A - the first k vectors' diagonals|, by the definition */
+            double *rest = doubles(B * N * N), *x = read_all(r.values);
+            for (int i = 0; i < B * N; i++) if (i % N >= k) x[i] = 0;
+            for (int i = 0; i < B * N; i++) x[i] = -x[i];
+            memcpy(rest, a, sizeof *a * B * N * N);
+            add_shared(B, N, v, x, rest);
+            test_raise(&claim, fabs(length(B * N * N, rest) / all - shared[k]));
+            CHECK(separate[k] <= separate[k - 1] && (level > 1 || shared[k] < separate[k]));
+            free(rest);
+            free(x);
+        }
+        for (int p = 0; p < N; p++)
+            for (int q = p + 1; q < N; q++)
+                for (int sign = -1; sign < 2; sign += 2) {
+                    double *turned = doubles(N * N);
+                    memcpy(turned, v, sizeof *v * N * N);
+                    for (int l = 0; l < N; l++) {
+                        turned[p * N + l] = cos(1e-3) * v[p * N + l] + sign * sin(1e-3) * v[q * N + l];
+                        turned[q * N + l] = cos(1e-3) * v[q * N + l] - sign * sin(1e-3) * v[p * N + l];
+                    }
+                    test_raise(&better, error - off_diagonal(B, N, turned, a));
+                    free(turned);
+                }
+        if (level == 0) CHECK(vectors_off(N, v, w) < 1e-2);
+        tn_joint_eigh_destroy(&r);
+        tn_tensor_destroy(t);
+        free(w); free(values); free(a); free(v); free(shared); free(separate);
+    }
+    CHECK_CTX(ctx);
+    WORST("another rotation is better by", better, 0);
+    WORST("claimed against measured errors", claim, 1e-13);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(joint_edges)
+{
+    static const int64_t none[3] = {0, 3, 3}, point[3] = {2, 0, 0}, square[3] = {1, 2, 2}, oblong[3] = {1, 2, 3};
+    const double skew[6] = {1, 2, 2.001, 1};
+    tn_ctx    *ctx = context(TN_F64, 1);
+    tn_joint_eigh_desc   d;
+    tn_joint_eigh_result r;
+    memset(&d, 0, sizeof d);
+    d.compare = true;
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, none, skew), &d, &r), TN_OK);
+    CHECK(r.vectors && r.vectors->shape[0] == 3 && r.error == 0);
+    tn_joint_eigh_destroy(&r);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, point, skew), &d, &r), TN_OK);
+    CHECK(r.vectors && r.shared->shape[0] == 1);
+    tn_joint_eigh_destroy(&r);
+    CHECK_CTX(ctx);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, square, skew), &d, &r), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "joint_eigh: matrix 0 of a is not symmetric: elements [1,0] and [0,1]");
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, oblong, skew), &d, &r), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "joint_eigh: a is [1,2,3], expected [b,n,n]");
+    CHECK(!r.vectors);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- FastICA -------------------------------------------------------------------------------------------------------- */
+
+enum { SAMPLES = 200, FEATURES = 5 };
+
+/* The data of tools/golden_ica.py, by the same formulas. */
+static double *mixed(void)
+{
+    double *x = doubles(SAMPLES * FEATURES);
+    for (int i = 0; i < SAMPLES; i++) {
+        double s[3];
+        s[0] = (7 * i % 23 - 11) / 8.0;
+        s[1] = i * i % 5 > 2 ? 1 : -1;
+        s[2] = pow((i * i * 3 + 5 * i) % 101 / 50.0 - 1, 3);
+        for (int f = 0; f < FEATURES; f++) {
+            x[i * FEATURES + f] = f;
+            for (int k = 0; k < 3; k++) x[i * FEATURES + f] += s[k] * ((3 * f + 5 * k + f * k) % 7 - 3) / 2.0;
+        }
+    }
+    return x;
+}
+
+/* The largest difference of two lists of rows (of columns: transposed), each up to its sign. */
+static double off_signed(int64_t rows, int64_t n, bool transposed, const double *a, const double *b)
+{
+    double worst = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double plus = 0, minus = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = transposed ? i * rows + r : r * n + i;
+            test_raise(&plus, fabs(a[at] - b[at]));
+            test_raise(&minus, fabs(a[at] + b[at]));
+        }
+        test_raise(&worst, plus < minus ? plus : minus);
+    }
+    return worst;
+}
+
+/* scikit-learn 1.9.1, by tools/golden_ica.py; its signs are arbitrary. */
+TEST(ica_golden)
+{
+    static const double components_3[] = {
+        0.23296101507893935, -0.29534197480780933, -0.35675394288773954, 0.41425995577038904,
+        -0.11404303411635981, -0.33358855894188322, -1.7112759258589445, -0.033790268587059989,
+        1.7225393487212972, 0.34485198180423449, 0.26354115315207355, 0.49802309242353021,
+        0.3080000763590332, -0.60068978454320776, -0.36620784527175065};
+    static const double mixing_3[] = {
+        1.2419569962935078, 0.049548950768661448, 0.95697160586355778, 0.025054004691310257,
+        -0.45905645876091433, -0.5083554781229549, -1.2845458493717248, 0.75070343670455497,
+        1.5165570076922266, 0.40312794509926431, 0.20882197985939621, 0.0028364755588798992,
+        -0.81377504650293231, -0.29978342967018029, -1.4624906084276335};
+    static const double whitening_3[] = {
+        0.011651322017279217, -0.0070164668407258083, 0.017459102628233653, 0.0011967659646479247,
+        -0.017471022893357106, 0.020210032648485837, 0.0022343897230331774, -0.024917653953890773,
+        0.0060714949282637447, -0.011904147997188906, 0.025116364757625343, 0.1275318492813183,
+        0.013808920382219567, -0.13213482274205812, -0.029719338218365046};
+    static const double mean_3[] = {
+        -0.19718749999999999, 1.0854797200000001, 1.7189679200000001, 3.0081976400000001,
+        4.290864860000001};
+    static const double components_2[] = {
+        -0.14310524411283748, 0.10129957368313749, -0.27238433873523793, -0.010504794104724869,
+        0.23390002369125021, -0.29725516646148464, -0.024146578306145274, 0.33308965856293982,
+        -0.086883307881501309, 0.18622528027383795};
+    static const double mixing_2[] = {
+        -0.94409283059378668, -1.2517518838156942, 0.63087051319249865, -0.083666173799503724,
+        -1.6535647040082382, 1.3336127730333469, -0.079682278523086014, -0.36087141721161181,
+        1.4952810652631996, 0.80721429280457835};
+    static const double whitening_2[] = {
+        0.011651322017279217, -0.0070164668407258083, 0.017459102628233653, 0.0011967659646479247,
+        -0.017471022893357106, 0.020210032648485837, 0.0022343897230331774, -0.024917653953890773,
+        0.0060714949282637447, -0.011904147997188906};
+    static const int64_t shape[2] = {SAMPLES, FEATURES};
+    tn_ctx    *ctx = context(TN_F64, 1);
+    double    *data = mixed(), worst = 0;
+    tn_tensor *x = tensor(ctx, 2, shape, data);
+    for (int k = 2; k <= 3; k++) {
+        double     w[9], *components, *mixing, *whitening, *mean;
+        int64_t    square[2];
+        tn_ica_desc   d;
+        tn_ica_result r;
+        memset(&d, 0, sizeof d);
+        square[0] = square[1] = k;
+        for (int a = 0; a < k; a++) for (int b = 0; b < k; b++) w[a * k + b] = (2 * a + 3 * b) % 5 - 1.5;
+        d.components = k;
+        d.start = tensor(ctx, 2, square, w);
+        d.sweeps = 1000;
+        d.tol = k == 3 ? 1e-10 : 0;
+        CHECK_STATUS(tn_ica(ctx, x, &d, &r), TN_OK);
+        REQUIRE(r.components != NULL);
+        CHECK(r.converged);
+        CHECK_INT(r.iterations, k == 3 ? 8 : 3);
+        components = read_all(r.components); mixing = read_all(r.mixing);
+        whitening = read_all(r.whitening); mean = read_all(r.mean);
+        test_raise(&worst, off_signed(k, FEATURES, false, components, k == 3 ? components_3 : components_2));
+        test_raise(&worst, off_signed(k, FEATURES, true, mixing, k == 3 ? mixing_3 : mixing_2));
+        test_raise(&worst, test_max_error(whitening, k == 3 ? whitening_3 : whitening_2, k * FEATURES));
+        test_raise(&worst, test_max_error(mean, mean_3, FEATURES));
+        free(components); free(mixing); free(whitening); free(mean);
+        tn_ica_destroy(&r);
+        CHECK(!r.components && !r.mean);
+    }
+    CHECK_CTX(ctx);
+    WORST("against scikit-learn", worst, 1e-12);
+    free(data);
+    tn_ctx_destroy(ctx);
+}
+
+/* Sources come out of their mixtures, of variance one, uncorrelated; those of Gaussian noise are reported. */
+TEST(ica_recovers)
+{
+    enum { N = 2000, K = 3 };
+    static const int64_t shape[2] = {N, K}, few[2] = {4, 3};
+    for (int f64 = 0; f64 < 2; f64++) {
+        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        uint64_t seed = 6;
+        double  *s = noise(N * K, &seed), *mix = noise(K * K, &seed), *x = doubles(N * K), *c, *m, *mean;
+        double   least = 1, inverse = 0;
+        tn_tensor *t;
+        tn_ica_desc   d;
+        tn_ica_result r;
+        for (int i = 0; i < N; i++) {                   /* uniform, two points, a sum of cubes */
+            s[i * K + 1] = s[i * K + 1] > 0.3 ? 1 : -1;
+            s[i * K + 2] = s[i * K + 2] * s[i * K + 2] * s[i * K + 2];
+            for (int k = 0; k < K; k++)
+                for (int l = 0; l < K; l++) x[i * K + k] += 1e-3 * (mix[k * K + l] * s[i * K + l] + 1);
+        }
+        t = tensor(ctx, 2, shape, x);
+        CHECK_STATUS(tn_ica(ctx, t, NULL, &r), TN_OK);
+        REQUIRE(r.components != NULL && r.components->shape[0] == K);
+        CHECK(r.converged && r.gaussian == 0);
+        c = read_all(r.components); m = read_all(r.mixing); mean = read_all(r.mean);
+        for (int a = 0; a < K; a++) {
+            double best = 0;
+            for (int b = 0; b < K; b++) {               /* the correlation with the source that is nearest */
+                double sum = 0, squares = 0, mean_s = 0, mean_y = 0, y, square = 0;
+                for (int i = 0; i < N; i++) {
+                    y = 0;
+                    for (int l = 0; l < K; l++) y += c[a * K + l] * (x[i * K + l] - mean[l]);
+                    mean_s += s[i * K + b] / N;
+                    mean_y += y / N;
+                    sum += y * s[i * K + b]; squares += s[i * K + b] * s[i * K + b]; square += y * y;
+                }
+                sum = fabs(sum / N - mean_s * mean_y) / sqrt(squares / N - mean_s * mean_s);
+                if (sum > best) best = sum;
+                CHECK_NEAR(square / N, 1, f64 ? 1e-10 : 1e-3);
+            }
+            if (best < least) least = best;
+            for (int b = 0; b < K; b++) {
+                double sum = -(double)(a == b);
+                for (int l = 0; l < K; l++) sum += c[a * K + l] * m[l * K + b];
+                test_raise(&inverse, fabs(sum));
+            }
+        }
+        CHECK(least > 0.99);
+        WORST("components times mixing", inverse, f64 ? 1e-12 : 1e-5);
+        tn_ica_destroy(&r);
+        free(c); free(m); free(mean);
+        for (int i = 0; i < N * K; i++) {               /* twelve uniform numbers: nearly Gaussian */
+            x[i] = 0;
+            for (int l = 0; l < 12; l++) x[i] += test_random_real(&seed);
+        }
+        CHECK_STATUS(tn_write(t, TN_F64, x, N * K), TN_OK);
+        memset(&d, 0, sizeof d);
+        d.sweeps = 5;
+        CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_OK);
+        CHECK(r.gaussian >= 1 && r.iterations <= 5);
+        tn_ica_destroy(&r);
+        d.components = 4;
+        CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "ica: components is 4, expected at most 3, the rank of the centred data");
+        d.components = 0;
+        d.start = t;
+        CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_SHAPE);
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "ica: start is [2000,3], expected [3,3]");
+        d.start = NULL;
+        for (int i = 0; i < 12; i++) x[i] = i / 3;      /* the rank of the centred data is one */
+        CHECK_STATUS(tn_ica(ctx, tensor(ctx, 2, few, x), &d, &r), TN_OK);
+        CHECK_INT(r.components ? r.components->shape[0] : -1, 1);
+        tn_ica_destroy(&r);
+        CHECK_CTX(ctx);
+        free(s); free(mix); free(x);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- the same bits for any number of threads -------------------------------------------------------------------------- */
+
+static uint64_t hashed(uint64_t h, const tn_tensor *t)
+{
+    double *p = read_all(t);
+    for (int64_t i = 0; i < tn_tensor_count(t); i++) {
+        uint64_t bits;
+        memcpy(&bits, p + i, sizeof bits);
+        h = (h ^ bits) * 0x100000001B3u;
+    }
+    free(p);
+    return h;
+}
+
+TEST(same_bits)
+{
+    static const int64_t n[3] = {40, 30, 20}, data[2] = {600, 40}, squares[3] = {3, 40, 40};
+    uint64_t first = 0;
+    for (int threads = 1; threads < 4; threads++) {
+        tn_ctx  *ctx = context(TN_F64, threads);
+        uint64_t seed = 9, h = 1469598103934665603u;
+        double  *a = noise(24000, &seed), *m = doubles(4800);
+        tn_tensor *t = tensor(ctx, 3, n, a), *x = tensor(ctx, 2, data, a), *s;
+        tn_tt   *tt = tn_tt_svd(ctx, t, 0, NULL, NULL);
+        tn_hosvd_desc    hd;
+        tn_hosvd_result  hr;
+        tn_cp_als_desc   ad;
+        tn_cp_als_result ar;
+        tn_joint_eigh_result  jr;
+        tn_ica_desc      id;
+        tn_ica_result    ir;
+        memset(&hd, 0, sizeof hd);
+        memset(&ad, 0, sizeof ad);
+        memset(&id, 0, sizeof id);
+        for (int i = 0; i < 4800; i++) m[i] = a[i] + a[i / 1600 * 1600 + i % 40 * 40 + i / 40 % 40];
+        s = tensor(ctx, 3, squares, m);
+        hd.eps = 0.5; hd.sweeps = 2;
+        ad.terms = 5; ad.sweeps = 4; ad.starts = 2;
+        id.components = 4; id.sweeps = 10;
+        REQUIRE(tt != NULL);
+        for (int k = 0; k < 3; k++) h = hashed(h, tt->core[k]);
+        CHECK_STATUS(tn_hosvd(ctx, t, &hd, &hr), TN_OK);
+        CHECK_STATUS(tn_cp_als(ctx, t, &ad, &ar), TN_OK);
+        CHECK_STATUS(tn_joint_eigh(ctx, s, NULL, &jr), TN_OK);
+        CHECK_STATUS(tn_ica(ctx, x, &id, &ir), TN_OK);
+        REQUIRE(hr.core && ar.weights && jr.vectors && ir.components);
+        h = hashed(hashed(hashed(hashed(h, hr.core), ar.factor[1]), jr.values), ir.mixing);
+        if (threads == 1) first = h;
+        CHECK(h == first);
+        tn_hosvd_destroy(&hr);
+        tn_cp_als_destroy(&ar);
+        tn_joint_eigh_destroy(&jr);
+        tn_ica_destroy(&ir);
+        tn_tt_destroy(tt);
+        free(a);
+        free(m);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 TEST_MAIN(tt_exact, tt_eps, tt_algebra, tt_rounding, tt_scales, tt_zero_extents_and_mistakes, hosvd_exact, hosvd_bounds,
-          hosvd_rules, als_recovers, als_monotone, als_degenerate, als_edges)
+          hosvd_rules, als_recovers, als_monotone, als_degenerate, als_edges, joint_exact, joint_noisy, joint_edges,
+          ica_golden, ica_recovers, same_bits)

@@ -183,12 +183,19 @@ static void factorisations(life *l)
 {
     tn_hosvd_desc    hd;
     tn_cp_als_desc   ad;
+    tn_joint_eigh_desc    jd;
     tn_hosvd_result  h;
     tn_cp_als_result a;
+    tn_joint_eigh_result  j;
+    tn_ica_result    i;
+    double           symmetric[48];
+    static const int64_t shape[3] = {3, 4, 4};
     tn_cp           *cp;
     tn_status        s;
     memset(&hd, 0, sizeof hd);
     memset(&ad, 0, sizeof ad);
+    memset(&jd, 0, sizeof jd);
+    jd.compare = true;
     hd.eps = 0.3;
     hd.sweeps = ad.terms = ad.starts = 2;
     ad.sweeps = 5;
@@ -201,6 +208,13 @@ static void factorisations(life *l)
     CHECK(cp != NULL);
     tn_cp_destroy(cp);
     tn_cp_als_destroy(&a);
+    for (int k = 0; k < 48; k++) symmetric[k] = (double)(k / 16 + 1) / (1 + k % 4 + k / 4 % 4);
+    s = tn_joint_eigh(l->ctx, tn_tensor_from(l->ctx, 3, shape, TN_F64, symmetric), &jd, &j);
+    if (whole(l, s, j.vectors, j.values, j.off, j.gap)) CHECK(j.shared && j.separate);
+    tn_joint_eigh_destroy(&j);
+    s = tn_ica(l->ctx, numbers(l, 30, 4, -1), NULL, &i);
+    if (whole(l, s, i.components, i.mixing, i.whitening, i.mean)) CHECK(i.contrast != NULL);
+    tn_ica_destroy(&i);
 }
 
 /* ---- parameters, layers, models ------------------------------------------------------------------------------- */
