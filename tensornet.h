@@ -43,7 +43,7 @@
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
        >>contraction  einsum, plans                >>contraction-impl
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
-                  Lanczos
+                  Lanczos; HOSVD, CP, trains
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
@@ -728,7 +728,28 @@ TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan
        tn_eigh_result e;
        if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
+
+   Eigenvectors or singular vectors of values that lie close together are defined only as a subspace. `cluster`, I32 [k],
+   has the index of the first member of the cluster of each value: its own index where the vector is determined. `angle`,
+   [k], bounds the sine of the angle between the computed subspace of that cluster and the exact one:
+   2 |E|_F / (gap between the cluster and all other values), at most 1 (Davis & Kahan 1970, Wedin 1972), where |E|_F is
+   noise |A|_F. It is 1 if members of the cluster were not kept. Two neighbours are in one cluster if the vector of either
+   would have an angle above 0.01.
    ====================================================================== */
+
+/* Which of the values |x_0| >= |x_1| >= .. of a decomposition to keep. Each rule that is set drops some of the last ones;
+   what no rule drops is kept. A zero field sets no rule. */
+typedef struct tn_truncation {
+    int64_t rank;                /* keep at most this number of values                                            */
+    double  absolute;            /* drop |x| <= absolute                                                          */
+    double  relative;            /* drop |x| <= relative |x_0|                                                    */
+    double  weight;              /* drop as many values as possible, from the last, with a sum of squares of at most
+                                    weight times that of all: the squared relative error of the truncated matrix  */
+} tn_truncation;
+
+/* The number of values to keep of values [n], which are finite and in descending order of magnitude; a NULL rule keeps all.
+   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). */
+TN_API int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped);
 
 typedef enum tn_eigh_order {
     TN_EIGH_ASCENDING = 0,
@@ -740,15 +761,23 @@ typedef struct tn_eigh_desc {
     int64_t       top;           /* number of pairs to keep, in this order; 0: all */
     bool          no_vectors;    /* values only: faster, by another method, so their last digits may differ */
     bool          measure;
+    bool          symmetrise;    /* take the symmetric part (A + A^T)/2 of any matrix */
+    tn_truncation truncation;    /* by magnitude, before top; of a batch, the largest number that any matrix keeps */
+    double        noise;         /* relative error |E|_F/|A|_F of the elements of a; 0: that of rounding to its dtype */
 } tn_eigh_desc;
 
-typedef struct tn_eigh_result {
+typedef struct tn_eigh_result {  /* of a [b,n,n] each tensor begins with the axis b */
     tn_tensor *values;           /* [k]                                          */
     tn_tensor *vectors;          /* [k,n]: row i belongs to values[i]; orthonormal */
-    double     error;
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. NULL without vectors */
+    double     error;            /* of a batch, the largest                      */
 } tn_eigh_result;
 
-/* Computes eigenvalues and eigenvectors of the symmetric part (A + A^T)/2: A = vectors^T diag(values) vectors.   a [n,n]
+/* Computes eigenvalues and eigenvectors of a symmetric matrix, A = vectors^T diag(values) vectors, or of a batch of them,
+   in parallel.   a [n,n] or [b,n,n]
+   TN_ERR_ARG if an a_ij differs from a_ji by more than rounding explains, unless desc.symmetrise is set: by more than
+   1024 eps (F32, F64; a sum of a million products has errors of about that size) or sqrt(eps) (BF16), times the largest
+   element; eps is that of a's dtype. Smaller differences are averaged.
    The component of largest magnitude of each vector, the first of equals, is positive. A NULL desc means all defaults. */
 TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
 TN_API void      tn_eigh_destroy(tn_eigh_result *r);     /* frees the tensors of the result */
@@ -766,14 +795,17 @@ TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, 
 TN_API void      tn_qr_destroy(tn_qr_result *r);         /* frees the tensors of the result */
 
 typedef struct tn_svd_desc {
-    int64_t top;                 /* number of singular values to keep (largest first); 0: all min(m,n) */
-    bool    measure;
+    int64_t       top;           /* number of singular values to keep (largest first); 0: all min(m,n) */
+    bool          measure;
+    tn_truncation truncation;    /* before top                                                        */
+    double        noise;         /* relative error |E|_F/|A|_F of the elements of a; 0: that of rounding to its dtype */
 } tn_svd_desc;
 
 typedef struct tn_svd_result {
     tn_tensor *u;                /* [m,k] orthonormal columns */
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above   */
     double     error;
 } tn_svd_result;
 
@@ -826,6 +858,181 @@ typedef struct tn_lanczos_result {
 TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
                             tn_lanczos_result *out);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);     /* frees the tensors of the result */
+
+/* ---- decompositions of tensors ------------------------------------------ >>decomp-tensor
+   From copies on the host, in double, as above. A tensor [n_0,..,n_d-1] is unfolded along axis k into the matrix
+   [n_k, product of the other extents]. docs/math.md, Decompositions of tensors, has the formulas.
+   `gap` says how well a truncation is determined: (last kept - first dropped singular value)/last kept, and 1 where nothing
+   was dropped. Near 0 it divides a cluster of equal values, and which vectors are kept is then a matter of rounding
+   errors. */
+
+/* ---- tensor trains ------------------------------------------------------ >>tt
+   A[i_0,..,i_d-1] = G_0[i_0] G_1[i_1] .. G_d-1[i_d-1], a product of matrices G_k[i] [r_k,r_k+1]: any number of axes, also
+   more than TN_MAX_RANK. Functions that return a tn_tt return a new, owned one (NULL on error, and the context says why),
+   and do not change their arguments. Oseledets 2011 */
+
+typedef struct tn_tt {
+    tn_ctx     *ctx;
+    int64_t     count;           /* d >= 1, number of axes                                                        */
+    tn_tensor **core;            /* [d] core[k] is [r_k,n_k,r_k+1], r_0 = r_d = 1                                 */
+    double      error;           /* of the truncation that made it: |A - this|_F / |A|_F, in double. Storing the cores in
+                                    F32 adds about 6e-8 sqrt(d)                                                   */
+    double      gap;             /* the smallest of its bonds, see >>decomp-tensor                                   */
+} tn_tt;
+
+typedef struct tn_tt_desc {
+    double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
+    int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+} tn_tt_desc;
+
+/* Decomposes a dense tensor by one SVD per bond, from left to right. extents [count] are those of the axes, whose product is
+   the number of elements of a; NULL: a's own shape. All cores but the last have orthonormal columns [r_k n_k, r_k+1], the
+   component of largest magnitude of each, the first of equals, positive. Ranks are at least 1. */
+TN_API tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *extents, const tn_tt_desc *desc);
+TN_API tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores);      /* from cores, which are copied */
+TN_API void   tn_tt_destroy(tn_tt *tt);                                               /* frees the train              */
+/* Truncates the bonds: QR from right to left, then a truncated SVD per bond from left to right; |A - result| <= eps |A|. The
+   cores are orthonormal as those of tn_tt_svd. */
+TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
+TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
+TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
+/* Computes the inner product of two trains of equal extents. Intermediate numbers are scaled and do not overflow;
+   TN_ERR_NONFINITE if the result would. */
+TN_API tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner);
+TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);                           /* the Frobenius norm           */
+/* Evaluates single elements: index [count,d], row-major, values [count]. */
+TN_API tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values);
+/* Returns the dense tensor, owned: [n_0,..,n_d-1], or flat if d > TN_MAX_RANK. TN_ERR_MEMORY, with the size, if it exceeds
+   desc.max_bytes. */
+TN_API tn_tensor *tn_tt_dense(const tn_tt *tt);
+
+/* ---- HOSVD and HOOI: a core and one orthonormal factor per axis --------- >>hosvd
+   A[i_0,..] = sum_j core[j_0,..] U_0[i_0,j_0] U_1[i_1,j_1] ..  with the left singular vectors of each unfolding.
+   De Lathauwer, De Moor & Vandewalle 2000a, 2000b */
+
+typedef struct tn_hosvd_desc {
+    double        eps;                   /* error <= eps, by dropping at most eps |A|/sqrt(d) per axis; 0: no rule         */
+    tn_truncation axis[TN_MAX_RANK];     /* further rules of single axes, for the singular values of their unfoldings      */
+    int64_t       sweeps;                /* HOOI: sweeps at most, which improve the factors at these ranks; 0: HOSVD alone */
+    double        tol;                   /* HOOI ends when a sweep lowers the squared relative error by less; 0: 1e-12     */
+} tn_hosvd_desc;
+
+typedef struct tn_hosvd_result {
+    int        rank;                     /* number of axes                                                                */
+    tn_tensor *core;                     /* [r_0,..,r_d-1], r_k >= 1 unless n_k = 0                                       */
+    tn_tensor *factor[TN_MAX_RANK];      /* [n_k,r_k] orthonormal columns, the largest component of each positive         */
+    tn_tensor *values[TN_MAX_RANK];      /* all min(n_k, product of the others) singular values of A's unfoldings         */
+    double     gap[TN_MAX_RANK];         /* of the HOSVD's truncation, see >>decomp-tensor                                */
+    double     error;                    /* |A - core and factors|_F / |A|_F as stored, measured                          */
+    double     bound;                    /* of the HOSVD: sqrt(sum of the squares dropped on all axes)/|A|, which is at most
+                                            sqrt(d) times the least error that these ranks can have                       */
+    int64_t    sweeps;                   /* of HOOI, as done                                                              */
+    bool       converged;                /* HOOI ended by tol                                                             */
+} tn_hosvd_result;
+
+/* Computes the truncated HOSVD, and improves it by HOOI, whose fit never decreases.   a of rank 1 to TN_MAX_RANK */
+TN_API tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, tn_hosvd_result *out);
+TN_API void      tn_hosvd_destroy(tn_hosvd_result *r);   /* frees the tensors of the result */
+
+/* ---- CP: a sum of terms, by alternating least squares ------------------- >>cp-als
+   A[i_0,..] = sum_r weights[r] F_0[i_0,r] F_1[i_1,r] ..   For A/|A|_F and terms whose factors have equal lengths, each step
+   minimises |A - this|^2 + ridge sum_k |F_k|^2 over one factor. Carroll & Chang 1970, Harshman 1970, Kolda & Bader 2009 */
+
+typedef struct tn_cp_als_desc {
+    int64_t  terms;                      /* required: number of terms                                                     */
+    double   ridge;                      /* 0: none. It bounds the weights of terms that cancel each other                */
+    int64_t  sweeps;                     /* of each start, at most; 0: 500                                                */
+    double   tol;                        /* a start ends when a sweep lowers its objective by less than this share; 0:
+                                            1e-7                                                                          */
+    int64_t  starts;                     /* the best of these is returned; 0: 4. A start whose error is 1e-13 is the last */
+    bool     random;                     /* all starts are random numbers; else the first one is the HOSVD's vectors      */
+    uint64_t seed;                       /* of the random numbers                                                         */
+} tn_cp_als_desc;
+
+typedef struct tn_cp_als_result {
+    int        rank;                     /* number of axes                                                                */
+    tn_tensor *weights;                  /* [terms] by decreasing magnitude; with signs                                   */
+    tn_tensor *factor[TN_MAX_RANK];      /* [n_k,terms] unit columns, the largest component of each positive; zeros in terms
+                                            of weight zero                                                                */
+    double     error;                    /* |A - this|_F / |A|_F as stored, measured                                      */
+    double     objective;                /* see above; it never increases from one sweep to the next                      */
+    int64_t    sweeps, start;            /* of the start that is returned, and its index                                  */
+    bool       converged;                /* that start ended by tol                                                       */
+    double     congruence;               /* the least product of cosines of two terms' factors, with the weights' signs, -1
+                                            to 1: terms at -1 cancel each other                                           */
+    double     cancellation;             /* sqrt(sum weights^2) / |this|_F: 1 for orthogonal terms                        */
+    bool       degenerate;               /* congruence < -0.85: often there is no best approximation with this number of
+                                            terms, and the weights would grow forever. Use a ridge, or other terms.
+                                            Krijnen, Dijkstra & Stegeman 2008                                             */
+} tn_cp_als_result;
+
+/* Decomposes a tensor into terms.   a of rank 2 to TN_MAX_RANK   A tensor of rank 3 [out,n,n] becomes an operator by
+   tn_cp_from_als. TN_OK with converged = false means that the sweeps were used up. */
+TN_API tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc, tn_cp_als_result *out);
+TN_API void      tn_cp_als_destroy(tn_cp_als_result *r); /* frees the tensors of the result */
+
+/* ---- joint diagonalisation: one orthonormal basis for several symmetric matrices ---- >>joint
+   The basis V for which the matrices V A_b V^T have the smallest off-diagonal part together, by Jacobi rotations: the
+   directions that many interaction matrices share. It is exact if and only if the matrices commute.
+   Cardoso & Souloumiac 1996 */
+
+typedef struct tn_joint_eigh_desc {
+    int64_t sweeps;              /* at most; 0: 200                                                                */
+    double  tol;                 /* ends when no rotation of a sweep has a larger sine; 0: 1e-8                    */
+    bool    compare;             /* compute `separate`                                                             */
+} tn_joint_eigh_desc;
+
+typedef struct tn_joint_eigh_result {
+    tn_tensor *vectors;          /* [n,n] orthonormal rows v_i, the largest component of each positive; those of the largest
+                                    sum of squared values first                                                    */
+    tn_tensor *values;           /* [b,n] v_i.A_b v_i                                                              */
+    tn_tensor *off;              /* [b] |off-diagonal part of V A_b V^T|_F / |A_b|_F; 0 for a matrix of zeros      */
+    tn_tensor *gap;              /* [n] how well v_i is determined: the least |values of v_i - values of v_j|, over all
+                                    matrices, relative to |A|_F; near 0 it can be rotated into another vector      */
+    tn_tensor *shared;           /* [n+1] relative error over all matrices of their diagonals in the first k vectors  */
+    tn_tensor *separate;         /* [n+1] with desc.compare: that of the best k eigenpairs of all matrices instead, each
+                                    with a vector of its own; else NULL                                            */
+    double     error;            /* shared[n]: |all off-diagonal parts|_F / |A|_F                                  */
+    int64_t    sweeps;
+    bool       converged;        /* ended by tol */
+} tn_joint_eigh_result;
+
+/* Diagonalises matrices jointly.   a [b,n,n]
+   TN_ERR_ARG if one differs from its transpose by more than 1024 eps of its largest element. */
+TN_API tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_desc *desc, tn_joint_eigh_result *out);
+TN_API void      tn_joint_eigh_destroy(tn_joint_eigh_result *r);   /* frees the tensors of the result */
+
+/* ---- FastICA: independent components of data ---------------------------- >>ica
+   x = mixing s + mean with sources s that are as independent as possible: the data are whitened, then an orthogonal W is
+   found by the parallel fixed-point iteration with the contrast log cosh. Hyvarinen 1999 */
+
+typedef struct tn_ica_desc {
+    int64_t          components; /* 0: the rank of the centred data                                                */
+    int64_t          sweeps;     /* iterations at most; 0: 200                                                     */
+    double           tol;        /* ends when every row of W turns by less: | |w.w'| - 1 | < tol; 0: 1e-4          */
+    uint64_t         seed;       /* of the first W                                                                 */
+    const tn_tensor *start;      /* [components,components] the first W, before it is made orthogonal; NULL: random */
+} tn_ica_desc;
+
+typedef struct tn_ica_result {
+    tn_tensor *components;       /* [k,features] s = components (x - mean), of variance 1; the largest number of each row is
+                                    positive                                                                       */
+    tn_tensor *mixing;           /* [features,k] the pseudo-inverse of components                                  */
+    tn_tensor *whitening;        /* [k,features] the k leading principal directions, divided by their singular values;
+                                    sqrt(samples) times it whitens                                                 */
+    tn_tensor *mean;             /* [features]                                                                     */
+    tn_tensor *contrast;         /* [k] mean(1 - tanh^2 s - s tanh s): 0 for a Gaussian source                     */
+    int64_t    gaussian;         /* sources whose contrast is within three standard errors of 0: of several such, no
+                                    single one is determined                                                       */
+    double     change;           /* the last iteration's largest | |w.w'| - 1 |                                    */
+    int64_t    iterations;
+    bool       converged;        /* ended by tol: if not, the results are those of the last iteration              */
+} tn_ica_result;
+
+/* Computes independent components.   x [samples,features]
+   TN_ERR_ARG if the centred data have a smaller rank than `components`. */
+TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
+TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
 
 /* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero or n is 0. */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
@@ -1154,6 +1361,8 @@ TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /
 /* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
    out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, if these exceed desc.max_bytes. */
 TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
+/* Makes an operator from a decomposition of a tensor [out,in_0,..] of rank 2 to TN_CP_MAX_ORDER + 1. */
+TN_API tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *terms, tn_cp_input input);
 /* Makes one operator of the stack x -> embed -> mlp -> unembed; embed and unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Makes a trainable bilinear layer with the operator's factors. With `constant` the layer has biases and accepts a plain x.
@@ -10470,6 +10679,7 @@ static double tni_frobenius(int64_t n, const double *x)
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
 /* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
+static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -11659,7 +11869,7 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 
 static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p)
 {
-    int64_t   n = a->shape[0] * a->shape[1];
+    int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
@@ -11670,13 +11880,91 @@ static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
+/* An owned tensor, [n] or [n,m], after the axes of `batch` (-1: none). */
+static tn_status tni_decomp_put(tn_ctx *ctx, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank, int64_t n, int64_t m,
+                                const double *p)
+{
+    int64_t shape[3];
+    int     axes = 0;
+    if (batch >= 0) shape[axes++] = batch;
+    shape[axes++] = n;
+    if (rank == 2) shape[axes++] = m;
+    *out = tn_tensor_create(ctx, dtype, axes, shape);
+    return *out ? tn_write(*out, TN_F64, p, tn_tensor_count(*out)) : TN_ERR_MEMORY;
+}
+
 /* An owned tensor of the context's dtype, [n] or [n,m]. */
 static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_t n, int64_t m, const double *p)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
-    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    return *out ? tn_write(*out, TN_F64, p, rank == 1 ? n : n * m) : TN_ERR_MEMORY;
+    return tni_decomp_put(ctx, out, TN_REAL, -1, rank, n, m, p);
+}
+
+/* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
+static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+{
+    const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
+    if (t->rank < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.rank is %lld, expected 0 or more", op, (long long)t->rank);
+    if (bad >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.%s is %g, expected 0 or more", op,
+                    !(t->absolute >= 0) ? "absolute" : !(t->relative >= 0) ? "relative" : "weight", bad);
+}
+
+/* The sums are of squares relative to the largest value, from the smallest on. */
+int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
+{
+    const double scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    int64_t keep = n, i;
+    double  all = 0, tail = 0, x;
+    if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
+    if (rule)
+        while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
+                            || (rule->relative > 0 && fabs(values[keep - 1]) <= rule->relative * fabs(values[0])))) keep--;
+    for (i = n; i-- > 0; all += x * x) x = values[i] * scale;
+    for (i = n; i-- > 0; tail += x * x) {
+        x = values[i] * scale;
+        if (i < keep && !(rule && rule->weight > 0 && tail + x * x <= rule->weight * all)) break;
+    }
+    if (dropped) *dropped = all > 0 ? tail / all : 0;
+    return tni_min(keep, i + 1);
+}
+
+/* A bound of |E|_F / |A|_F of rounding to a dtype. */
+static double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+
+static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
+{
+    *noise = given > 0 ? given : tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype));
+    if (given >= 0 && given <= 1) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: noise is %g, expected 0 to 1", op, given);
+}
+
+/* cluster and angle of values[n] in any order, of which the first `kept` are results. `floor`: zero is a value, too, as of
+   the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
+enum { TNI_CLUSTER_PER_ANGLE = 100 };            /* a vector of an angle above 1/100 is in a cluster */
+
+static void tni_clusters(int64_t n, int64_t kept, const double *values, double noise, bool floor, double *cluster,
+                         double *angle, int64_t *order, int64_t *spare)
+{
+    const double error = 2 * noise * tni_frobenius(n, values);
+    int64_t begin, end, first, i;
+    tni_sort_index(n, values, order, spare);
+    for (begin = 0; begin < n; begin = end) {
+        bool   cut = false;
+        double gap = begin > 0 ? values[order[begin]] - values[order[begin - 1]] : floor ? values[order[0]] : HUGE_VAL;
+        for (first = n, end = begin; end < n; end++) {
+            double step = end > begin ? values[order[end]] - values[order[end - 1]] : 0;
+            if (step > TNI_CLUSTER_PER_ANGLE * error) break;
+            first = tni_min(first, order[end]);
+            if (order[end] >= kept) cut = true;
+        }
+        if (end < n && values[order[end]] - values[order[end - 1]] < gap) gap = values[order[end]] - values[order[end - 1]];
+        for (i = begin; i < end; i++) {
+            if (order[i] >= kept) continue;
+            cluster[order[i]] = (double)first;
+            angle[order[i]] = cut || gap <= error ? 1 : error / gap;
+        }
+    }
 }
 
 /* Rounds numbers to the context's dtype. */
@@ -11711,27 +11999,116 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* Each of the next three functions reads, decomposes, writes, and measures the residual if requested. */
-static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top,
-                                 double *room)
+/* The symmetric part, or TN_ERR_ARG if `limit` says that a is not symmetric. */
+static tn_status tni_eigh_symmetric(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
 {
-    int64_t   n = a->shape[0];
-    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n;
-    double   *again = work + tni_eigh_work(n);
-    double   *wanted = desc->no_vectors ? NULL : vectors;
-    tni_host  h = tni_decomp_host(ctx, n, again + (desc->measure ? n * n : 0));
-    tn_status s = tni_decomp_read(ctx, "eigh", a, matrix);
+    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = tni_max_f64(0, fmin(1024 * eps, sqrt(eps)));
+    const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
+    int64_t b, i, j;
+    for (b = 0; b < count; b++) {
+        double *matrix = p + b * n * n, largest = desc->symmetrise ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        int64_t row = 0, col = 0;
+        for (i = 0; i < n && !desc->symmetrise; i++)
+            for (j = 0; j < i; j++) {
+                double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
+                if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
+            }
+        if (worst > limit)
+            return tni_fail(ctx, TN_ERR_ARG, "eigh: a is not symmetric: |a[%lld,%lld] - a[%lld,%lld]| is %g of the largest "
+                            "element%s, expected at most %g (desc.symmetrise takes the symmetric part)", (long long)row,
+                            (long long)col, (long long)col, (long long)row, worst,
+                            a->rank == 3 ? " of its matrix" : "", limit);
+        tni_symmetrise(n, matrix);
+    }
+    return TN_OK;
+}
+
+typedef struct tni_eigh_job {
+    tn_ctx             *ctx;
+    const tn_eigh_desc *desc;
+    const tni_pool     *pool;                    /* of one matrix */
+    int64_t             n, count, room;          /* of a worker   */
+    double             *matrix, *values, *vectors, *work;
+    tn_status          *status;
+} tni_eigh_job;
+
+static int64_t tni_eigh_room(int64_t n) { return tni_eigh_work(n) + tni_host_work(n) + 2 * TNI_ALIGN / 8; }
+
+static void tni_eigh_task(void *arg, int64_t task, int worker)
+{
+    const tni_eigh_job *j = (const tni_eigh_job *)arg;
+    const int64_t n = j->n;
+    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
+    tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work(n));
+    j->status[task] = tni_eigh(&h, n, j->matrix + task * n * n, values, vectors, work);
+    if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+}
+
+/* Moves the pairs to keep to the front, in their order, and returns their number. */
+static int64_t tni_eigh_keep(const tn_eigh_desc *desc, int64_t n, double *values, double *vectors, int64_t keep)
+{
+    if (desc->order == TN_EIGH_ASCENDING && keep < n) {
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+        tni_sort_rows(keep, values, tni_before_ascending, n, vectors, NULL);
+    }
+    return desc->top ? tni_min(desc->top, keep) : keep;
+}
+
+static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j, double *scratch)
+{
+    const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
+    const tn_eigh_desc *desc = j->desc;
+    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
+    double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
+    tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
-    tni_symmetrise(n, matrix);
-    if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
-        return tni_fail(ctx, s, "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
-    if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
-    if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
-    tni_decomp_round(ctx, top, values);
-    tni_decomp_round(ctx, top * n, vectors);
-    out->error = tni_decomp_error(&h, n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
+    for (b = 0; b < count; b++) {
+        memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
+        tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
+        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
+    }
+    for (b = 0; b < count; b++) {
+        double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
+        k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
+        tni_clusters(n, k, j->values + b * n, noise, false, cluster + b * k, angle + b * k, order, spare);
+        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
+        for (i = 0; vectors && i < k; i++)
+            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
+    }
+    if (count == 0) k = desc->top ? desc->top : n;
+    if ((s = tni_decomp_put(ctx, &out->values, TN_REAL, batch, 1, k, 0, j->values)) != TN_OK || !j->vectors) return s;
+    if ((s = tni_decomp_put(ctx, &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
+    return tni_decomp_put(ctx, &out->angle, TN_REAL, batch, 1, k, 0, angle);
+}
+
+/* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
+static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
+{
+    const int64_t n = j->n, all = j->count * n * n;
+    double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
+    tn_status s = tni_decomp_read(ctx, "eigh", a, j->matrix);
+    tni_pool  many = *tni_ctx_pool(ctx);
+    tni_host  h;
+    int64_t   b, k;
+    if (s != TN_OK || (s = tni_eigh_symmetric(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
+    if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
+    if (j->desc->no_vectors) j->vectors = NULL;
+    many.threads = workers;
+    tni_parallel_for(&many, j->count, tni_eigh_task, j);
+    for (b = 0; b < j->count; b++)
+        if (j->status[b] != TN_OK)
+            return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
+    k = j->count ? tn_tensor_count(out->values) / j->count : 0;
+    tni_decomp_round(ctx, k * j->count, j->values);
+    tni_decomp_round(ctx, k * j->count * n, vectors);
+    h = tni_decomp_host(ctx, n, scratch);
+    for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
+        out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
+                                 tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
     return TN_OK;
 }
 
@@ -11754,39 +12131,69 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                                 double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k;
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
+    double   *cluster = work + 2 * k;                        /* after the decomposition */
+    int64_t  *order = (int64_t *)(void *)work;
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_svd_work(m, n));
-    tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
-    if (s != TN_OK) return s;
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    top = tni_min(top, tn_truncation_count(&desc->truncation, k, values, NULL));
+    tni_clusters(k, top, values, noise, true, cluster, cluster + k, order, order + k);
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, cluster + k)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n + k, u);
     out->error = tni_decomp_error(&h, m, n, top, matrix, tni_rows(u, top), values, vt, work);
     return TN_OK;
 }
 
+/* Matrices of fewer rows are solved by one thread each if there are several of them. */
+enum { TNI_EIGH_ALONE = 256 };
+
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
-    static const tn_eigh_desc usual = {TN_EIGH_ASCENDING, 0, false, false};
-    int64_t n, top, size;
+    tn_eigh_desc defaults;
+    tni_eigh_job j;
+    int64_t   all, work, size;
+    int       workers;
     tn_status s;
-    double *room;
+    double   *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
+    memset(&defaults, 0, sizeof defaults);
+    memset(&j, 0, sizeof j);
     out->error = (double)NAN;
-    if (!desc) desc = &usual;
-    if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
-    n = a->shape[0];
-    if (n != a->shape[1])
-        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected a square matrix", TNI_SHAPE(a));
-    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
-    size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
+    j.desc = desc ? desc : &defaults;
+    if (!tni_usable(ctx, a, "eigh", "a")) return TN_ERR_ARG;
+    if (a->rank != 2 && a->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected rank 2 or 3", TNI_SHAPE(a));
+    j.n = a->shape[a->rank - 1];
+    j.count = a->rank == 3 ? a->shape[0] : 1;
+    if (j.n != a->shape[a->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
+                        a->rank == 2 ? "a square matrix" : "[b,n,n]");
+    if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
+    if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
+    if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
+    workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
+    j.ctx = ctx;
+    j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
+    j.room = tni_eigh_room(j.n);
+    all = j.count * j.n * j.n;
+    work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n);       /* later of clusters and angles */
+    size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
-    s = tni_eigh_tensor(ctx, out, a, desc, top, room);
+    j.vectors = tni_aligned(room);
+    j.matrix = j.vectors + all;
+    j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
+    j.status = (tn_status *)(void *)(j.values + j.count * j.n);
+    j.work = j.values + j.count * (j.n + 1);
+    s = tni_eigh_tensor(ctx, out, a, &j, workers);
     tni_free_f64(ctx, room, 1, size);
     if (s != TN_OK) tn_eigh_destroy(out);
     return s;
@@ -11813,18 +12220,20 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
-    static const tn_svd_desc usual = {0, false};
+    tn_svd_desc defaults;
     int64_t m, n, k, top, size;
     tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
-    if (!desc) desc = &usual;
+    memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return TN_ERR_ARG;
-    size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
+    if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
+    size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
     s = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
@@ -11929,9 +12338,17 @@ static void tni_drop(tn_tensor **t)
     *t = NULL;
 }
 
-void tn_eigh_destroy(tn_eigh_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
+static void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+
+void tn_eigh_destroy(tn_eigh_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
+}
 void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
-void tn_svd_destroy(tn_svd_result *r)   { if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); } }
+void tn_svd_destroy(tn_svd_result *r)
+{
+    if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
+}
 void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
@@ -11946,6 +12363,1895 @@ double tn_effective_rank(const double *values, int64_t n)
         squares += x * x;
     }
     return sum * sum / squares;
+}
+
+/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
+   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
+typedef struct tni_lay { double *base; int64_t used; } tni_lay;
+
+static double *tni_take(tni_lay *l, int64_t n, int64_t m)
+{
+    double *p = l->base ? l->base + l->used : NULL;
+    size_t  bytes;
+    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
+    else l->used += n * m;
+    return p;
+}
+
+static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+
+/* With memory, the host is ready to compute. */
+static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+{
+    double *work = tni_take(l, tni_host_work(extent), 1);
+    if (work) *h = tni_decomp_host(ctx, extent, work);
+}
+
+static int64_t tni_exponent(double power)                    /* of a power of two */
+{
+    int exponent;
+    frexp(power, &exponent);
+    return exponent - 1;
+}
+
+static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
+
+/* The numbers of a tensor or a core, scaled to about one by *scale, a power of two. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p, double *scale)
+{
+    int64_t   i, n = tn_tensor_count(a);
+    double    largest;
+    tn_status s = tn_read(a, TN_F64, p, n);
+    if (s != TN_OK) return s;
+    largest = tni_largest(1, n, tni_rows(p, n));
+    if (!(largest < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
+    *scale = tni_unit_scale(largest);
+    for (i = 0; i < n; i++) p[i] *= *scale;
+    return TN_OK;
+}
+
+/* An owned tensor of the context's dtype. No infinity is stored: TN_ERR_NONFINITE. */
+static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+{
+    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL;    /* from here on, F32 is infinite */
+    int64_t      n;
+    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
+    if (!*out) return TN_ERR_MEMORY;
+    n = tn_tensor_count(*out);
+    if (tni_largest(1, n, tni_rows((double *)p, n)) < most) return tn_write(*out, TN_F64, p, n);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the result has numbers above the largest %s", op,
+                    tn_dtype_name(ctx->desc.dtype));
+}
+
+static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+{
+    if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
+}
+
+/* The least number of values, descending, whose dropped tail has at most the norm delta. */
+static int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+{
+    double sum = 0;
+    while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
+    return n;
+}
+
+static double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+{
+    double sum = 0;
+    while (n > rank) { n--; sum += s[n] * s[n]; }
+    return sum;
+}
+
+static double tni_gap(int64_t n, const double *s, int64_t rank)
+{
+    return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
+}
+
+/* ---- tensor trains ------------------------------------------------------ >>tt-impl
+   A core [r,n,s] is, without moving a number, the matrix [r n,s] or [r,n s]. The bonds of a train whose part to the right
+   is orthonormal have the singular values of the whole tensor's unfoldings, so that what an SVD drops is the error, and the
+   squares of all bonds' errors sum up. */
+
+typedef struct tni_tt_box { tni_owned owned; tn_tt tt; } tni_tt_box;
+
+static void tni_tt_free(tni_owned *o)
+{
+    tni_tt_box *box = (tni_tt_box *)(void *)o;
+    int64_t     k;
+    for (k = 0; box->tt.core && k < box->tt.count; k++) tni_drop(&box->tt.core[k]);
+    tni_disown(o);
+    tni_free(o->ctx, box->tt.core, (size_t)box->tt.count * sizeof *box->tt.core);
+    tni_free(o->ctx, box, sizeof *box);
+}
+
+void tn_tt_destroy(tn_tt *tt)
+{
+    if (tt) tni_tt_free(&((tni_tt_box *)(void *)((char *)tt - offsetof(tni_tt_box, tt)))->owned);
+}
+
+/* A train without its cores. */
+static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+{
+    tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
+    if (!box) return NULL;
+    memset(box, 0, sizeof *box);
+    tni_own(ctx, &box->owned, tni_tt_free);
+    box->tt.ctx = ctx;
+    box->tt.gap = 1;
+    box->tt.core = (tn_tensor **)tni_alloc(ctx, (size_t)count * sizeof *box->tt.core, op);
+    if (!box->tt.core) {
+        tn_tt_destroy(&box->tt);
+        return NULL;
+    }
+    box->tt.count = count;
+    memset(box->tt.core, 0, (size_t)count * sizeof *box->tt.core);
+    return &box->tt;
+}
+
+static tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+{
+    if (s == TN_OK) return tt;
+    tn_tt_destroy(tt);
+    return NULL;
+}
+
+static tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+{
+    int64_t shape[3];
+    shape[0] = r; shape[1] = n; shape[2] = s;
+    return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
+}
+
+/* What the truncation of bonds shares: C [m,n] becomes U [m,r] and the rest of the tensor, diag(s) Vt [r,n], in c. */
+typedef struct tni_tt_job {
+    tni_host host;
+    double   delta, dropped, gap;        /* the norm that a bond may drop; the squares that all have dropped */
+    int64_t  limit;
+    double  *c, *u, *s, *vt, *work;
+} tni_tt_job;
+
+static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, int64_t *limit)
+{
+    *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
+    *limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    if (*limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)*limit);
+    return tni_eps_check(ctx, op, "eps", *eps);
+}
+
+static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+{
+    int64_t   i, l, k = tni_min(m, n), r;
+    tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
+    if (s != TN_OK) return s;
+    r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
+    j->dropped += tni_tail_squares(k, j->s, r);
+    j->gap = fmin(j->gap, tni_gap(k, j->s, r));
+    for (i = 0; i < m; i++) memmove(j->u + i * r, j->u + i * k, (size_t)r * sizeof *j->u);
+    for (i = 0; i < r; i++)
+        for (l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
+    *rank = tni_max(r, 1);
+    if (r > 0) return TN_OK;
+    memset(j->u, 0, (size_t)m * sizeof *j->u);               /* a tensor of zeros keeps bonds of one */
+    memset(j->c, 0, (size_t)n * sizeof *j->c);
+    return TN_OK;
+}
+
+/* Room for bonds of C [m,n], at most. */
+static void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+{
+    j->c = tni_take(l, c, 1);
+    j->u = tni_take(l, u, 1);
+    j->s = tni_take(l, s, 1);
+    j->vt = tni_take(l, vt, 1);
+    j->work = tni_take(l, work, 1);
+}
+
+static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
+{
+    int64_t k, r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
+    for (k = 0; k + 1 < count; k++) {
+        int64_t m = r * n[k], least;
+        rest = n[k] > 0 ? rest / n[k] : 0;
+        least = tni_min(m, rest);
+        u = tni_max(u, m * tni_max(least, 1));
+        vt = tni_max(vt, rest * tni_max(least, 1));
+        s = tni_max(s, least);
+        extent = tni_max(extent, tni_max(m, rest));
+        work = tni_max(work, tni_svd_work(m, rest));
+        r = tni_max(tni_min(least, j->limit), 1);
+    }
+    tni_tt_lay(l, j, tni_max(all, vt), u, s, vt, work);
+    tni_take_host(l, ctx, extent, &j->host);
+}
+
+static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
+{
+    int64_t   k, r = 1, next, rest = tn_tensor_count(a), i;
+    double    scale, norm;
+    tn_status s = tni_read_scaled(tt->ctx, "tt_svd", a, j->c, &scale);
+    if (s != TN_OK) return s;
+    norm = tni_frobenius(rest, j->c);
+    j->delta = eps * norm / sqrt((double)tni_max(tt->count - 1, 1));
+    for (k = 0; k + 1 < tt->count; k++, r = next) {
+        rest = n[k] > 0 ? rest / n[k] : 0;
+        if ((s = tni_tt_cut(j, r * n[k], rest, &next)) != TN_OK)
+            return tni_fail(tt->ctx, s, "tt_svd: the SVD of bond %lld did not converge", (long long)k);
+        if ((s = tni_tt_put(tt, "tt_svd", k, r, n[k], next, j->u)) != TN_OK) return s;
+    }
+    for (i = 0; i < r * n[k]; i++) j->c[i] /= scale;
+    tt->error = norm > 0 ? sqrt(j->dropped) / norm : 0;
+    tt->gap = j->gap;
+    return tni_tt_put(tt, "tt_svd", k, r, n[k], 1, j->c);
+}
+
+tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *extents, const tn_tt_desc *desc)
+{
+    static const int64_t one = 1;
+    int64_t    k, all = 1, elements;
+    size_t     bytes;
+    double     eps;
+    tni_lay    lay;
+    tni_tt_job j;
+    tn_tt     *tt;
+    tn_status  s;
+    if (!tni_usable(ctx, a, "tt_svd", "a")) return NULL;
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    j.gap = 1;
+    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j.limit) != TN_OK) return NULL;
+    elements = tn_tensor_count(a);
+    if (!extents) {
+        count = a->rank > 0 ? a->rank : 1;
+        extents = a->rank > 0 ? a->shape : &one;
+    }
+    if (count < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
+        return NULL;
+    }
+    for (k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
+    if (all != elements) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
+                 (long long)count, (long long)elements, TNI_SHAPE(a));
+        return NULL;
+    }
+    tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
+    if (!(lay.base = tni_room_f64(ctx, 1, all = lay.used, "tt_svd"))) return NULL;
+    lay.used = 0;
+    tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
+    if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
+        s = tni_tt_svd(tt, &j, a, extents, eps);
+        tt = tni_tt_done(tt, s);
+    }
+    tni_free_f64(ctx, lay.base, 1, all);
+    return tt;
+}
+
+/* Are these [1,n,r], [r,m,s], .., [t,o,1]? */
+static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+{
+    int64_t k, r = 1;
+    for (k = 0; k < count; k++) {
+        if (!tni_usable(ctx, cores[k], "tt", "a core")) return false;
+        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "tt: core %lld is %s, expected [%lld,n,%s]", (long long)k, TNI_SHAPE(cores[k]),
+                     (long long)r, k + 1 == count ? "1" : "r");
+            return false;
+        }
+        r = cores[k]->shape[2];
+    }
+    return true;
+}
+
+tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
+{
+    int64_t   k;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!ctx) return NULL;
+    if (count < 1 || !cores) {
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt: count is %lld, expected 1 or more", (long long)count);
+        else tni_fail(ctx, TN_ERR_ARG, "tt: the cores are NULL");
+        return NULL;
+    }
+    if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt", count))) return NULL;
+    for (k = 0; k < count && s == TN_OK; k++) {
+        tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
+        s = tt->core[k] ? tn_assign(tt->core[k], cores[k]) : TN_ERR_MEMORY;
+    }
+    return tni_tt_done(tt, s);
+}
+
+/* A power of two brings x to about one; its exponent is added to *exponent. */
+static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+{
+    const double scale = tni_unit_scale(tni_largest(1, n, tni_rows(x, n)));
+    h->by->scale(n, scale, x);
+    *exponent -= tni_exponent(scale);
+}
+
+/* The whole train as doubles: core k at at[k], with its ranks as they are now, r[k] and r[k + 1]. */
+typedef struct tni_tt_round_job {
+    tni_tt_job cut;
+    double    *cores, *left;             /* all cores; L, the factor that moves on */
+    int64_t   *at, *r;
+    int64_t    exponent;                 /* the tensor is 2^exponent times the cores */
+} tni_tt_round_job;
+
+static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
+{
+    int64_t k, all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
+    j->at = tni_take_int(l, tt->count);
+    j->r = tni_take_int(l, tt->count + 1);
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
+        if (j->at) j->at[k] = all;
+        if (j->r) { j->r[k] = n[0]; j->r[k + 1] = n[2]; }
+        all += m * n[2];
+        c = tni_max(c, tni_max(m, n[2]) * n[2]);
+        c = tni_max(c, n[1] * n[2] * n[0]);
+        u = tni_max(u, tni_max(m * tni_max(tni_min(m, n[2]), 1), n[1] * n[2] * tni_min(n[1] * n[2], n[0])));
+        vt = tni_max(vt, n[2] * tni_max(tni_min(m, n[2]), 1));
+        s = tni_max(s, tni_min(m, n[2]));
+        left = tni_max(left, n[0] * n[0]);
+        extent = tni_max(extent, tni_max(m, n[1] * n[2]));
+        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0])));
+    }
+    j->cores = tni_take(l, all, 1);
+    j->left = tni_take(l, left, 1);
+    tni_tt_lay(l, &j->cut, c, u, s, vt, work);
+    tni_take_host(l, tt->ctx, extent, &j->cut.host);
+}
+
+/* Core k [r,n s] = L Q with orthonormal rows of Q, which replaces it; L moves into core k - 1. */
+static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t k)
+{
+    const tni_host *h = &j->cut.host;
+    double  *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
+    int64_t  r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
+    int64_t  i, l, least = tni_min(r, ns);
+    tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
+                         j->cut.work);
+    if (s != TN_OK) return s;
+    if (least == 0) return TN_OK;                            /* an extent of zero */
+    for (i = 0; i < least; i++)
+        for (l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
+    tni_tt_rescale(h, least * r, j->left, &j->exponent);
+    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_turned(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
+    memcpy(before, j->cut.c, (size_t)(m * least) * sizeof *before);
+    j->r[k] = least;
+    return TN_OK;
+}
+
+static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
+{
+    tni_tt_job     *cut = &j->cut;
+    const tni_host *h = &cut->host;
+    int64_t         k, i, r = 1, next, last = from->count - 1, size;
+    double          largest, most = tt->ctx->desc.dtype == TN_F32 ? 120 : 1000;
+    int             power;
+    tn_status       s;
+    memcpy(cut->c, j->cores, (size_t)(from->core[0]->shape[1] * j->r[1]) * sizeof *cut->c);
+    for (k = 0; k < last; k++, r = next) {
+        int64_t n = from->core[k]->shape[1], after = from->core[k + 1]->shape[1] * j->r[k + 2];
+        if ((s = tni_tt_cut(cut, r * n, j->r[k + 1], &next)) != TN_OK)
+            return tni_fail(tt->ctx, s, "tt_round: the SVD of bond %lld did not converge", (long long)k);
+        if ((s = tni_tt_put(tt, "tt_round", k, r, n, next, cut->u)) != TN_OK) return s;
+        h->by->gemm(h, next, after, j->r[k + 1], 1, tni_rows(cut->c, j->r[k + 1]),
+                    tni_rows(j->cores + j->at[k + 1], after), 0, tni_rows(cut->u, after));
+        memcpy(cut->c, cut->u, (size_t)(next * after) * sizeof *cut->c);
+    }
+    size = r * from->core[last]->shape[1];
+    largest = tni_largest(1, size, tni_rows(cut->c, size));
+    frexp(largest, &power);
+    for (k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) {    /* too much for one core */
+        const int64_t each = j->exponent / (from->count - k), n = tn_tensor_count(tt->core[k]);
+        if ((s = tn_read(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
+        for (i = 0; i < n; i++) cut->u[i] = tni_ldexp(cut->u[i], each);
+        if ((s = tn_write(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
+        j->exponent -= each;
+    }
+    for (i = 0; i < size; i++) cut->c[i] = tni_ldexp(cut->c[i], j->exponent);
+    return tni_tt_put(tt, "tt_round", last, r, from->core[last]->shape[1], 1, cut->c);
+}
+
+static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+{
+    int64_t   k;
+    double    scale, norm;
+    tn_status s;
+    for (k = 0; k < from->count; k++) {
+        if ((s = tni_read_scaled(tt->ctx, "tt_round", from->core[k], j->cores + j->at[k], &scale)) != TN_OK) return s;
+        j->exponent -= tni_exponent(scale);
+    }
+    for (k = from->count - 1; k > 0; k--)
+        if ((s = tni_tt_orthogonal(from, j, k)) != TN_OK) return s;
+    norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
+    s = tni_tt_sweep(tt, from, j);
+    tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
+    tt->gap = j->cut.gap;
+    return s;
+}
+
+tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
+{
+    tni_tt_round_job j;
+    tni_lay lay;
+    int64_t size;
+    double  eps;
+    tn_tt  *tt;
+    if (!from) return NULL;
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    j.cut.gap = 1;
+    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
+    tni_tt_round_lay(&lay, from, &j);
+    if (!(lay.base = tni_room_f64(from->ctx, 1, size = lay.used, "tt_round"))) return NULL;
+    lay.used = 0;
+    tni_tt_round_lay(&lay, from, &j);
+    if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
+        tn_status s = tni_tt_round(tt, from, &j, eps);
+        tt = tni_tt_done(tt, s);
+    }
+    tni_free_f64(from->ctx, lay.base, 1, size);
+    return tt;
+}
+
+/* Have two trains one context and equal extents? */
+static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
+{
+    int64_t k;
+    if (!a || !b) return false;
+    if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
+    else if (a->count != b->count)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: b has %lld axes, expected %lld as a", op, (long long)b->count,
+                 (long long)a->count);
+    else {
+        for (k = 0; k < a->count && a->core[k]->shape[1] == b->core[k]->shape[1]; k++) {}
+        if (k == a->count) return true;
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: axis %lld of b has %lld elements, expected %lld as a", op, (long long)k,
+                 (long long)b->core[k]->shape[1], (long long)a->core[k]->shape[1]);
+    }
+    return false;
+}
+
+/* Elements of a core, for all of a train: the largest. */
+static int64_t tni_tt_largest_core(const tn_tt *tt)
+{
+    int64_t k, most = 1;
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
+    return most;
+}
+
+static int64_t tni_tt_largest_rank(const tn_tt *tt)
+{
+    int64_t k, most = 1;
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tt->core[k]->shape[2]);
+    return most;
+}
+
+/* Block k of the sum: from's core at row `row`, column `column` of [r,n,s]. */
+static tn_status tni_tt_block(const tn_tensor *from, double *numbers, double *to, int64_t s, int64_t row, int64_t column)
+{
+    const int64_t *n = from->shape;
+    int64_t        i;
+    tn_status      status = tn_read(from, TN_F64, numbers, tn_tensor_count(from));
+    for (i = 0; status == TN_OK && i < n[0] * n[1]; i++) {
+        double *p = to + (row * n[1] + i) * s + column;
+        int64_t l;
+        for (l = 0; l < n[2]; l++) p[l] += numbers[i * n[2] + l];
+    }
+    return status;
+}
+
+tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
+{
+    int64_t   k, size = 1, most, last;
+    double   *numbers, *sum;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!tni_tt_match(a, b, "tt_add")) return NULL;
+    last = a->count - 1;
+    most = tni_max(tni_tt_largest_core(a), tni_tt_largest_core(b));
+    for (k = 0; k <= last; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
+        size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
+    }
+    if (!(numbers = tni_room_f64(a->ctx, 1, most + size, "tt_add"))) return NULL;
+    sum = numbers + most;
+    tt = tni_tt_make(a->ctx, "tt_add", a->count);
+    for (k = 0; tt && k <= last && s == TN_OK; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
+        const int64_t  r = k == 0 ? 1 : n[0] + m[0], c = k == last ? 1 : n[2] + m[2];
+        memset(sum, 0, (size_t)(r * n[1] * c) * sizeof *sum);
+        s = tni_tt_block(a->core[k], numbers, sum, c, 0, 0);
+        if (s == TN_OK) s = tni_tt_block(b->core[k], numbers, sum, c, k == 0 ? 0 : n[0], k == last ? 0 : n[2]);
+        if (s == TN_OK) s = tni_tt_put(tt, "tt_add", k, r, n[1], c, sum);
+    }
+    tni_free_f64(a->ctx, numbers, 1, most + size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+tn_tt *tn_tt_scale(const tn_tt *from, double factor)
+{
+    int64_t    k, i, n;
+    double    *numbers;
+    tn_tensor *t;
+    tn_tt     *tt;
+    tn_status  s;
+    if (!from) return NULL;
+    if (!(fabs(factor) < HUGE_VAL)) {
+        tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
+        return NULL;
+    }
+    if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
+    k = tt->count - 1;
+    t = tt->core[k];
+    n = tn_tensor_count(t);
+    if (!(numbers = tni_room_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
+    s = tn_read(t, TN_F64, numbers, n);
+    for (i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
+    tni_drop(&tt->core[k]);
+    if (s == TN_OK) s = tni_tt_put(tt, "tt_scale", k, from->core[k]->shape[0], from->core[k]->shape[1], 1, numbers);
+    tni_free_f64(tt->ctx, numbers, 1, n);
+    return tni_tt_done(tt, s);
+}
+
+static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[5])
+{
+    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), k, product = 1;
+    for (k = 0; k < a->count; k++)
+        product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
+    p[0] = tni_take(l, tni_tt_largest_core(a), 1);
+    p[1] = tni_take(l, tni_tt_largest_core(b), 1);
+    p[2] = tni_take(l, ra, rb);
+    p[3] = tni_take(l, product, 1);
+    tni_take_host(l, a->ctx, product, h);
+}
+
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right; the result is *value 2^exponent. */
+static tn_status tni_tt_product(const tn_tt *a, const tn_tt *b, const char *op, double *value, int64_t *exponent)
+{
+    tni_lay   lay;
+    tni_host  h;
+    double   *p[5], scale;
+    int64_t   k, size;
+    tn_status s = TN_OK;
+    memset(&lay, 0, sizeof lay);
+    tni_tt_inner_lay(&lay, a, b, &h, p);
+    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, op))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_tt_inner_lay(&lay, a, b, &h, p);
+    p[2][0] = 1;
+    for (*exponent = k = 0; k < a->count && s == TN_OK; k++) {
+        const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
+        if ((s = tni_read_scaled(a->ctx, op, a->core[k], p[0], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, b->core[k], p[1], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
+                   tni_rows(p[2], m[2]));
+        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+    }
+    *value = p[2][0];
+    tni_free_f64(a->ctx, lay.base, 1, size);
+    return s;
+}
+
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (inner) *inner = (double)NAN;
+    if (!inner || !tni_tt_match(a, b, "tt_inner")) return TN_ERR_ARG;
+    if ((s = tni_tt_product(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
+    *inner = tni_ldexp(*inner, exponent);
+    return fabs(*inner) < HUGE_VAL ? TN_OK : tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
+}
+
+tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+{
+    int64_t   exponent;
+    double    square;
+    tn_status s;
+    if (norm) *norm = (double)NAN;
+    if (!norm || !tt) return TN_ERR_ARG;
+    if ((s = tni_tt_product(tt, tt, "tt_norm", &square, &exponent)) != TN_OK) return s;
+    if (exponent & 1) { square *= 2; exponent--; }
+    *norm = tni_ldexp(sqrt(tni_max_f64(square, 0)), exponent / 2);
+    return *norm < HUGE_VAL ? TN_OK : tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
+}
+
+/* The row vector of each element times the matrix of its index. */
+static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *index, double *core, double *v, double *next,
+                                 int64_t stride, int64_t *exponent, double *values)
+{
+    int64_t   k, e, i, l;
+    double    scale;
+    tn_status s;
+    for (e = 0; e < count; e++) { v[e * stride] = 1; exponent[e] = 0; }
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if ((s = tni_read_scaled(tt->ctx, "tt_elements", tt->core[k], core, &scale)) != TN_OK) return s;
+        for (e = 0; e < count; e++) {
+            const double *g = core + index[e * tt->count + k] * n[2];
+            double       *row = v + e * stride, shrink;
+            memset(next, 0, (size_t)n[2] * sizeof *next);
+            for (i = 0; i < n[0]; i++)
+                for (l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
+            shrink = tni_unit_scale(tni_largest(1, n[2], tni_rows(next, n[2])));
+            for (l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
+            exponent[e] -= tni_exponent(shrink) + tni_exponent(scale);
+        }
+    }
+    for (e = 0; e < count; e++) values[e] = tni_ldexp(v[e * stride], exponent[e]);
+    return TN_OK;
+}
+
+tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
+{
+    int64_t   k, e, stride, core, size;
+    double   *room;
+    tn_status s;
+    if (!tt || count < 0 || (count > 0 && (!index || !values))) return TN_ERR_ARG;
+    for (e = 0; e < count; e++)
+        for (k = 0; k < tt->count; k++) {
+            int64_t i = index[e * tt->count + k], n = tt->core[k]->shape[1];
+            if (i < 0 || i >= n)
+                return tni_fail(tt->ctx, TN_ERR_DATA, "tt_elements: index %lld of element %lld is %lld, expected 0 to %lld",
+                                (long long)k, (long long)e, (long long)i, (long long)n - 1);
+        }
+    stride = tni_tt_largest_rank(tt);
+    core = tni_tt_largest_core(tt);
+    size = core + stride + count * (stride + 1);
+    if (!(room = tni_room_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
+    s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
+                        (int64_t *)(void *)(room + core + stride + count * stride), values);
+    tni_free_f64(tt->ctx, room, 1, size);
+    return s;
+}
+
+static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p[3], int64_t *all)
+{
+    int64_t k, most = 1, extent = 1, rows = 1;
+    size_t  bytes;
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes)) return false;
+        rows *= n[1];
+        most = tni_max(most, rows * n[2]);
+        extent = tni_max(extent, tni_max(rows, n[1] * n[2]));
+    }
+    *all = rows;
+    p[0] = tni_take(l, tni_tt_largest_core(tt), 1);
+    p[1] = tni_take(l, most, 1);
+    p[2] = tni_take(l, most, 1);
+    tni_take_host(l, tt->ctx, extent, h);
+    return true;
+}
+
+static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core, double *now, double *next, int64_t all)
+{
+    int64_t    k, rows = 1, exponent = 0, shape[TN_MAX_RANK];
+    double     scale;
+    tn_tensor *out = NULL;
+    now[0] = 1;
+    for (k = 0; k < tt->count; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        double        *spare = now;
+        if (tni_read_scaled(tt->ctx, "tt_dense", tt->core[k], core, &scale) != TN_OK) return NULL;
+        exponent -= tni_exponent(scale);
+        h->by->gemm(h, rows, n[1] * n[2], n[0], 1, tni_rows(now, n[0]), tni_rows(core, n[1] * n[2]), 0,
+                    tni_rows(next, n[1] * n[2]));
+        rows *= n[1];
+        now = next;
+        next = spare;
+        tni_tt_rescale(h, rows * n[2], now, &exponent);
+        if (k < TN_MAX_RANK) shape[k] = n[1];
+    }
+    for (k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
+    if (tt->count > TN_MAX_RANK) shape[0] = all;
+    if (tni_write_new(tt->ctx, "tt_dense", &out, tt->count > TN_MAX_RANK ? 1 : (int)tt->count, shape, now) != TN_OK)
+        tni_drop(&out);
+    return out;
+}
+
+tn_tensor *tn_tt_dense(const tn_tt *tt)
+{
+    tni_lay    lay;
+    tni_host   h;
+    double    *p[3];
+    int64_t    all, size;
+    tn_tensor *out;
+    if (!tt) return NULL;
+    memset(&lay, 0, sizeof lay);
+    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
+        tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
+                 (long long)tt->count);
+        return NULL;
+    }
+    if (!(lay.base = tni_room_f64(tt->ctx, 1, size = lay.used, "tt_dense"))) return NULL;
+    lay.used = 0;
+    tni_tt_dense_lay(&lay, tt, &h, p, &all);
+    out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
+    tni_free_f64(tt->ctx, lay.base, 1, size);
+    return out;
+}
+
+/* ---- HOSVD and HOOI ----------------------------------------------------- >>hosvd-impl
+   Axis k of a tensor in place is [l,n,q]: l elements before it, q after. The left singular vectors of its unfolding [n, l q]
+   are those of R^T, where the unfolding transposed is Q R: R is built from a few rows at a time, which needs no copy of the
+   tensor, and keeps the small singular values that a Gram matrix loses. Demmel, Grigori, Hoemmen & Langou 2012 */
+
+/* y [l,r,q] = U^T x along an axis: x [l,n,q], u [n,r] */
+static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, int64_t r, const double *x, tni_mat u,
+                           double *y)
+{
+    int64_t i;
+    if (n == 0 || q == 0) memset(y, 0, (size_t)(l * r * q) * sizeof *y);
+    else if (q == 1) h->by->gemm(h, l, r, n, 1, tni_rows((double *)x, n), u, 0, tni_rows(y, r));
+    else for (i = 0; i < l; i++)
+        h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
+}
+
+static int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+
+static int64_t tni_axis_work(int64_t n, int64_t others)
+{
+    int64_t m = n + tni_axis_chunk(n);
+    if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
+    return 2 * n * n + tni_max(m * n + n + tni_reflect_work(m, m, TNI_BLOCK), n * n + tni_svd_work(n, n));
+}
+
+/* r [n,n] of the QR decomposition of the unfolding, transposed. */
+static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *r, double *work)
+{
+    const int64_t chunk = tni_axis_chunk(n), rows = l * q;
+    double *at = work, *tau = at + n * (n + chunk), *rest = tau + n;
+    int64_t t, i, j, first;
+    memset(r, 0, (size_t)(n * n) * sizeof *r);
+    for (t = 0; t < rows; t += chunk) {
+        const int64_t w = tni_min(chunk, rows - t), m = n + w;
+        for (i = 0; i < n; i++) {
+            double *column = at + i * m;
+            for (j = 0; j < n; j++) column[j] = r[j * n + i];
+            for (j = 0; j < w; ) {                           /* runs of one block [n,q] of the tensor */
+                const int64_t block = (t + j) / q, from = (t + j) % q, run = tni_min(w - j, q - from);
+                memcpy(column + n + j, x + (block * n + i) * q + from, (size_t)run * sizeof *x);
+                j += run;
+            }
+        }
+        for (first = 0; first < n; first += TNI_BLOCK) {
+            int64_t b = tni_min(TNI_BLOCK, n - first), next = first + b;
+            tni_qr_panel(h, m, first, b, at, tau, tni_rows(r, n));
+            tni_reflect(h, m - first, n - next, b, tni_mat_of(at + first * m + first, 1, m), tau + first, true,
+                        tni_mat_of(at + next * m + first, 1, m), rest);
+        }
+    }
+}
+
+/* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
+static tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+                              double *work)
+{
+    const int64_t others = l * q;
+    double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
+    int64_t i, j;
+    if (n <= others) {
+        tni_axis_r(h, l, n, q, x, copy, vt);
+        return tni_svd(h, n, n, tni_turned(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
+    }
+    for (j = 0; j < l; j++)
+        for (i = 0; i < n; i++) memcpy(copy + i * others + j * q, x + (j * n + i) * q, (size_t)q * sizeof *x);
+    return tni_svd(h, n, others, tni_rows(copy, others), tni_rows(u, others), s, tni_rows(vt, others), rest);
+}
+
+typedef struct tni_hosvd_job {
+    tni_host host;
+    int      rank;
+    int64_t  n[TN_MAX_RANK], r[TN_MAX_RANK];
+    double   scale, size;                                    /* |A| of the scaled tensor */
+    double  *a, *x, *y;                                      /* A, and two for products */
+    double  *u[TN_MAX_RANK], *old[TN_MAX_RANK], *s[TN_MAX_RANK], *full, *work;
+} tni_hosvd_job;
+
+static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps)
+{
+    int64_t all = 1, work = 1, full = 1, extent = 1;
+    int     k;
+    for (k = 0; k < j->rank; k++) all *= j->n[k];
+    for (k = 0; k < j->rank; k++) {
+        const int64_t n = j->n[k], others = n > 0 ? all / n : 0, least = tni_min(n, others);
+        j->u[k] = tni_take(l, n, tni_max(least, 1));
+        j->old[k] = sweeps ? tni_take(l, n, tni_max(least, 1)) : NULL;
+        j->s[k] = tni_take(l, tni_max(least, 1), 1);
+        full = tni_max(full, 2 * n * tni_max(least, 1));
+        work = tni_max(work, n + tni_max(tni_axis_work(n, others), 4 * n * least + tni_qr_work(n, 2 * least)));
+        extent = tni_max(extent, tni_max(n + tni_axis_chunk(n), others));
+    }
+    j->full = tni_take(l, full, 1);
+    j->a = tni_take(l, all, 1);
+    j->x = tni_take(l, all, 1);
+    j->y = tni_take(l, all, 1);
+    j->work = tni_take(l, work, 1);
+    tni_take_host(l, ctx, extent, &j->host);
+}
+
+static void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
+
+/* x = A with all axes but `skip` (-1: none) multiplied by their factors; shape gets its extents. */
+static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
+{
+    const double *from = j->a;
+    int           k, i;
+    for (k = 0; k < j->rank; k++) shape[k] = j->n[k];
+    for (k = 0; k < j->rank; k++) {
+        int64_t l = 1, q = 1;
+        if (k == skip) continue;
+        for (i = 0; i < k; i++) l *= shape[i];
+        for (i = k + 1; i < j->rank; i++) q *= shape[i];
+        tni_axis_times(&j->host, l, j->n[k], q, j->r[k], from, tni_rows(j->u[k], j->r[k]), j->y);
+        shape[k] = j->r[k];
+        tni_swap_pointers(&j->x, &j->y);
+        from = j->x;
+    }
+    if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
+}
+
+static int64_t tni_product_of(int count, const int64_t *n, int skip)
+{
+    int64_t all = 1;
+    int     k;
+    for (k = 0; k < count; k++) if (k != skip) all *= n[k];
+    return all;
+}
+
+/* The first r columns of full [n,k] become u [n,r]. */
+static void tni_hosvd_keep(int64_t n, int64_t k, int64_t r, const double *full, double *u)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) memcpy(u + i * r, full + i * k, (size_t)r * sizeof *u);
+}
+
+/* HOSVD: every factor by the unfolding of A itself. */
+static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
+{
+    double    dropped = 0;
+    int       k;
+    tn_status s;
+    for (k = 0; k < j->rank; k++) {
+        const int64_t n = j->n[k], l = tni_product_of(k, j->n, -1), q = tni_product_of(j->rank - k - 1, j->n + k + 1, -1);
+        const int64_t least = tni_min(n, l * q);
+        tn_truncation rule = d->axis[k];
+        if ((s = tni_axis_svd(&j->host, l, n, q, j->a, j->full, j->s[k], j->work)) != TN_OK)
+            return tni_fail(ctx, s, "hosvd: the SVD of axis %d did not converge", k);
+        rule.absolute *= j->scale;
+        j->r[k] = tn_truncation_count(&rule, least, j->s[k], NULL);
+        if (d->eps > 0) j->r[k] = tni_min(j->r[k], tni_tail_rank(least, j->s[k], d->eps * j->size / sqrt((double)j->rank)));
+        j->r[k] = tni_max(j->r[k], n > 0);
+        dropped += tni_tail_squares(least, j->s[k], j->r[k]);
+        out->gap[k] = tni_gap(least, j->s[k], j->r[k]);
+        if (least > 0) tni_hosvd_keep(n, least, j->r[k], j->full, j->u[k]);
+        else memset(j->u[k], 0, (size_t)(n * j->r[k]) * sizeof *j->u[k]);
+        if (least == 0 && n > 0) j->u[k][0] = 1;             /* a tensor without elements: any unit vector */
+    }
+    out->bound = j->size > 0 ? sqrt(dropped) / j->size : 0;
+    return TN_OK;
+}
+
+/* The best factor of axis k for the others as they are. If they leave fewer than r_k directions, the old columns fill it. */
+static tn_status tni_hooi_axis(tni_hosvd_job *j, int k)
+{
+    int64_t   shape[TN_MAX_RANK], n = j->n[k], r = j->r[k], l, q, least, i;
+    tn_status s;
+    tni_hosvd_compress(j, k, shape);
+    l = tni_product_of(k, shape, -1);
+    q = tni_product_of(j->rank - k - 1, shape + k + 1, -1);
+    least = tni_min(n, l * q);
+    if ((s = tni_axis_svd(&j->host, l, n, q, j->x, j->full, j->work, j->work + tni_max(least, 1))) != TN_OK) return s;
+    if (least < r) {
+        double *both = j->work, *basis = both + n * (least + r), *rest = basis + n * (least + r);
+        const int64_t wide = tni_min(n, least + r);
+        for (i = 0; i < n; i++) {
+            memcpy(both + i * (least + r), j->full + i * least, (size_t)least * sizeof *both);
+            memcpy(both + i * (least + r) + least, j->u[k] + i * r, (size_t)r * sizeof *both);
+        }
+        s = tni_qr(&j->host, n, least + r, tni_rows(both, least + r), tni_rows(j->full, wide), tni_rows(basis, least + r),
+                   rest);
+        least = wide;
+    }
+    tni_hosvd_keep(n, least, r, j->full, j->u[k]);
+    return s;
+}
+
+static double tni_hosvd_core(tni_hosvd_job *j)               /* x becomes the core; its norm */
+{
+    int64_t shape[TN_MAX_RANK];
+    tni_hosvd_compress(j, -1, shape);
+    return tni_frobenius(tni_product_of(j->rank, j->r, -1), j->x);
+}
+
+/* Sweeps until the fit |core| stops growing. What would lower it, by rounding, is undone. */
+static tn_status tni_hooi(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
+{
+    const double tol = d->tol > 0 ? d->tol : 1e-12;
+    double       fit = tni_hosvd_core(j), next;
+    tn_status    s;
+    int          k;
+    while (out->sweeps < d->sweeps && !out->converged && j->size > 0) {
+        for (k = 0; k < j->rank; k++) memcpy(j->old[k], j->u[k], (size_t)(j->n[k] * j->r[k]) * sizeof *j->u[k]);
+        for (k = 0; k < j->rank; k++)
+            if ((s = tni_hooi_axis(j, k)) != TN_OK) return tni_fail(ctx, s, "hosvd: the SVD of axis %d did not converge", k);
+        next = tni_hosvd_core(j);
+        out->sweeps++;
+        out->converged = (next - fit) * (next + fit) < tol * j->size * j->size;
+        if (next < fit) for (k = 0; k < j->rank; k++) tni_swap_pointers(&j->u[k], &j->old[k]);
+        fit = next;
+    }
+    return TN_OK;
+}
+
+/* The sign rule, for the columns of u [n,r]. */
+static void tni_columns_up(int64_t n, int64_t r, double *u)
+{
+    int64_t i, c;
+    for (c = 0; c < r; c++)
+        if (tni_points_down(n, u + c, r)) for (i = 0; i < n; i++) u[i * r + c] = -u[i * r + c];
+}
+
+/* |A - core and factors|_F / |A|_F, as stored. */
+static double tni_hosvd_error(tni_hosvd_job *j, tn_ctx *ctx, int64_t core)
+{
+    int64_t shape[TN_MAX_RANK], i, all = tni_product_of(j->rank, j->n, -1);
+    int     k;
+    double  rest;
+    tni_decomp_round(ctx, core, j->x);
+    for (k = 0; k < j->rank; k++) shape[k] = j->r[k];
+    for (k = 0; k < j->rank; k++) {
+        tni_axis_times(&j->host, tni_product_of(k, shape, -1), j->r[k], tni_product_of(j->rank - k - 1, shape + k + 1, -1),
+                       j->n[k], j->x, tni_turned(tni_rows(j->u[k], j->r[k])), j->y);
+        shape[k] = j->n[k];
+        tni_swap_pointers(&j->x, &j->y);
+    }
+    for (i = 0; i < all; i++) j->x[i] = j->a[i] - j->x[i] * j->scale;
+    rest = tni_frobenius(all, j->x);
+    return j->size > 0 ? rest / j->size : rest;
+}
+
+static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result *out)
+{
+    int64_t   shape[2], least, i, core = tni_product_of(j->rank, j->r, -1);
+    int       k;
+    tn_status s = TN_OK;
+    for (k = 0; k < j->rank && s == TN_OK; k++) {
+        least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
+        shape[0] = j->n[k]; shape[1] = j->r[k];
+        tni_columns_up(shape[0], shape[1], j->u[k]);
+        for (i = 0; i < least; i++) j->s[k][i] /= j->scale;
+        s = tni_write_new(ctx, "hosvd", &out->values[k], 1, &least, j->s[k]);
+        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, shape, j->u[k]);
+        tni_decomp_round(ctx, shape[0] * shape[1], j->u[k]);
+    }
+    if (s != TN_OK) return s;
+    tni_hosvd_core(j);
+    for (i = 0; i < core; i++) j->x[i] /= j->scale;
+    if ((s = tni_write_new(ctx, "hosvd", &out->core, j->rank, j->r, j->x)) != TN_OK) return s;
+    out->error = tni_hosvd_error(j, ctx, core);
+    return TN_OK;
+}
+
+static tn_status tni_hosvd_run(tn_ctx *ctx, tni_hosvd_job *j, const tn_tensor *a, const tn_hosvd_desc *d,
+                               tn_hosvd_result *out)
+{
+    tn_status s = tni_read_scaled(ctx, "hosvd", a, j->a, &j->scale);
+    if (s != TN_OK) return s;
+    j->size = tni_frobenius(tn_tensor_count(a), j->a);
+    if ((s = tni_hosvd_start(ctx, j, d, out)) != TN_OK) return s;
+    if (d->sweeps > 0 && (s = tni_hooi(ctx, j, d, out)) != TN_OK) return s;
+    return tni_hosvd_write(ctx, j, out);
+}
+
+tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, tn_hosvd_result *out)
+{
+    static const tn_hosvd_desc usual = {0, {{0, 0, 0, 0}}, 0, 0};
+    tni_hosvd_job j;
+    tni_lay   lay;
+    int64_t   size;
+    int       k;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    out->error = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!tni_usable(ctx, a, "hosvd", "a")) return TN_ERR_ARG;
+    if (a->rank < 1) return tni_fail(ctx, TN_ERR_SHAPE, "hosvd: a has rank 0, expected 1 to %d", TN_MAX_RANK);
+    if ((s = tni_eps_check(ctx, "hosvd", "eps", desc->eps)) != TN_OK) return s;
+    if ((s = tni_eps_check(ctx, "hosvd", "tol", desc->tol)) != TN_OK) return s;
+    if (desc->sweeps < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "hosvd: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    for (k = 0; k < a->rank; k++) {
+        if ((s = tni_truncation_check(ctx, "hosvd", &desc->axis[k])) != TN_OK) return s;
+        j.n[k] = a->shape[k];
+    }
+    out->rank = j.rank = a->rank;
+    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
+    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "hosvd"))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
+    s = tni_hosvd_run(ctx, &j, a, desc, out);
+    tni_free_f64(ctx, lay.base, 1, size);
+    if (s != TN_OK) tn_hosvd_destroy(out);
+    return s;
+}
+
+void tn_hosvd_destroy(tn_hosvd_result *r)
+{
+    int k;
+    if (!r) return;
+    tni_drop(&r->core);
+    for (k = 0; k < TN_MAX_RANK; k++) {
+        tni_drop(&r->factor[k]);
+        tni_drop(&r->values[k]);
+    }
+}
+
+/* ---- CP by alternating least squares ------------------------------------ >>cp-als-impl
+   The best F_k for the others solves F_k (G + ridge I) = M with
+       G = product over j != k of F_j^T F_j, elementwise      M = unfolding_k times the Khatri-Rao product of the others
+   solved by the eigenvectors of G, scaled to a diagonal of ones, without those of its rounding errors. The objective is
+   measured by the residual itself, not by |A|^2 - 2 <A, CP> + |CP|^2, which loses half of the digits. A sweep that does not
+   lower it is undone and ends the start, so that the objective is monotone in spite of rounding. */
+
+typedef struct tni_als_job {
+    tni_host host;
+    int      rank;
+    int64_t  n[TN_MAX_RANK], terms, all;
+    double   ridge;
+    double  *a, *e, *f[TN_MAX_RANK], *old[TN_MAX_RANK], *best[TN_MAX_RANK];
+    double  *before, *after, *m, *t;                         /* Khatri-Rao products; M; and a part of it */
+    double  *gram, *vectors, *values, *half, *work;
+} tni_als_job;
+
+static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
+{
+    const int64_t r = j->terms;
+    int64_t before = 1, after = 1, n = 1, work = tni_eigh_work(r), extent = tni_max(r, 1), start = 1;
+    int     k;
+    for (k = 0; k < j->rank; k++) {
+        const int64_t others = tni_product_of(j->rank, j->n, k);
+        j->f[k] = tni_take(l, j->n[k], r);
+        j->old[k] = tni_take(l, j->n[k], r);
+        j->best[k] = tni_take(l, j->n[k], r);
+        before = tni_max(before, tni_product_of(k, j->n, -1));
+        after = tni_max(after, tni_product_of(j->rank - k - 1, j->n + k + 1, -1));
+        n = tni_max(n, j->n[k]);
+        start = tni_max(start, j->n[k] * tni_max(tni_min(j->n[k], others), 1));
+        work = tni_max(work, n + tni_axis_work(j->n[k], others));
+        extent = tni_max(extent, tni_max(j->n[k] + tni_axis_chunk(j->n[k]), others));
+    }
+    j->a = tni_take(l, j->all, 1);
+    j->e = tni_take(l, j->all, 1);
+    j->before = tni_take(l, before, r);
+    j->after = tni_take(l, after, r);
+    j->m = tni_take(l, tni_max(n * r, start), 1);
+    j->t = tni_take(l, n, r);
+    j->gram = tni_take(l, r, r);
+    j->vectors = tni_take(l, r, r);
+    j->values = tni_take(l, r, 1);
+    j->half = tni_take(l, r, 1);
+    j->work = tni_take(l, work, 1);
+    tni_take_host(l, ctx, extent, &j->host);
+}
+
+/* out [product of n,r]: row (i_0,i_1,..) is the elementwise product of rows i_k of the factors. In place, from the last
+   row. */
+static void tni_khatri_rao(int count, const int64_t *n, double *const *f, int64_t terms, double *out)
+{
+    int64_t rows = 1, i, l, r;
+    int     k;
+    for (r = 0; r < terms; r++) out[r] = 1;
+    for (k = 0; k < count; k++) {
+        for (i = rows; i-- > 0; )
+            for (l = n[k]; l-- > 0; )
+                for (r = 0; r < terms; r++)
+                    out[(i * n[k] + l) * terms + r] = out[i * terms + r] * f[k][l * terms + r];
+        rows *= n[k];
+    }
+}
+
+static void tni_als_products(tni_als_job *j, int k)          /* M of axis k */
+{
+    const int64_t l = tni_product_of(k, j->n, -1), q = tni_product_of(j->rank - k - 1, j->n + k + 1, -1);
+    const int64_t n = j->n[k], r = j->terms;
+    int64_t i, c;
+    tni_khatri_rao(k, j->n, j->f, r, j->before);
+    tni_khatri_rao(j->rank - k - 1, j->n + k + 1, j->f + k + 1, r, j->after);
+    if (q == 1) {
+        j->host.by->gemm(&j->host, n, r, l, 1, tni_turned(tni_rows(j->a, n)), tni_rows(j->before, r), 0, tni_rows(j->m, r));
+        return;
+    }
+    memset(j->m, 0, (size_t)(n * r) * sizeof *j->m);
+    for (i = 0; i < l; i++) {
+        const double *factor = j->before + i * r;
+        j->host.by->gemm(&j->host, n, r, q, 1, tni_rows(j->a + i * n * q, q), tni_rows(j->after, r), 0, tni_rows(j->t, r));
+        for (c = 0; c < n * r; c++) j->m[c] += j->t[c] * factor[c % r];
+    }
+}
+
+static void tni_als_gram(tni_als_job *j, int skip)           /* vectors are its scratch */
+{
+    const int64_t r = j->terms;
+    int64_t i;
+    int     k;
+    for (i = 0; i < r * r; i++) j->gram[i] = 1;
+    for (k = 0; k < j->rank; k++) {
+        if (k == skip) continue;
+        j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_turned(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
+                         tni_rows(j->vectors, r));
+        for (i = 0; i < r * r; i++) j->gram[i] *= j->vectors[i];
+    }
+}
+
+/* F_k = M (G + ridge I)^-1, by G = D C D with a diagonal of ones in C. */
+static tn_status tni_als_axis(tni_als_job *j, int k)
+{
+    const tni_host *h = &j->host;
+    const int64_t   n = j->n[k], r = j->terms;
+    int64_t   i, c;
+    tn_status s;
+    tni_als_products(j, k);
+    tni_als_gram(j, k);
+    for (i = 0; i < r; i++) {
+        const double d = j->gram[i * r + i] + j->ridge;
+        j->gram[i * r + i] = d;
+        j->half[i] = d > 0 ? 1 / sqrt(d) : 0;
+    }
+    for (i = 0; i < r; i++) for (c = 0; c < r; c++) j->gram[i * r + c] *= j->half[i] * j->half[c];
+    if ((s = tni_eigh(h, r, j->gram, j->values, j->vectors, j->work)) != TN_OK) return s;
+    for (i = 0; i < n; i++) for (c = 0; c < r; c++) j->m[i * r + c] *= j->half[c];
+    h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_turned(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
+    for (i = 0; i < n; i++)
+        for (c = 0; c < r; c++)
+            j->t[i * r + c] = j->values[c] > 4 * TNI_EPS * (double)r ? j->t[i * r + c] / j->values[c] : 0;
+    h->by->gemm(h, n, r, r, 1, tni_rows(j->t, r), tni_rows(j->vectors, r), 0, tni_rows(j->f[k], r));
+    for (i = 0; i < n; i++) for (c = 0; c < r; c++) j->f[k][i * r + c] *= j->half[c];
+    return TN_OK;
+}
+
+/* The lengths of column r of all factors; their product. */
+static double tni_als_lengths(const tni_als_job *j, int64_t column, double *length)
+{
+    double  product = 1;
+    int64_t i;
+    int     k;
+    for (k = 0; k < j->rank; k++) {
+        length[k] = 0;
+        for (i = 0; i < j->n[k]; i++) length[k] = hypot(length[k], j->f[k][i * j->terms + column]);
+        product *= length[k];
+    }
+    return product;
+}
+
+/* Makes the factors of each term equally long, which keeps the term and lowers the ridge; or of unit length, with the terms'
+   lengths in weights. */
+static void tni_als_balance(tni_als_job *j, double *weights)
+{
+    double  length[TN_MAX_RANK], product, to;
+    int64_t r, i;
+    int     k;
+    for (r = 0; r < j->terms; r++) {
+        product = tni_als_lengths(j, r, length);
+        to = weights ? 1 : pow(product, 1.0 / j->rank);
+        if (weights) weights[r] = product;
+        for (k = 0; k < j->rank; k++)
+            for (i = 0; i < j->n[k]; i++) j->f[k][i * j->terms + r] *= product > 0 ? to / length[k] : 0;
+    }
+}
+
+/* |A - sum_r weights[r] ..|_F, weights NULL: ones; the residual is in e */
+static double tni_als_residual(tni_als_job *j, const double *weights)
+{
+    const int64_t r = j->terms, rows = j->n[0], others = tni_product_of(j->rank, j->n, 0);
+    int64_t i, c;
+    tni_khatri_rao(j->rank - 1, j->n + 1, j->f + 1, r, j->after);
+    for (i = 0; i < rows; i++) for (c = 0; c < r; c++) j->t[i * r + c] = j->f[0][i * r + c] * (weights ? weights[c] : 1);
+    memcpy(j->e, j->a, (size_t)j->all * sizeof *j->e);
+    j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_turned(tni_rows(j->after, r)), 1,
+                     tni_rows(j->e, others));
+    return tni_frobenius(j->all, j->e);
+}
+
+static double tni_als_objective(tni_als_job *j, double *error)
+{
+    double sum = 0, length;
+    int    k;
+    *error = tni_als_residual(j, NULL);
+    for (k = 0; k < j->rank; k++) {
+        length = tni_frobenius(j->n[k] * j->terms, j->f[k]);
+        sum += length * length;
+    }
+    return *error * *error + j->ridge * sum;
+}
+
+static void tni_als_copy(const tni_als_job *j, double *const *from, double *const *to)
+{
+    int k;
+    for (k = 0; k < j->rank; k++) memcpy(to[k], from[k], (size_t)(j->n[k] * j->terms) * sizeof **to);
+}
+
+static tn_status tni_als_begin(tni_als_job *j, int64_t start, const tn_cp_als_desc *d)
+{
+    int64_t   i, c, kept;
+    int       k;
+    tn_status s = TN_OK;
+    for (k = 0; k < j->rank && s == TN_OK; k++) {
+        const int64_t n = j->n[k], others = tni_product_of(j->rank, j->n, k), least = tni_min(n, others);
+        uint32_t      word[4] = {0, 0, 0, 0};
+        for (i = 0; i < n * j->terms; i++) {
+            if (i % 4 == 0) tni_random_words(d->seed, start, (uint32_t)k, (uint64_t)i / 4, word);
+            j->f[k][i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+        }
+        if (start > 0 || d->random) continue;
+        s = tni_axis_svd(&j->host, tni_product_of(k, j->n, -1), n, tni_product_of(j->rank - k - 1, j->n + k + 1, -1), j->a,
+                         j->m, j->work, j->work + tni_max(least, 1));
+        kept = tni_min(least, j->terms);
+        for (i = 0; s == TN_OK && i < n; i++)
+            for (c = 0; c < kept; c++) j->f[k][i * j->terms + c] = j->m[i * least + c];
+    }
+    return s;
+}
+
+/* One start: sweeps until the objective stops falling. */
+static tn_status tni_als_start(tni_als_job *j, int64_t start, const tn_cp_als_desc *d, tn_cp_als_result *now)
+{
+    const double  tol = d->tol > 0 ? d->tol : 1e-7;
+    const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 500;
+    double    next, error;
+    int       k;
+    tn_status s = tni_als_begin(j, start, d);
+    now->start = start;
+    now->sweeps = 0;
+    now->converged = false;
+    now->objective = HUGE_VAL;
+    while (s == TN_OK && now->sweeps < sweeps && !now->converged) {
+        tni_als_copy(j, j->f, j->old);
+        for (k = 0; k < j->rank && s == TN_OK; k++) s = tni_als_axis(j, k);
+        if (s != TN_OK) break;
+        tni_als_balance(j, NULL);
+        next = tni_als_objective(j, &error);
+        now->sweeps++;
+        now->converged = !(now->objective - next > tol * next) || error < 1e-15;
+        if (!(next < now->objective)) tni_als_copy(j, j->old, j->f);
+        else { now->objective = next; now->error = error; }
+    }
+    return s;
+}
+
+/* The signs of the columns move into the weights, and the terms are sorted. */
+static void tni_als_normalise(tni_als_job *j, double *weights)
+{
+    const int64_t r = j->terms;
+    int64_t c, i, b, first;
+    int     k;
+    tni_als_balance(j, weights);
+    for (k = 0; k < j->rank; k++)
+        for (c = 0; c < r; c++) {
+            if (!tni_points_down(j->n[k], j->f[k] + c, r)) continue;
+            weights[c] = -weights[c];
+            for (i = 0; i < j->n[k]; i++) j->f[k][i * r + c] = -j->f[k][i * r + c];
+        }
+    for (c = 0; c < r; c++) {
+        for (first = c, b = c + 1; b < r; b++) if (tni_before_magnitude(weights[b], weights[first])) first = b;
+        if (first == c) continue;
+        tni_swap(1, weights + c, weights + first);
+        for (k = 0; k < j->rank; k++)
+            for (i = 0; i < j->n[k]; i++) tni_swap(1, j->f[k] + i * r + c, j->f[k] + i * r + first);
+    }
+}
+
+static void tni_als_degeneracy(tni_als_job *j, const double *weights, tn_cp_als_result *out)
+{
+    const int64_t r = j->terms;
+    double  squares = 0, size = 0;
+    int64_t i, c;
+    tni_als_gram(j, -1);
+    out->congruence = 1;
+    for (i = 0; i < r; i++)
+        for (c = 0; c < r; c++) {
+            double product = j->gram[i * r + c];
+            size += weights[i] * weights[c] * product;
+            if (i == c) squares += weights[i] * weights[i];
+            if (weights[i] * weights[c] < 0) product = -product;
+            if (i != c && weights[i] * weights[c] != 0) out->congruence = fmin(out->congruence, product);
+        }
+    out->cancellation = squares > 0 ? sqrt(squares / tni_max_f64(size, TNI_EPS * squares)) : 1;
+    out->degenerate = out->congruence < -0.85;
+}
+
+static tn_status tni_als_write(tn_ctx *ctx, tni_als_job *j, double size, tn_cp_als_result *out)
+{
+    int64_t   shape[2], i;
+    double   *weights = j->values;
+    int       k;
+    tn_status s = TN_OK;
+    tni_als_copy(j, j->best, j->f);
+    tni_als_normalise(j, weights);
+    tni_als_degeneracy(j, weights, out);
+    for (k = 0; k < j->rank && s == TN_OK; k++) {
+        shape[0] = j->n[k]; shape[1] = j->terms;
+        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, shape, j->f[k]);
+        tni_decomp_round(ctx, shape[0] * shape[1], j->f[k]);
+    }
+    if (s != TN_OK) return s;
+    for (i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;
+    if ((s = tni_write_new(ctx, "cp_als", &out->weights, 1, &j->terms, j->half)) != TN_OK) return s;
+    tni_decomp_round(ctx, j->terms, j->half);
+    for (i = 0; i < j->terms; i++) weights[i] = size > 0 ? j->half[i] / size : 0;
+    out->error = tni_als_residual(j, weights);
+    return TN_OK;
+}
+
+static tn_status tni_als_run(tn_ctx *ctx, tni_als_job *j, const tn_tensor *a, const tn_cp_als_desc *d, tn_cp_als_result *out)
+{
+    const int64_t    starts = d->starts > 0 ? d->starts : 4;
+    tn_cp_als_result now = *out;
+    double    scale, size;
+    int64_t   i, start;
+    tn_status s = tni_read_scaled(ctx, "cp_als", a, j->a, &scale);
+    if (s != TN_OK) return s;
+    size = tni_frobenius(j->all, j->a);
+    for (i = 0; size > 0 && i < j->all; i++) j->a[i] /= size;
+    out->objective = HUGE_VAL;
+    for (start = 0; start < starts && (start == 0 || now.error > 1e-13); start++) {
+        if ((s = tni_als_start(j, start, d, &now)) != TN_OK)
+            return tni_fail(ctx, s, "cp_als: the eigenvectors of a Gram matrix did not converge");
+        if (start > 0 && !(now.objective < out->objective)) continue;
+        *out = now;
+        tni_als_copy(j, j->f, j->best);
+    }
+    return tni_als_write(ctx, j, size / scale, out);
+}
+
+tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc, tn_cp_als_result *out)
+{
+    tni_als_job j;
+    tni_lay     lay;
+    int64_t     size;
+    int         k;
+    tn_status   s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    out->error = (double)NAN;
+    if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
+    if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
+    if (!desc || desc->terms < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 or more", desc ? (long long)desc->terms : 0ll);
+    if (desc->sweeps < 0 || desc->starts < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_als: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "starts",
+                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->starts));
+    if ((s = tni_eps_check(ctx, "cp_als", "ridge", desc->ridge)) != TN_OK) return s;
+    if ((s = tni_eps_check(ctx, "cp_als", "tol", desc->tol)) != TN_OK) return s;
+    out->rank = j.rank = a->rank;
+    j.terms = desc->terms;
+    j.ridge = desc->ridge;
+    j.all = tn_tensor_count(a);
+    for (k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
+    tni_als_lay(&lay, ctx, &j);
+    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "cp_als"))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_als_lay(&lay, ctx, &j);
+    s = tni_als_run(ctx, &j, a, desc, out);
+    tni_free_f64(ctx, lay.base, 1, size);
+    if (s != TN_OK) tn_cp_als_destroy(out);
+    return s;
+}
+
+void tn_cp_als_destroy(tn_cp_als_result *r)
+{
+    int k;
+    if (!r) return;
+    tni_drop(&r->weights);
+    for (k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
+}
+
+/* ---- joint diagonalisation ---------------------------------------------- >>joint-impl
+   A rotation of p and q by the angle t changes the squares of the off-diagonal part by a quadratic form in (cos 4t, sin 4t),
+   whose minimum is known: with x = a_pp - a_qq and y = 2 a_pq of each matrix,
+       tan 4t = 2 x.y / (x.x - y.y)
+   The matrices are stored [n,n,b], so that element (p,q) of all of them is contiguous, and a row of all, too. It begins with
+   the eigenvectors of a random combination, which are the answer if the matrices commute and no values coincide. */
+
+typedef struct tni_joint_job {
+    tni_host host;
+    int64_t  b, n;
+    double  *a, *v, *x, *m, *t, *values, *squares, *errors, *work;   /* [b,n,n] [n,n] [n,n,b] [n,n] [n,n] [b,n] */
+} tni_joint_job;
+
+static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
+{
+    const int64_t n = j->n, b = j->b;
+    j->a = tni_take(l, b, n * n);
+    j->x = tni_take(l, b, n * n);
+    j->v = tni_take(l, n, n);
+    j->m = tni_take(l, n, n);
+    j->t = tni_take(l, n, n);
+    j->values = tni_take(l, tni_max(b, 1), n);
+    j->squares = tni_take(l, tni_max(n, b), 1);
+    j->errors = tni_take(l, n + 1, 1);
+    j->work = tni_take(l, tni_eigh_work(n), 1);
+    tni_take_host(l, ctx, tni_max(n, b), &j->host);
+}
+
+static tn_status tni_joint_symmetric(tn_ctx *ctx, const tn_tensor *a, const tni_joint_job *j)
+{
+    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
+    int64_t      c, i, k;
+    for (c = 0; c < j->b; c++) {
+        double *m = j->a + c * j->n * j->n, largest = tni_largest(j->n, j->n, tni_rows(m, j->n));
+        for (i = 0; i < j->n; i++)
+            for (k = 0; k < i; k++)
+                if (fabs(m[i * j->n + k] - m[k * j->n + i]) > limit * largest)
+                    return tni_fail(ctx, TN_ERR_ARG, "joint_eigh: matrix %lld of a is not symmetric: elements [%lld,%lld] "
+                                    "and [%lld,%lld] differ by more than %g of the largest element", (long long)c,
+                                    (long long)i, (long long)k, (long long)k, (long long)i, limit);
+        tni_symmetrise(j->n, m);
+    }
+    return TN_OK;
+}
+
+/* x = V A_b V^T, [n,n,b] */
+static void tni_joint_turn(tni_joint_job *j)
+{
+    const tni_host *h = &j->host;
+    const int64_t   n = j->n;
+    int64_t         c, i;
+    for (c = 0; c < j->b; c++) {
+        h->by->gemm(h, n, n, n, 1, tni_rows(j->v, n), tni_rows(j->a + c * n * n, n), 0, tni_rows(j->m, n));
+        h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_turned(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
+        for (i = 0; i < n * n; i++) j->x[i * j->b + c] = j->t[i];
+    }
+}
+
+static tn_status tni_joint_begin(tni_joint_job *j)
+{
+    const int64_t all = j->n * j->n;
+    uint32_t      word[4] = {0, 0, 0, 0};
+    int64_t       c;
+    tn_status     s;
+    memset(j->m, 0, (size_t)all * sizeof *j->m);
+    for (c = 0; c < j->b; c++) {
+        if (c % 4 == 0) tni_random_words(0, 0, 0, (uint64_t)c / 4, word);
+        j->host.by->axpy(all, 2 * (double)tni_unit(word[c % 4]) - 1, j->a + c * all, j->m);
+    }
+    s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
+    if (s == TN_OK) tni_joint_turn(j);
+    return s;
+}
+
+/* The best rotation of p and q; its sine. */
+static double tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
+{
+    const tni_host *h = &j->host;
+    const int64_t   n = j->n, b = j->b;
+    const double   *pp = j->x + (p * n + p) * b, *qq = j->x + (q * n + q) * b, *pq = j->x + (p * n + q) * b;
+    double  on = 0, off = 0, angle, c, s;
+    int64_t i;
+    for (i = 0; i < b; i++) {
+        const double x = pp[i] - qq[i], y = 2 * pq[i];
+        on += (x - y) * (x + y);
+        off += 2 * x * y;
+    }
+    angle = 0.5 * atan2(off, on + hypot(on, off));
+    c = cos(angle);
+    s = sin(angle);
+    if (fabs(s) < TNI_EPS) return 0;
+    h->by->rotate(n * b, c, -s, j->x + p * n * b, j->x + q * n * b);
+    for (i = 0; i < n; i++) h->by->rotate(b, c, -s, j->x + (i * n + p) * b, j->x + (i * n + q) * b);
+    h->by->rotate(n, c, -s, j->v + p * n, j->v + q * n);
+    return fabs(s);
+}
+
+static double tni_joint_sweep(tni_joint_job *j)
+{
+    double  most = 0;
+    int64_t p, q;
+    for (p = 0; p < j->n; p++)
+        for (q = p + 1; q < j->n; q++) most = tni_max_f64(most, tni_joint_rotate(j, p, q));
+    return most;
+}
+
+/* Sorts the vectors, by the squares of their values, and points them up; the values are computed anew from A. */
+static void tni_joint_finish(tni_joint_job *j)
+{
+    const int64_t n = j->n, b = j->b;
+    int64_t i, c;
+    for (i = 0; i < n; i++) {
+        const double *d = j->x + (i * n + i) * b;
+        j->squares[i] = j->host.by->dot(b, d, d);
+        if (tni_points_down(n, j->v + i * n, 1)) j->host.by->scale(n, -1, j->v + i * n);
+    }
+    tni_sort_rows(n, j->squares, tni_before_descending, n, j->v, NULL);
+    tni_joint_turn(j);
+    for (c = 0; c < b; c++) for (i = 0; i < n; i++) j->values[c * n + i] = j->x[(i * n + i) * b + c];
+}
+
+/* errors [n+1] of the first 0 to n of `count` values, the most important first; rest: squares that none of them has */
+static void tni_joint_errors(int64_t n, int64_t count, const double *squares, double rest, double all, double *errors)
+{
+    int64_t k;
+    for (k = count; k > n; k--) rest += squares[k - 1];
+    for (k = n; k >= 0; k--) {
+        if (k < n && k < count) rest += squares[k];
+        errors[k] = all > 0 ? sqrt(rest / all) : 0;
+    }
+}
+
+static tn_status tni_joint_separate(tni_joint_job *j, double all, double *errors)
+{
+    const int64_t n = j->n, count = j->b * n;
+    int64_t   c, i;
+    tn_status s = TN_OK;
+    for (c = 0; c < j->b && s == TN_OK; c++) {               /* A is used up */
+        s = tni_eigh(&j->host, n, j->a + c * n * n, j->x + c * n, NULL, j->work);
+        for (i = 0; i < n; i++) j->x[c * n + i] *= j->x[c * n + i];
+    }
+    if (s != TN_OK) return s;
+    for (i = 0; i < tni_min(n, count); i++)                  /* the n largest come first */
+        for (c = i + 1; c < count; c++) if (j->x[c] > j->x[i]) tni_swap(1, j->x + c, j->x + i);
+    tni_joint_errors(n, count, j->x, 0, all, errors);
+    return TN_OK;
+}
+
+static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_eigh_desc *d, double scale,
+                                 tn_joint_eigh_result *out)
+{
+    const int64_t n = j->n, b = j->b;
+    int64_t   shape[2], more = n + 1, i, c, k;
+    double    all = 0, rest = 0, *errors = j->errors;
+    tn_status s;
+    for (c = 0; c < b; c++) {
+        double sum = 0, size = 0;
+        for (i = 0; i < n * n; i++) {
+            const double x = j->x[i * b + c];
+            size += x * x;
+            if (i / n != i % n) sum += x * x;
+        }
+        all += size;
+        rest += sum;
+        j->squares[c] = size > 0 ? sqrt(sum / size) : 0;
+    }
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->off, 1, &b, j->squares)) != TN_OK) return s;
+    for (i = 0; i < n; i++) {
+        double least = HUGE_VAL;
+        for (k = 0; k < n; k++) {
+            double sum = 0;
+            for (c = 0; c < b && k != i; c++) {
+                const double x = j->values[c * n + i] - j->values[c * n + k];
+                sum += x * x;
+            }
+            if (k != i) least = fmin(least, sum);
+        }
+        j->squares[i] = n > 1 && all > 0 ? sqrt(least / all) : 0;
+    }
+    if (n == 1) j->squares[0] = 1;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->gap, 1, &n, j->squares)) != TN_OK) return s;
+    for (i = 0; i < n; i++)
+        for (j->squares[i] = 0, c = 0; c < b; c++) j->squares[i] += j->values[c * n + i] * j->values[c * n + i];
+    tni_joint_errors(n, n, j->squares, rest, all, errors);
+    out->error = errors[n];
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->shared, 1, &more, errors)) != TN_OK) return s;
+    for (i = 0; i < b * n; i++) j->values[i] /= scale;
+    shape[0] = b; shape[1] = n;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, shape, j->values)) != TN_OK) return s;
+    shape[0] = n;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, shape, j->v)) != TN_OK || !d->compare) return s;
+    if ((s = tni_joint_separate(j, all, errors)) != TN_OK)
+        return tni_fail(ctx, s, "joint_eigh: the eigenvalues of single matrices did not converge");
+    return tni_write_new(ctx, "joint_eigh", &out->separate, 1, &more, errors);
+}
+
+static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a, const tn_joint_eigh_desc *d,
+                               tn_joint_eigh_result *out)
+{
+    const double  tol = d->tol > 0 ? d->tol : 1e-8;
+    const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
+    double    scale;
+    tn_status s = tni_read_scaled(ctx, "joint_eigh", a, j->a, &scale);
+    if (s != TN_OK || (s = tni_joint_symmetric(ctx, a, j)) != TN_OK) return s;
+    if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
+    while (out->sweeps < sweeps && !out->converged) {
+        out->converged = tni_joint_sweep(j) <= tol;
+        out->sweeps++;
+    }
+    tni_joint_finish(j);
+    return tni_joint_write(ctx, j, d, scale, out);
+}
+
+tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_desc *desc, tn_joint_eigh_result *out)
+{
+    static const tn_joint_eigh_desc usual = {0, 0, false};
+    tni_joint_job j;
+    tni_lay   lay;
+    int64_t   size;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    memset(&lay, 0, sizeof lay);
+    out->error = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!tni_usable(ctx, a, "joint_eigh", "a")) return TN_ERR_ARG;
+    if (a->rank != 3 || a->shape[1] != a->shape[2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "joint_eigh: a is %s, expected [b,n,n]", TNI_SHAPE(a));
+    if ((s = tni_eps_check(ctx, "joint_eigh", "tol", desc->tol)) != TN_OK) return s;
+    if (desc->sweeps < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "joint_eigh: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    if (!tni_decomp_fits(ctx, "joint_eigh", a->shape[1], a->shape[2])) return TN_ERR_SHAPE;
+    j.b = a->shape[0];
+    j.n = a->shape[1];
+    tni_joint_lay(&lay, ctx, &j);
+    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "joint_eigh"))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_joint_lay(&lay, ctx, &j);
+    s = tni_joint_run(ctx, &j, a, desc, out);
+    tni_free_f64(ctx, lay.base, 1, size);
+    if (s != TN_OK) tn_joint_eigh_destroy(out);
+    return s;
+}
+
+void tn_joint_eigh_destroy(tn_joint_eigh_result *r)
+{
+    if (!r) return;
+    tni_drop(&r->vectors);
+    tni_drop(&r->values);
+    tni_drop(&r->off);
+    tni_drop(&r->gap);
+    tni_drop(&r->shared);
+    tni_drop(&r->separate);
+}
+
+/* ---- FastICA ------------------------------------------------------------ >>ica-impl
+   X centred = U D V^T [samples,features]; K = D^-1 V^T, each row of V^T with a first number that is not negative;
+   Z = sqrt(samples) K X^T is white, and with g = tanh each iteration is
+       W' = orthogonal(mean_n g(W z) z^T - diag(mean g'(W z)) W)       orthogonal(W) = (W W^T)^-1/2 W
+   components = sqrt(samples) W K. */
+
+typedef struct tni_ica_job {
+    tni_host host;
+    int64_t  n, f, k, all;               /* samples, features, components, min(n,f) */
+    double  *x, *z, *g, *mean, *u, *d, *kw, *w, *next, *s, *vectors, *values, *contrast, *out, *work;
+} tni_ica_job;
+
+static void tni_ica_lay(tni_lay *l, tn_ctx *ctx, tni_ica_job *j)
+{
+    const int64_t n = j->n, f = j->f, all = j->all;
+    j->x = tni_take(l, n, f);
+    j->z = tni_take(l, all, n);
+    j->g = tni_take(l, all, n);
+    j->mean = tni_take(l, f, 1);
+    j->u = tni_take(l, f, tni_max(all, 1));
+    j->d = tni_take(l, tni_max(all, 1), 1);
+    j->kw = tni_take(l, all, f);
+    j->out = tni_take(l, all, f);
+    j->w = tni_take(l, all, all);
+    j->next = tni_take(l, all, all);
+    j->s = tni_take(l, all, all);
+    j->vectors = tni_take(l, all, all);
+    j->values = tni_take(l, all, 1);
+    j->contrast = tni_take(l, all, 1);
+    j->work = tni_take(l, tni_max(tni_axis_work(f, n), tni_eigh_work(all)), 1);
+    tni_take_host(l, ctx, tni_max(n, f + tni_axis_chunk(f)), &j->host);
+}
+
+/* Centres x, and makes K [k,f] and Z [k,n]. */
+static tn_status tni_ica_whiten(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, int64_t components)
+{
+    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(x->dtype)) * (double)tni_max(j->n, j->f);
+    const double largest = tni_largest(j->n, j->f, tni_rows(j->x, j->f));
+    int64_t   i, c, rank = 0;
+    tn_status s;
+    for (c = 0; c < j->f; c++) {
+        double sum = 0;
+        for (i = 0; i < j->n; i++) sum += j->x[i * j->f + c];
+        j->mean[c] = j->n > 0 ? sum / (double)j->n : 0;
+        for (i = 0; i < j->n; i++) j->x[i * j->f + c] -= j->mean[c];
+    }
+    if ((s = tni_axis_svd(&j->host, j->n, j->f, 1, j->x, j->u, j->d, j->work)) != TN_OK)
+        return tni_fail(ctx, s, "ica: the SVD of x, %s, did not converge", TNI_SHAPE(x));
+    while (rank < j->all && j->d[rank] > eps * tni_max_f64(j->d[0], largest)) rank++;
+    j->k = components > 0 ? components : rank;
+    if (j->k > rank)
+        return tni_fail(ctx, TN_ERR_ARG, "ica: components is %lld, expected at most %lld, the rank of the centred data",
+                        (long long)components, (long long)rank);
+    for (i = 0; i < j->k; i++) {
+        const double divisor = (j->u[i] < 0 ? -1 : 1) * j->d[i];
+        for (c = 0; c < j->f; c++) j->kw[i * j->f + c] = j->u[c * j->all + i] / divisor;
+    }
+    j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_turned(tni_rows(j->x, j->f)),
+                     0, tni_rows(j->z, j->n));
+    return TN_OK;
+}
+
+/* w = (next next^T)^-1/2 next */
+static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
+{
+    const tni_host *h = &j->host;
+    const int64_t   k = j->k;
+    int64_t   i, c;
+    tn_status s;
+    h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_turned(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
+    if ((s = tni_eigh(h, k, j->s, j->values, j->vectors, j->work)) != TN_OK) return s;
+    h->by->gemm(h, k, k, k, 1, tni_rows(j->vectors, k), tni_rows(j->next, k), 0, tni_rows(j->s, k));
+    for (i = 0; i < k; i++)
+        for (c = 0; c < k; c++) j->s[i * k + c] /= sqrt(tni_max_f64(j->values[i], 1e-300));
+    h->by->gemm(h, k, k, k, 1, tni_turned(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
+    return TN_OK;
+}
+
+static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d)
+{
+    uint32_t  word[4] = {0, 0, 0, 0};
+    int64_t   i, all = j->k * j->k;
+    tn_status s;
+    for (i = 0; i < all; i++) {
+        if (i % 4 == 0) tni_random_words(d->seed, 0, 0, (uint64_t)i / 4, word);
+        j->next[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+    if (!d->start) return tni_ica_orthogonal(j, j->w);
+    if (!tni_usable(ctx, d->start, "ica", "start")) return TN_ERR_ARG;
+    if (d->start->rank != 2 || d->start->shape[0] != j->k || d->start->shape[1] != j->k)
+        return tni_fail(ctx, TN_ERR_SHAPE, "ica: start is %s, expected [%lld,%lld]", TNI_SHAPE(d->start), (long long)j->k,
+                        (long long)j->k);
+    if ((s = tn_read(d->start, TN_F64, j->next, all)) != TN_OK) return s;
+    if (!(tni_largest(1, all, tni_rows(j->next, all)) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "ica: start has NaN or infinity, expected finite numbers");
+    return tni_ica_orthogonal(j, j->w);
+}
+
+/* Row i of g = tanh(W z), in place; the means of the slope, and of slope - s tanh s, with the variance of the latter. */
+static double tni_ica_row(tni_ica_job *j, int64_t i, double *contrast, double *variance)
+{
+    double *g = j->g + i * j->n, slope = 0, sum = 0, squares = 0;
+    int64_t c;
+    for (c = 0; c < j->n; c++) {
+        const double s = g[c], t = tanh(s), d = 1 - t * t - s * t;
+        g[c] = t;
+        slope += 1 - t * t;
+        sum += d;
+        squares += d * d;
+    }
+    *contrast = sum / (double)j->n;
+    *variance = squares / (double)j->n - *contrast * *contrast;
+    return slope / (double)j->n;
+}
+
+static void tni_ica_sources(tni_ica_job *j)
+{
+    j->host.by->gemm(&j->host, j->k, j->n, j->k, 1, tni_rows(j->w, j->k), tni_rows(j->z, j->n), 0, tni_rows(j->g, j->n));
+}
+
+static tn_status tni_ica_iterate(tni_ica_job *j, double *change)
+{
+    const tni_host *h = &j->host;
+    const int64_t   k = j->k;
+    double    contrast, variance, slope;
+    int64_t   i;
+    tn_status s;
+    tni_ica_sources(j);
+    for (i = 0; i < k; i++) {
+        slope = tni_ica_row(j, i, &contrast, &variance);
+        memcpy(j->next + i * k, j->w + i * k, (size_t)k * sizeof *j->w);
+        h->by->scale(k, -slope, j->next + i * k);
+    }
+    h->by->gemm(h, k, k, j->n, 1 / (double)j->n, tni_rows(j->g, j->n), tni_turned(tni_rows(j->z, j->n)), 1,
+                tni_rows(j->next, k));
+    if ((s = tni_ica_orthogonal(j, j->next)) != TN_OK) return s;
+    for (*change = 0, i = 0; i < k; i++)
+        *change = tni_max_f64(*change, fabs(fabs(h->by->dot(k, j->next + i * k, j->w + i * k)) - 1));
+    tni_swap_pointers(&j->next, &j->w);
+    return TN_OK;
+}
+
+static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica_result *out)
+{
+    const tni_host *h = &j->host;
+    const int64_t   k = j->k, f = j->f;
+    const double    root = sqrt((double)j->n);
+    double    variance;
+    int64_t   i, shape[2];
+    tn_status s;
+    tni_ica_sources(j);
+    for (i = 0; i < k; i++) {
+        tni_ica_row(j, i, j->contrast + i, &variance);
+        out->gaussian += fabs(j->contrast[i]) <= 3 * sqrt(tni_max_f64(variance, 0)) / root;
+    }
+    for (i = 0; i < k; i++) h->by->scale(f, j->d[i], j->kw + i * f);         /* the rows of V^T */
+    for (i = 0; i < k * k; i++) j->s[i] = j->w[i] * root * scale / j->d[i % k];
+    h->by->gemm(h, k, f, k, 1, tni_rows(j->s, k), tni_rows(j->kw, f), 0, tni_rows(j->out, f));
+    for (i = 0; i < k; i++) {
+        if (!tni_points_down(f, j->out + i * f, 1)) continue;
+        h->by->scale(f, -1, j->out + i * f);
+        h->by->scale(k, -1, j->w + i * k);
+    }
+    shape[0] = k; shape[1] = f;
+    if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
+    for (i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
+    h->by->gemm(h, f, k, k, 1, tni_turned(tni_rows(j->kw, f)), tni_turned(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
+    shape[0] = f; shape[1] = k;
+    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
+    for (i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
+    shape[0] = k; shape[1] = f;
+    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, shape, j->kw)) != TN_OK) return s;
+    for (i = 0; i < f; i++) j->mean[i] /= scale;
+    return tni_write_new(ctx, "ica", &out->mean, 1, &f, j->mean);
+}
+
+static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, const tn_ica_desc *d, tn_ica_result *out)
+{
+    const double  tol = d->tol > 0 ? d->tol : 1e-4;
+    const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
+    double    scale;
+    tn_status s = tni_read_scaled(ctx, "ica", x, j->x, &scale);
+    if (s != TN_OK || (s = tni_ica_whiten(ctx, j, x, d->components)) != TN_OK) return s;
+    if ((s = tni_ica_begin(ctx, j, d)) != TN_OK) return s;
+    while (out->iterations < sweeps && !out->converged) {
+        if ((s = tni_ica_iterate(j, &out->change)) != TN_OK)
+            return tni_fail(ctx, s, "ica: the eigenvectors of W W^T did not converge");
+        out->iterations++;
+        out->converged = out->change < tol;
+    }
+    return tni_ica_write(ctx, j, scale, out);
+}
+
+tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out)
+{
+    static const tn_ica_desc usual = {0, 0, 0, 0, NULL};
+    tni_ica_job j;
+    tni_lay   lay;
+    int64_t   size;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    memset(&j, 0, sizeof j);
+    memset(&lay, 0, sizeof lay);
+    out->change = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!tni_usable(ctx, x, "ica", "x")) return TN_ERR_ARG;
+    if (x->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "ica: x is %s, expected [samples,features]", TNI_SHAPE(x));
+    if (!tni_decomp_fits(ctx, "ica", x->shape[0], x->shape[1])) return TN_ERR_SHAPE;
+    if ((s = tni_eps_check(ctx, "ica", "tol", desc->tol)) != TN_OK) return s;
+    if (desc->sweeps < 0 || desc->components < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "ica: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "components",
+                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->components));
+    j.n = x->shape[0];
+    j.f = x->shape[1];
+    j.all = tni_min(j.n, j.f);
+    tni_ica_lay(&lay, ctx, &j);
+    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "ica"))) return TN_ERR_MEMORY;
+    lay.used = 0;
+    tni_ica_lay(&lay, ctx, &j);
+    s = tni_ica_run(ctx, &j, x, desc, out);
+    tni_free_f64(ctx, lay.base, 1, size);
+    if (s != TN_OK) tn_ica_destroy(out);
+    return s;
+}
+
+void tn_ica_destroy(tn_ica_result *r)
+{
+    if (!r) return;
+    tni_drop(&r->components);
+    tni_drop(&r->mixing);
+    tni_drop(&r->whitening);
+    tni_drop(&r->mean);
+    tni_drop(&r->contrast);
 }
 
 #undef TNI_EPS
@@ -13523,6 +15829,34 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
     return cp;
 }
 
+/* P = F_0 diag(weights), and the other factors transposed. */
+tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
+{
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[TN_CP_MAX_ORDER];
+    tn_cp     *cp;
+    tn_status  s;
+    int        k;
+    if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
+    if (r->rank > TN_CP_MAX_ORDER + 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
+                 TN_CP_MAX_ORDER + 1);
+        return NULL;
+    }
+    for (k = 1; k < r->rank; k++) {
+        in[k - 1] = r->factor[k]->shape[0];
+        if (in[k - 1] > 0 || !constant) continue;
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
+        return NULL;
+    }
+    cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
+    if (!cp) return NULL;
+    s = tni_put_product(ctx, tni_view(cp->p), tni_view(r->factor[0]), tni_transposed_view(tni_column_view(r->weights)), false);
+    for (k = 1; k < r->rank && s == TN_OK; k++)
+        s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
+    return tni_cp_done(cp, s);
+}
+
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
     tn_cp *cp;
@@ -14681,7 +17015,11 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     tn_eigh_result e;
     int64_t   n = s->shape[0], i;
     double   *l;
-    tn_status status = tn_eigh(ctx, s, NULL, &e);
+    tn_status status;
+    tn_eigh_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.symmetrise = true;                      /* second moments, from sums in any order */
+    status = tn_eigh(ctx, s, &desc, &e);
     if (status != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;

@@ -174,8 +174,10 @@ static void measure(int64_t n, const double *a, double size, const double *value
 
 static void check(tn_ctx *ctx, int64_t n, entry f, errors *worst)
 {
-    static const tn_eigh_desc values_only = {TN_EIGH_ASCENDING, 0, true, false};
+    tn_eigh_desc values_only;
     double *a = matrix(n, f), *values = doubles(n), *only = doubles(n), *vectors = doubles(n * n), size = norm_of(n * n, a);
+    memset(&values_only, 0, sizeof values_only);
+    values_only.no_vectors = true;
     CHECK_STATUS(solve(ctx, n, a, NULL, values, vectors), TN_OK);
     CHECK_STATUS(solve(ctx, n, a, &values_only, only, NULL), TN_OK);
     measure(n, a, size, values, vectors, tn_ctx_dtype(ctx) == TN_F32 ? 0x1p-23 : 0, worst);

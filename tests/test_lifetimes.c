@@ -188,6 +188,69 @@ static void contractions(life *l)
     tn_ctx_clear_error(l->ctx);
 }
 
+/* ---- decompositions of tensors -------------------------------------------------------------------------------- */
+
+static void trains(life *l)
+{
+    static const int64_t extents[5] = {3, 4, 2, 3, 5};
+    static const int64_t index[10] = {0, 1, 1, 2, 4, 2, 3, 0, 0, 1};
+    tn_tt     *a = tn_tt_svd(l->ctx, numbers(l, 9, 8, 5), 5, extents, NULL);
+    tn_tt     *b = a ? tn_tt_create(l->ctx, a->count, a->core) : NULL, *sum = tn_tt_add(a, b), *less = NULL, *half;
+    tn_tensor *dense;
+    double     inner = 0, norm = 0, values[2];
+    if (sum) less = tn_tt_round(sum, NULL);
+    half = tn_tt_scale(less, 0.5);
+    dense = tn_tt_dense(half);
+    CHECK(dense != NULL);
+    CHECK_STATUS(tn_tt_inner(a, half, &inner), TN_OK);
+    CHECK_STATUS(tn_tt_norm(half, &norm), TN_OK);
+    CHECK_STATUS(tn_tt_elements(half, 2, index, values), TN_OK);
+    if (dense) tn_tensor_destroy(dense);
+    tn_tt_destroy(half);
+    tn_tt_destroy(less);
+    tn_tt_destroy(sum);
+    tn_tt_destroy(b);
+    tn_tt_destroy(a);
+}
+
+static void factorisations(life *l)
+{
+    tn_hosvd_desc    hd;
+    tn_cp_als_desc   ad;
+    tn_joint_eigh_desc    jd;
+    tn_hosvd_result  h;
+    tn_cp_als_result a;
+    tn_joint_eigh_result  j;
+    tn_ica_result    i;
+    double           symmetric[48];
+    static const int64_t shape[3] = {3, 4, 4};
+    tn_cp           *cp;
+    tn_status        s;
+    memset(&hd, 0, sizeof hd);
+    memset(&ad, 0, sizeof ad);
+    memset(&jd, 0, sizeof jd);
+    jd.compare = true;
+    hd.eps = 0.3;
+    hd.sweeps = ad.terms = ad.starts = 2;
+    ad.sweeps = 5;
+    s = tn_hosvd(l->ctx, numbers(l, 5, 4, 6), &hd, &h);
+    whole(l, s, h.core, h.factor[0], h.factor[2], h.values[1]);
+    tn_hosvd_destroy(&h);
+    s = tn_cp_als(l->ctx, numbers(l, 3, 5, 5), &ad, &a);
+    whole(l, s, a.weights, a.factor[0], a.factor[1], a.factor[2]);
+    cp = s == TN_OK ? tn_cp_from_als(l->ctx, &a, TN_CP_INPUT_PLAIN) : NULL;
+    CHECK(cp != NULL);
+    tn_cp_destroy(cp);
+    tn_cp_als_destroy(&a);
+    for (int k = 0; k < 48; k++) symmetric[k] = (double)(k / 16 + 1) / (1 + k % 4 + k / 4 % 4);
+    s = tn_joint_eigh(l->ctx, tn_tensor_from(l->ctx, 3, shape, TN_F64, symmetric), &jd, &j);
+    if (whole(l, s, j.vectors, j.values, j.off, j.gap)) CHECK(j.shared && j.separate);
+    tn_joint_eigh_destroy(&j);
+    s = tn_ica(l->ctx, numbers(l, 30, 4, -1), NULL, &i);
+    if (whole(l, s, i.components, i.mixing, i.whitening, i.mean)) CHECK(i.contrast != NULL);
+    tn_ica_destroy(&i);
+}
+
 /* ---- parameters, layers, models ------------------------------------------------------------------------------- */
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
@@ -800,6 +863,7 @@ typedef struct part { const char *name; void (*run)(life *); bool captures; } pa
 
 static const part parts[] = {
     {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"tensor trains", trains, false}, {"factorisations", factorisations, false},
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},

@@ -30,12 +30,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info decompose import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info decompose import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
@@ -44,7 +44,7 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate eval info einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info decompose einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -109,7 +109,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 14
+is "commands" "$(wc -l < names)" 15
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -145,7 +145,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -179,7 +179,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -1168,6 +1168,36 @@ expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
     export unlike --hf x
 rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
+
+# ---- tn decompose -----------------------------------------------------------------------------
+
+npy=$tests/data/npy
+expect 2 "no file is given, expected tn decompose FILE" decompose
+expect 2 "no method is given, expected one of --svd, --hosvd, --cp N and --tt X" decompose "$npy/ok_f8_v2.npy"
+expect 2 "several methods are given" decompose "$npy/ok_f8_v2.npy" --svd --cp 2
+expect 2 "--ridge is given, expected none with --svd" decompose "$npy/ok_f8_v2.npy" --svd --ridge 1
+expect 2 "--name is given, expected none with a .npy file" decompose "$npy/ok_f8_v2.npy" --svd --name x
+expect 1 "missing.npy: no such file" decompose missing.npy --svd
+expect 1 "has NaN or infinity" decompose "$npy/IL2_Response_Tensor.npy" --hosvd
+expect 1 "--shape has 10 elements, expected 12 as the file" decompose "$npy/ok_f8_v2.npy" --svd --shape 2,5
+expect 2 "the tensor has 3 axes, expected a matrix with --svd (see --shape)" decompose "$npy/ok_f8_v2.npy" --svd --shape 2,2,3
+expect 0 "tensor: [3,4]" decompose "$npy/ok_f8_v2.npy" --svd
+is "the singular values of NumPy" "$(awk '$1 ~ /^[0-9]+$/ { printf "%.6f ", $2 }' said)" "1.673637 1.358601 0.345112 "
+expect 0 "written: svd.safetensors" decompose "$npy/ok_f8_v2.npy" --svd --rank 2 --out svd.safetensors
+holds "the error of rank 2" grep -q '^error: 0.158083' said
+expect 0 "  vt                                       F32  [2,4]" info svd.safetensors
+expect 2 "svd.safetensors has 3 tensors, expected --name NAME" decompose svd.safetensors --svd
+expect 1 "svd.safetensors has no tensor w" decompose svd.safetensors --svd --name w
+expect 0 "tensor: [2,4]" decompose svd.safetensors --svd --name vt --eps 0.5
+expect 0 "numbers_of_factors: 16" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2,1 --sweeps 9 --f64 --out h.safetensors
+holds "HOOI ended" grep -q '^converged: yes' said
+expect 0 "  factor.2                                 F64  [2,1]" info h.safetensors
+expect 2 "--rank has 2 values, expected 1 or 3, one per axis" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2
+expect 0 "degenerate: no" decompose "$npy/ok_f8_v2.npy" --cp 3 --out c.safetensors
+expect 0 "  weights                                  F32  [3]" info c.safetensors
+expect 0 "numbers_of_factors: 32" decompose "$npy/ok_f8_v2.npy" --tt 0 --shape 3,2,2,1,1,1,1,1,1,1 --out t.safetensors
+expect 0 "  core.9                                   F32  [1,1,1]" info t.safetensors
+expect 1 "cannot write no/such.safetensors" decompose "$npy/ok_f8_v2.npy" --tt 0.5 --out no/such.safetensors
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
