@@ -463,6 +463,25 @@ TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);         /* 
    length without the final zero that the whole text needs, as snprintf does; -1 on error. */
 TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
 
+/* An order of numbers. Equal numbers, 0 and -0 among them, are in the order of their indices. NaN counts as the largest
+   number and as the largest magnitude, as in tn_argmax: it comes first, with TN_ORDER_SMALLEST last. */
+typedef enum tn_order { TN_ORDER_LARGEST = 0, TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE } tn_order;
+
+typedef struct tn_table_desc {
+    const char *const *row_names, *const *column_names;     /* one per row or column; NULL: their numbers          */
+    int64_t     top;            /* 0: the whole matrix. k: the first k entries in `order`, a line each with their names;
+                                   fewer if there are fewer                                                        */
+    tn_order    order;          /* of the entries with `top`                                                       */
+    bool        each_row;       /* with `top`: one line per row, its first k entries                               */
+    bool        symmetric;      /* with `top`: entries (i,j) with i <= j only                                      */
+    int         digits;         /* significant digits of a number; 0: 4, at most 17                                */
+} tn_table_desc;
+
+/* Formats a matrix [n,m] or a vector [n] as a table with names, as lines without a newline at the end. Control characters in
+   names are written as \n, \t or \xNN. Returns the length without the final zero that the whole text needs, as snprintf
+   does; -1 on error. A NULL desc means all defaults. */
+TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes);
+
 /* ======================================================================
    >>ops      pure functions of tensors
    Results are arena tensors. A NULL operand gives NULL, so that one check per step is enough. Float operands have the
@@ -491,6 +510,7 @@ TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /
 TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);                /* all equal */
 TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);  /* random, uniform */
 TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);   /* random, normal */
+TN_API tn_tensor *tn_eye(tn_ctx *ctx, int64_t n);                              /* the identity matrix [n,n] */
 TN_API tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a + b, broadcast as in NumPy */
 TN_API tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a - b, broadcast            */
 TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a * b elementwise, broadcast */
@@ -624,6 +644,12 @@ TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *la
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */
 TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of correct rows -> [] */
+/* Selects the first k elements along an axis in the given order, sorted.   t [p..,n,s..], 0 <= k <= n -> [p..,k,s..]
+   If ids is not NULL, *ids becomes their indices along the axis, I32 of the same shape. The selection is made on the host
+   and waits for the device; the values are gathered from t, and gradients go to the selected elements. */
+TN_API tn_tensor *tn_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids);
+/* Sorts along an axis: tn_topk of all its elements. */
+TN_API tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tensor **ids);
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -933,6 +959,8 @@ TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, const tn_mlp
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                           /* number of encoders; bilinear: 2  */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);                          /* a constant string such as "relu" */
+/* Returns a view of encoder e, 0 for W and 1 for V: [hidden,in], augmented [hidden,in+1]. */
+TN_API tn_tensor  *tn_mlp_encoder(const tn_mlp *layer, int64_t e);
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
    A bilinear layer holds this tensor in factors. All o are computed by one product [rows,n] [n,out n], then a dot product
@@ -1038,6 +1066,17 @@ TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const 
    others: a *values of NULL becomes this layer's v, any other is mixed in where the desc has mix_values. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);                 /* a constant such as "softmax" */
+
+/* The matrices of one head. Only bilinear and differential layers have Q2 and K2. */
+typedef enum tn_head_part { TN_HEAD_Q1 = 0, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, TN_HEAD_V, TN_HEAD_O } tn_head_part;
+/* Returns a view of a part of head h: Q1, K1, Q2, K2 [d_qk,dim], V [d_v,dim], O [out,d_v]. Its OV circuit is O V, and its
+   scores without positions are x_i^T Q1^T K1 x_j. Every head has keys and values of its own here: a model with grouped
+   queries is read with the heads of its keys repeated, so that two heads of a group have equal K and V. */
+TN_API tn_tensor  *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part);
+/* Computes the patterns P of all heads, with positions, masks and row scales: the output of a head before its norm is P v;
+   for differential kinds P = softmax1 - lambda softmax2.   x [B,T,dim] -> [B,heads,T,T]
+   Differentiable. It attends to unit vectors, at a cost of B heads T^2 (d_qk + T) multiply-adds: for short texts. */
+TN_API tn_tensor  *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x);
 
 /* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
    not depend on the length and which never fills up. k and v have the dtype of activations, a state the context's. With
@@ -4556,6 +4595,250 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     return (int64_t)out.length;
 }
 
+/* ---- the first k numbers in an order ------------------------------------ >>tensor-select */
+
+static bool tni_order_before(tn_order order, const double *v, int64_t i, int64_t j)
+{
+    double a = v[i], b = v[j];
+    if ((a != a) != (b != b)) return (order == TN_ORDER_SMALLEST) != (a != a);
+    if (order == TN_ORDER_MAGNITUDE) { a = fabs(a); b = fabs(b); }
+    if (a < b || a > b) return (order == TN_ORDER_SMALLEST) == (a < b);
+    return i < j;
+}
+
+/* A heap of `count` indices with the last one in the order on top: moves the index at `at` down to its place. */
+static void tni_select_sift(tn_order order, const double *v, int64_t *heap, int64_t at, int64_t count)
+{
+    int64_t child, moved = heap[at];
+    for (; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && tni_order_before(order, v, heap[child], heap[child + 1])) child++;
+        if (tni_order_before(order, v, heap[child], moved)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+/* best[0..k) becomes the indices of the first k of v[0..n), in order. n log k comparisons. */
+static void tni_select(tn_order order, const double *v, int64_t n, int64_t k, int64_t *best)
+{
+    int64_t i, swap;
+    for (i = 0; i < k; i++) best[i] = i;
+    for (i = k / 2; i-- > 0; ) tni_select_sift(order, v, best, i, k);
+    for (i = k; k > 0 && i < n; i++) {
+        if (!tni_order_before(order, v, i, best[0])) continue;
+        best[0] = i;
+        tni_select_sift(order, v, best, 0, k);
+    }
+    for (i = k - 1; i > 0; i--) {
+        swap = best[0];
+        best[0] = best[i];
+        best[i] = swap;
+        tni_select_sift(order, v, best, 0, i);
+    }
+}
+
+/* ---- a table with names ------------------------------------------------- >>tensor-table */
+
+typedef struct tni_table {
+    const tn_table_desc *desc;
+    const double        *v;
+    int64_t              rows, columns;
+    int                  digits;
+    tni_text            *to;
+} tni_table;
+
+/* Writes a name, or the number of its row or column, and returns its width in characters. */
+static int tni_table_name(tni_text *to, const char *const *names, int64_t i)
+{
+    const char *s = names ? names[i] : NULL;
+    size_t      before = to->length;
+    int         hidden = 0;
+    if (!s) tni_text_signed(to, i);
+    for (; s && *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        char escaped[4];
+        escaped[0] = '\\'; escaped[1] = c == '\n' ? 'n' : c == '\t' ? 't' : 'x';
+        escaped[2] = "0123456789abcdef"[c >> 4]; escaped[3] = "0123456789abcdef"[c & 15];
+        if (c < 32 || c == 127) tni_text_add(to, escaped, escaped[1] == 'x' ? 4 : 2);
+        else tni_text_add(to, s, 1);
+        hidden += (c & 0xC0) == 0x80;                        /* the later bytes of a UTF-8 sequence */
+    }
+    return (int)(to->length - before) - hidden;
+}
+
+static int tni_table_number(const tni_table *t, tni_text *to, double v)
+{
+    size_t before = to->length;
+    tni_text_double(to, v, t->digits);
+    return (int)(to->length - before);
+}
+
+static void tni_table_pad(tni_text *to, int width, int used)
+{
+    for (; used < width; used++) tni_text_add(to, " ", 1);
+}
+
+/* The width that the widest of the names, or of the numbers of a column, needs. */
+static int tni_table_names_width(const char *const *names, int64_t n)
+{
+    tni_text nowhere;
+    int      width = 0, w;
+    int64_t  i;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
+    return width;
+}
+
+static int tni_table_column_width(const tni_table *t, int64_t column)
+{
+    tni_text nowhere;
+    int      width = 0, w;
+    int64_t  i;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (i = 0; i < t->rows; i++)
+        if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
+    return width;
+}
+
+/* Right-aligned: what is written has to be measured first. */
+static void tni_table_right(const tni_table *t, int width, double v)
+{
+    tni_text nowhere;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_table_pad(t->to, width, tni_table_number(t, &nowhere, v));
+    tni_table_number(t, t->to, v);
+}
+
+static void tni_table_whole(const tni_table *t, bool vector, int *widths)
+{
+    const int left = tni_table_names_width(t->desc->row_names, t->rows);
+    tni_text  nowhere;
+    int64_t   i, j;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (j = 0; j < t->columns; j++) {
+        int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
+        widths[j] = tni_table_column_width(t, j);
+        if (w > widths[j]) widths[j] = w;
+    }
+    if (!vector) tni_table_pad(t->to, left, 0);
+    for (j = 0; j < t->columns && !vector; j++) {
+        tni_table_pad(t->to, widths[j] + 2, tni_table_name(&nowhere, t->desc->column_names, j));
+        tni_table_name(t->to, t->desc->column_names, j);
+    }
+    for (i = 0; i < t->rows; i++) {
+        if (i > 0 || !vector) tni_text_add(t->to, "\n", 1);
+        tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
+        for (j = 0; j < t->columns; j++) tni_table_right(t, widths[j] + 2, t->v[i * t->columns + j]);
+    }
+}
+
+/* The entries best[0..k), a line each. */
+static void tni_table_entries(const tni_table *t, bool vector, const int64_t *best, int64_t k)
+{
+    tni_text nowhere;
+    int64_t  e;
+    int      pass, w, width[3] = {0, 0, 0};
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (pass = 0; pass < 2; pass++)                         /* measure, then write */
+        for (e = 0; e < k; e++) {
+            tni_text *to = pass ? t->to : &nowhere;
+            int64_t   row = best[e] / t->columns, column = best[e] % t->columns;
+            if (e > 0) tni_text_add(to, "\n", 1);
+            w = tni_table_name(to, t->desc->row_names, row);
+            if (pass) tni_table_pad(to, width[0] + 2, w);
+            else if (w > width[0]) width[0] = w;
+            w = vector ? 0 : tni_table_name(to, t->desc->column_names, column);
+            if (pass && !vector) tni_table_pad(to, width[1] + 2, w);
+            else if (w > width[1]) width[1] = w;
+            if (pass) tni_table_right(t, width[2], t->v[best[e]]);
+            else if ((w = tni_table_number(t, to, t->v[best[e]])) > width[2]) width[2] = w;
+        }
+}
+
+static void tni_table_rows(const tni_table *t, int64_t *best, int64_t k)
+{
+    const int left = tni_table_names_width(t->desc->row_names, t->rows);
+    int64_t   i, j;
+    for (i = 0; i < t->rows; i++) {
+        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = tni_min(k, t->columns - first);
+        const double *v = t->v + i * t->columns + first;
+        if (i > 0) tni_text_add(t->to, "\n", 1);
+        tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
+        tni_select(t->desc->order, v, t->columns - first, n, best);
+        for (j = 0; j < n; j++) {
+            tni_text_add(t->to, "  ", 2);
+            tni_table_name(t->to, t->desc->column_names, first + best[j]);
+            tni_text_add(t->to, " ", 1);
+            tni_table_number(t, t->to, v[best[j]]);
+        }
+    }
+}
+
+/* Moves the entries with row <= column to the front, for the selection, and notes where they were. */
+static int64_t tni_table_upper(const tni_table *t, double *v, int64_t *from)
+{
+    int64_t i, j, n = 0;
+    for (i = 0; i < t->rows; i++)
+        for (j = i; j < t->columns; j++, n++) {
+            v[n] = t->v[i * t->columns + j];
+            from[n] = i * t->columns + j;
+        }
+    return n;
+}
+
+int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
+{
+    tn_table_desc all;
+    tni_text      out;
+    tni_table     table;
+    int64_t       n, k, i, *best;
+    double       *v;
+    int          *widths;
+    bool          vector;
+    if (!tni_alive(t)) return -1;
+    memset(&all, 0, sizeof all);
+    table.desc = desc = desc ? desc : &all;
+    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || desc->digits < 0 || desc->digits > 17) {
+        if (desc->top < 0)
+            tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top);
+        else if (t->rank == 1 || t->rank == 2)
+            tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits);
+        else tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t));
+        return -1;
+    }
+    out.dst = dst; out.room = bytes; out.length = 0;
+    tni_text_add(&out, "", 0);
+    vector = t->rank == 1;
+    n = tn_tensor_count(t);
+    table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
+    table.digits = desc->digits ? desc->digits : 4;
+    table.to = &out;
+    v = tni_alloc_f64(t->ctx, n, 2, "table");                /* the numbers, and those with row <= column */
+    best = (int64_t *)(void *)tni_alloc_f64(t->ctx, n, 2, "table");
+    widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
+    if (!v || !best || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    else {
+        table.v = v;
+        if (desc->top == 0) tni_table_whole(&table, vector, widths);
+        else if (desc->each_row) tni_table_rows(&table, best, desc->top);
+        else if (!desc->symmetric) {
+            k = tni_min(desc->top, n);
+            tni_select(desc->order, v, n, k, best);
+            tni_table_entries(&table, vector, best, k);
+        } else {
+            k = tni_table_upper(&table, v + n, best + n);
+            i = tni_min(desc->top, k);
+            tni_select(desc->order, v + n, k, i, best);
+            for (k = 0; k < i; k++) best[k] = best[n + best[k]];
+            tni_table_entries(&table, vector, best, i);
+        }
+    }
+    tni_free_f64(t->ctx, v, n, 2);
+    tni_free_f64(t->ctx, (double *)(void *)best, n, 2);
+    tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
+    return (int64_t)out.length;
+}
+
 /* ======================================================================
    >>tape     recorded operations and the backward pass
    There is one node per recorded op, newest first. A gradient is made when something is first added to it. The
@@ -5161,6 +5444,20 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
+}
+
+tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
+{
+    int64_t    shape[2];
+    tn_tensor *y, *diagonal;
+    shape[0] = shape[1] = n;
+    y = tn_full(ctx, 2, shape, 0);
+    if (!y || n == 0) return y;
+    diagonal = tni_view_of(y);
+    if (!diagonal) return NULL;
+    diagonal->rank = 1;
+    diagonal->strides[0] = n + 1;
+    return tni_fill(diagonal, 1) == TN_OK ? y : NULL;
 }
 #endif
 
@@ -7917,6 +8214,82 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 }
 #endif
 
+/* ---- topk, sort ---------------------------------------------- >>op-topk
+   The host selects indices; EMBED fetches the values from t as one table of single numbers. */
+#ifdef TNI_ONCE
+/* For each row along the axis: the indices of its first k numbers, and their places in t. best: k numbers, row: n. */
+static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_t n, int64_t inner, int64_t k, int64_t *best,
+                          double *row, int32_t *ids, int32_t *places)
+{
+    int64_t o, i, j;
+    for (o = 0; o < outer; o++)
+        for (i = 0; i < inner; i++) {
+            for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
+            tni_select(order, row, n, k, best);
+            for (j = 0; j < k; j++) {
+                ids[(o * k + j) * inner + i] = (int32_t)best[j];
+                places[(o * k + j) * inner + i] = (int32_t)((o * n + best[j]) * inner + i);
+            }
+        }
+}
+
+static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
+{
+    int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
+    double    *v, *room;
+    int32_t   *found;
+    tn_tensor *at = NULL, *places, *y = NULL;
+    int        i;
+    if (ids) *ids = NULL;
+    if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
+    n = t->shape[axis];
+    count = tn_tensor_count(t);
+    if (k < 0) k = n;
+    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
+        if (count > INT32_MAX) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
+        else if (k > n)
+            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                     (long long)n, axis);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
+        return NULL;
+    }
+    for (i = 0; i < t->rank; i++) {
+        shape[i] = i == axis ? k : t->shape[i];
+        if (i < axis) outer *= t->shape[i];
+        if (i > axis) inner *= t->shape[i];
+    }
+    wanted = outer * k * inner;
+    v = tni_alloc_f64(ctx, count, 1, op);
+    room = tni_alloc_f64(ctx, n + k, 1, op);
+    found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
+    places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (v && room && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+        tni_topk_rows(order, v, outer, n, inner, k, (int64_t *)(void *)(room + n), room, found, found + wanted);
+        if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
+            y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
+    }
+    tni_free_f64(ctx, v, count, 1);
+    tni_free_f64(ctx, room, n + k, 1);
+    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    if (y && ids) *ids = at;
+    return y;
+}
+
+tn_tensor *tn_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids)
+{
+    if (k >= 0) return tni_topk(ctx, t, axis, k, order, ids, "topk");
+    if (ids) *ids = NULL;
+    if (tni_is_real(ctx, t, "topk", "t")) tni_fail(ctx, TN_ERR_ARG, "topk: k is %lld, expected 0 or more", (long long)k);
+    return NULL;
+}
+
+tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tensor **ids)
+{
+    return tni_topk(ctx, t, axis, -1, order, ids, "sort");
+}
+#endif
+
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
    Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
    number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
@@ -10537,6 +10910,23 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
+/* Part i of the first axis of a stack of matrices [k,n,m]. */
+static tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
+{
+    int64_t    n = stack->shape[1], m = stack->shape[2];
+    tn_tensor *t = tn_slice(stack, 0, i, i + 1);
+    return t ? tn_reshape_2d(t, n, m) : NULL;
+}
+
+tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
+{
+    if (!layer || !tni_alive(layer->w)) return NULL;
+    if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
+    tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
+             (long long)layer->w->shape[0] - 1);
+    return NULL;
+}
+
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
 tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
@@ -10853,19 +11243,25 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
-/* The results of the heads: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+/* The patterns of the heads times v: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                    tn_tensor *k, tn_tensor *v)
+{
+    const int64_t H = layer->desc.heads;
+    tn_tensor    *o, *second;
+    if (!tni_attention_kinds[layer->desc.kind].differential) return tn_attend(ctx, q, k, v, a);
+    o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+    second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+    second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
+    return second ? tn_sub(ctx, o, second) : NULL;
+}
+
+/* The results of the heads: the same with their norm */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                       tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
-    const int64_t H = d->heads;
-    tn_tensor    *o, *second;
-    if (tni_attention_kinds[d->kind].differential) {
-        o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
-        second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
-        second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
-        o = second ? tn_sub(ctx, o, second) : NULL;
-    } else o = tn_attend(ctx, q, k, v, a);
+    tn_tensor *o = tni_attention_mix(ctx, layer, a, q, k, v);
     if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
     return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
 }
@@ -10905,6 +11301,51 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     y = k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
     if (y && values && !*values) *values = v;
     return y;
+}
+
+tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
+{
+    tn_attend_desc a;
+    int64_t        shape[4], eye[3], n;
+    tn_tensor     *qk, *units, *y;
+    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    a.form = TN_ATTEND_FORM_QUADRATIC;
+    qk = tni_attention_qk(ctx, layer, x, 0);
+    if (!qk) return NULL;
+    n = qk->shape[2] / 2;
+    shape[0] = x->shape[0]; shape[1] = eye[0] = eye[2] = shape[3] = x->shape[1];
+    shape[2] = layer->desc.heads; eye[1] = 1;
+    units = tn_eye(ctx, x->shape[1]);
+    units = units ? tn_reshape(units, 3, eye) : NULL;
+    units = units ? tn_add(ctx, tn_full(ctx, 4, shape, 0), units) : NULL;
+    y = units ? tni_attention_mix(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), units) : NULL;
+    return y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;
+}
+
+tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part)
+{
+    const tn_attention_desc *d;
+    tn_tensor *t;
+    int64_t    s, at;
+    if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
+    d = &layer->desc;
+    if (h < 0 || h >= d->heads) {
+        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
+                 (long long)d->heads - 1);
+        return NULL;
+    }
+    s = layer->qk->shape[0] / 2;
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
+        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
+        return NULL;
+    }
+    if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
+    if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
+    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
+    t = tni_layer_part(layer->qk, at);
+    return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */

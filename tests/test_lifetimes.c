@@ -105,6 +105,7 @@ static void tensors(life *l)
 static void functions(life *l)
 {
     tn_tensor *x = numbers(l, 4, 6, -1), *part[3], *e, *joined, *stacked;
+    char       text[64];
     tn_record(l->ctx);
     CHECK_STATUS(tn_watch(x), TN_OK);
     e = tn_exp(l->ctx, x);
@@ -114,6 +115,9 @@ static void functions(life *l)
     joined = tn_concat(l->ctx, 3, part, 1);
     stacked = tn_stack(l->ctx, 3, part, 0);
     joined = tn_gather(l->ctx, joined, 1, ids_of(l, 3, 5, 18));
+    CHECK(tn_tensor_table(x, NULL, text, sizeof text) > 0);
+    part[0] = tn_topk(l->ctx, part[2], 1, 3, TN_ORDER_MAGNITUDE, &e);
+    joined = tn_add(l->ctx, tn_sum(l->ctx, joined), tn_sum(l->ctx, tn_sort(l->ctx, part[0], 0, TN_ORDER_LARGEST, NULL)));
     CHECK_STATUS(tn_backward(l->ctx, tn_add(l->ctx, tn_sum(l->ctx, joined), tn_sum(l->ctx, stacked))), TN_OK);
     CHECK(x && x->grad);
 }
