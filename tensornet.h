@@ -41,6 +41,7 @@
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
+       >>products Khatri-Rao, Kronecker, unfold    >>products-impl
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
@@ -81,6 +82,7 @@
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
        TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
+       TN_NO_CONTRACTION         no products of tensors (>>products)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -677,6 +679,34 @@ typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *
 TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
                                                tn_tensor *const *in);
 #endif /* TN_NO_TRAINING */
+
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>products small products of tensors
+   Made of other ops: results are arena tensors, recorded and differentiable. Kolda & Bader 2009, with one difference: where
+   several axes become one, their order is row-major, the last of them fastest, as tn_reshape joins them. Kolda and Bader let
+   the first of them change fastest, so their unfolding has the columns of this one in another order.
+   ====================================================================== */
+
+/* Contracts axis j of u with axis k of v, which are counted from 1 here, as the tensor inner product U .jk V is printed:
+   the free axes of u come first, then those of v. A matrix product is tn_contract_axes(ctx, a, 2, b, 1).
+   Sharkey 2023, equation 1 */
+TN_API tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
+/* The column-wise Khatri-Rao product: column c is the Kronecker product of the columns c.   a [m,r]  b [n,r] -> [m n,r] */
+TN_API tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The row-wise Khatri-Rao product, row r (x) row r; also called face-splitting.   a [r,m]  b [r,n] -> [r,m n] */
+TN_API tn_tensor *tn_khatri_rao_rows(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The Kronecker product of tensors of equal rank, at most 4: element (i p + k, j q + l) of two matrices is a[i,j] b[k,l] for
+   b [p,q]. */
+TN_API tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The mode product x x_n A: multiplies every fibre along the axis by a.   x [p..,n,s..]  a [m,n] -> [p..,m,s..] */
+TN_API tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a);
+/* Unfolds a tensor into a matrix: rows are the axis, columns all other axes in their order, the last one fastest.
+   x [p..,n,s..] -> [n,p s] */
+TN_API tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis);
+/* The inverse of tn_unfold, for the shape of the tensor. (Folding a layer into an operator is tn_cp_fold_in.) */
+TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape);
+#endif /* TN_NO_CONTRACTION */
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
@@ -8246,7 +8276,8 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     count = tn_tensor_count(t);
     if (k < 0) k = n;
     if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
-        if (count > INT32_MAX) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
+        if (count > INT32_MAX)
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
         else if (k > n)
             tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
                      (long long)n, axis);
@@ -8266,7 +8297,8 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (v && room && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
         tni_topk_rows(order, v, outer, n, inner, k, (int64_t *)(void *)(room + n), room, found, found + wanted);
-        if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
+        if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
+            && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
     tni_free_f64(ctx, v, count, 1);
@@ -8518,6 +8550,194 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #endif /* TNI_PASS >= 8 */
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
+
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>products-impl  views with moved and added axes, one product, one reshape
+   ====================================================================== */
+
+/* A view with the axis `from` moved to the place `to`; the other axes keep their order. */
+static tn_tensor *tni_moved_axis(tn_tensor *t, int from, int to)
+{
+    tn_tensor *v = t ? tni_view_of(t) : NULL;
+    int        i, at;
+    if (!v) return NULL;
+    for (i = 0; i < t->rank; i++) {
+        at = i == to ? from : i - (i > to) + (i - (i > to) >= from);
+        v->shape[i] = t->shape[at];
+        v->strides[i] = t->strides[at];
+    }
+    return v;
+}
+
+/* A view with a new axis of extent 1 at `axis`. */
+static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
+{
+    tn_tensor *v = t ? tni_view_of(t) : NULL;
+    int        i;
+    if (!v) return NULL;
+    for (i = v->rank++; i > axis; i--) {
+        v->shape[i] = v->shape[i - 1];
+        v->strides[i] = v->strides[i - 1];
+    }
+    v->shape[axis] = v->strides[axis] = 1;
+    return v;
+}
+
+/* t as a matrix whose rows, or columns, are the axis; a copy only where the memory is in another order. */
+static tn_tensor *tni_axis_matrix(tn_ctx *ctx, tn_tensor *t, int axis, bool rows)
+{
+    const int64_t n = t->shape[axis];
+    int64_t       others = 1;
+    int           i;
+    for (i = 0; i < t->rank; i++) if (i != axis) others *= t->shape[i];
+    t = tni_moved_axis(t, axis, rows ? 0 : t->rank - 1);
+    if (!t || t->rank == 2) return t;
+    if (!tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
+    return t ? tn_reshape_2d(t, rows ? n : others, rows ? others : n) : NULL;
+}
+
+tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
+{
+    int64_t    shape[TN_MAX_RANK];
+    int        rank = 0, i;
+    tn_tensor *a, *b, *y;
+    if (!tni_is_real(ctx, u, "contract_axes", "u") || !tni_is_real(ctx, v, "contract_axes", "v")) return NULL;
+    if (j < 1 || j > u->rank || k < 1 || k > v->rank) {
+        const bool of_u = j < 1 || j > u->rank;
+        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", of_u ? "j" : "k",
+                 of_u ? j : k, TNI_SHAPE(of_u ? u : v));
+        return NULL;
+    }
+    j--; k--;
+    if (u->shape[j] != v->shape[k] || u->rank + v->rank - 2 > TN_MAX_RANK) {
+        if (u->shape[j] != v->shape[k])
+            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents",
+                     j + 1, TNI_SHAPE(u), k + 1, TNI_SHAPE(v));
+        else
+            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
+                     TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
+        return NULL;
+    }
+    for (i = 0; i < u->rank; i++) if (i != j) shape[rank++] = u->shape[i];
+    for (i = 0; i < v->rank; i++) if (i != k) shape[rank++] = v->shape[i];
+    a = tni_axis_matrix(ctx, u, j, false);
+    b = a ? tni_axis_matrix(ctx, v, k, true) : NULL;
+    y = a && b ? tn_matmul(ctx, a, b) : NULL;
+    return y ? tn_reshape(y, rank, shape) : NULL;
+}
+
+static bool tni_two_matrices(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, int shared, const char *op)
+{
+    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
+    if (a->rank == 2 && b->rank == 2 && a->shape[shared] == b->shape[shared]) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a), TNI_SHAPE(b),
+             shared ? "columns" : "rows");
+    return false;
+}
+
+/* The product of all a[..] b[..] with the axes of each in their own places, then neighbours joined to `shape`. */
+static tn_tensor *tni_joined_product(tn_ctx *ctx, tn_tensor *a, tn_tensor *b, int rank, const int64_t *shape)
+{
+    tn_tensor *y = a && b ? tn_mul(ctx, a, b) : NULL;
+    return y ? tn_reshape(y, rank, shape) : NULL;
+}
+
+tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[2];
+    if (!tni_two_matrices(ctx, a, b, 1, "khatri_rao")) return NULL;
+    shape[0] = a->shape[0] * b->shape[0]; shape[1] = a->shape[1];
+    return tni_joined_product(ctx, tni_added_axis(a, 1), tni_added_axis(b, 0), 2, shape);
+}
+
+tn_tensor *tn_khatri_rao_rows(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[2];
+    if (!tni_two_matrices(ctx, a, b, 0, "khatri_rao_rows")) return NULL;
+    shape[0] = a->shape[0]; shape[1] = a->shape[1] * b->shape[1];
+    return tni_joined_product(ctx, tni_added_axis(a, 2), tni_added_axis(b, 1), 2, shape);
+}
+
+tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[TN_MAX_RANK / 2];
+    int     i, rank;
+    if (!tni_is_real(ctx, a, "kronecker", "a") || !tni_is_real(ctx, b, "kronecker", "b")) return NULL;
+    rank = a->rank;
+    if (rank != b->rank || rank > TN_MAX_RANK / 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
+                 TNI_SHAPE(b), TN_MAX_RANK / 2);
+        return NULL;
+    }
+    for (i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
+    for (i = 0; i < rank; i++) {
+        a = tni_added_axis(a, 2 * i + 1);
+        b = tni_added_axis(b, 2 * i);
+        if (!a || !b) return NULL;
+    }
+    return tni_joined_product(ctx, a, b, rank, shape);
+}
+
+tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
+{
+    int64_t    shape[TN_MAX_RANK], fibres[3];
+    int        i;
+    tn_tensor *y;
+    if (!tni_is_real(ctx, x, "mode_product", "x") || !tni_is_real(ctx, a, "mode_product", "a")) return NULL;
+    if (!tni_axis(x, &axis, "mode_product", "x")) return NULL;
+    if (a->rank != 2 || a->shape[1] != x->shape[axis]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
+                 (long long)x->shape[axis], axis, TNI_SHAPE(x));
+        return NULL;
+    }
+    if (axis == x->rank - 1) return tn_affine(ctx, x, a, NULL);
+    fibres[0] = fibres[2] = 1;
+    fibres[1] = x->shape[axis];
+    for (i = 0; i < x->rank; i++) {
+        shape[i] = i == axis ? a->shape[0] : x->shape[i];
+        if (i != axis) fibres[i < axis ? 0 : 2] *= x->shape[i];
+    }
+    if (!tn_tensor_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
+    y = tn_reshape(x, 3, fibres);
+    y = y ? tn_matmul(ctx, a, y) : NULL;
+    return y ? tn_reshape(y, x->rank, shape) : NULL;
+}
+
+tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
+{
+    if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
+    x = tni_axis_matrix(ctx, x, axis, true);
+    return x && !tn_tensor_contiguous(x) ? tn_copy(ctx, x) : x;
+}
+
+tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape)
+{
+    int64_t first[TN_MAX_RANK], others = 1;
+    int     i, given = axis, at = 1;
+    if (!tni_is_real(ctx, m, "fold", "m") || !tni_rank_fits(ctx, "fold", rank, shape)) return NULL;
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank) {
+        tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s);
+        return NULL;
+    }
+    first[0] = shape[axis];
+    for (i = 0; i < rank; i++) {
+        if (i == axis) continue;
+        first[at++] = shape[i];
+        others = shape[i] > 0 && others > INT64_MAX / shape[i] ? -1 : others * shape[i];
+        if (others < 0) break;
+    }
+    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others) {
+        tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
+                 tni_shape_of(rank, shape).s, axis);
+        return NULL;
+    }
+    if (!tn_tensor_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
+    m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
+    return m && !tn_tensor_contiguous(m) ? tn_copy(ctx, m) : m;
+}
+#endif /* TN_NO_CONTRACTION */
 
 /* ======================================================================
    >>blas     calls of BLAS and LAPACK, with TN_USE_BLAS

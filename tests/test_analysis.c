@@ -1,5 +1,5 @@
-/* test_analysis.c: what analyses of weights are made of (top-k, tables, views of layers, patterns), small products of tensors,
-   and the analyses of operators themselves. */
+/* test_analysis.c: what analyses of weights are made of (top-k, tables, views of layers, patterns), and the analyses of
+   operators themselves. */
 #include "test.h"
 
 static tn_ctx *open_ctx(tn_dtype dtype)
@@ -40,7 +40,7 @@ static inline tn_tensor *random_2d(tn_ctx *ctx, uint64_t *seed, int64_t n, int64
     return random_tensor(ctx, seed, 2, shape);
 }
 
-/* ---- top-k, sort, eye ------------------------------------------------------------------------------------------------ */
+/* ---- top-k, sort, eye ------------------------------------------------------------------------------------ */
 
 /* Whether x comes before y, by the documented rule. */
 static bool first_of(tn_order order, double x, double y)
@@ -84,7 +84,8 @@ TEST(topk_is_a_stable_sort)
                     }
                     if (before >= k) continue;
                     wrong += (int64_t)at[place + before * shape[2]] != i;
-                    wrong += memcmp(&got[place + before * shape[2]], &x[i * shape[2]], sizeof *got) != 0 && x[i * shape[2]] == x[i * shape[2]];
+                    const double value = x[i * shape[2]];
+                    wrong += value == value && memcmp(&got[place + before * shape[2]], &value, sizeof value) != 0;
                 }
                 CHECK_INT(wrong, 0);
             }
@@ -146,7 +147,7 @@ TEST(eye)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------------------- */
 
 static void check_table(const tn_tensor *t, const tn_table_desc *d, const char *want)
 {
@@ -202,7 +203,7 @@ TEST(tables)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- views of layers, and patterns ------------------------------------------------------------------------------------- */
+/* ---- views of layers, and patterns ----------------------------------------------------------------------- */
 
 TEST(views_of_layers)
 {
@@ -265,7 +266,7 @@ TEST(patterns_and_heads_make_the_layer)
 }
 
 /* Scores from Q and K of the heads, by hand: squared and bilinear patterns without positions. */
-TEST(heads_make_the_pattern)
+TEST(heads_make_the_pattern, products_refuse)
 {
     for (int kind = TN_ATTENTION_SQUARED; kind <= TN_ATTENTION_BILINEAR; kind++) {
         tn_ctx   *ctx = open_ctx(TN_F64);
@@ -279,7 +280,8 @@ TEST(heads_make_the_pattern)
         d.kind = (tn_attention_kind)kind;
         d.dim = 5; d.heads = 2; d.d_qk = 3; d.d_v = 2; d.no_rope = true; d.bidirectional = true; d.row = TN_ROW_SCALE_NONE;
         CHECK_STATUS(tn_attention_init(ps, "a", &d, &layer), TN_OK);
-        tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *p = tn_attention_pattern(ctx, &layer, x), *x2 = tn_reshape_2d(x, 4, 5);
+        tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *x2 = tn_reshape_2d(x, 4, 5);
+        tn_tensor *p = tn_attention_pattern(ctx, &layer, x);
         double    *got = numbers_of(p);
         for (int64_t h = 0; h < 2; h++) {
             double *s[2];
@@ -303,10 +305,43 @@ TEST(heads_make_the_pattern)
     }
 }
 
+/* ---- small products: values and gradients are in cases.h -------------------------------------------------- */
+
+TEST(products_refuse)
+{
+    tn_ctx       *ctx = open_ctx(TN_F32);
+    tn_tensor    *a = tn_tensor_2d(ctx, TN_REAL, 2, 3), *b = tn_tensor_2d(ctx, TN_REAL, 4, 5);
+    const int64_t shape[3] = {2, 3, 4}, eight[8] = {1, 1, 1, 1, 1, 1, 1, 3};
+    tn_tensor    *c = tn_tensor_3d(ctx, TN_REAL, 1, 1, 3), *deep = tn_full(ctx, 8, eight, 1);
+    CHECK(!tn_contract_axes(ctx, a, 0, b, 1));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "contract_axes: j is 0, expected an axis of [2,3], counted from 1");
+    CHECK(!tn_contract_axes(ctx, a, 2, b, 3));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "contract_axes: k is 3, expected an axis of [4,5], counted from 1");
+    CHECK(!tn_contract_axes(ctx, a, 2, b, 1));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "contract_axes: axis 2 of u [2,3] and axis 1 of v [4,5] differ");
+    CHECK(!tn_contract_axes(ctx, c, 3, deep, 8));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "has rank 9, expected at most 8");
+    CHECK(!tn_khatri_rao(ctx, a, b));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "khatri_rao: a is [2,3] but b is [4,5], expected matrices with equal columns");
+    CHECK(!tn_khatri_rao_rows(ctx, a, b));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "khatri_rao_rows: a is [2,3] but b is [4,5], expected matrices with equal rows");
+    CHECK(!tn_kronecker(ctx, a, c));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "kronecker: a is [2,3] but b is [1,1,3], expected equal ranks of at most 4");
+    CHECK(!tn_mode_product(ctx, c, 1, a));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mode_product: a is [2,3], expected [m,1] for axis 1 of x [1,1,3]");
+    CHECK(!tn_unfold(ctx, a, 2));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "unfold: axis is 2");
+    CHECK(!tn_fold(ctx, a, 1, 3, shape));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "fold: m is [2,3], expected the unfolding of [2,3,4] by axis 1");
+    CHECK(!tn_fold(ctx, a, 3, 3, shape));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "fold: axis is 3");
+    tn_ctx_destroy(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
-          heads_make_the_pattern)
+          heads_make_the_pattern, products_refuse)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
-          patterns_and_heads_make_the_layer, heads_make_the_pattern)
+          patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse)
 #endif
