@@ -266,7 +266,7 @@ TEST(patterns_and_heads_make_the_layer)
 }
 
 /* Scores from Q and K of the heads, by hand: squared and bilinear patterns without positions. */
-TEST(heads_make_the_pattern, products_refuse)
+TEST(heads_make_the_pattern)
 {
     for (int kind = TN_ATTENTION_SQUARED; kind <= TN_ATTENTION_BILINEAR; kind++) {
         tn_ctx   *ctx = open_ctx(TN_F64);
