@@ -47,6 +47,8 @@
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
+       >>analysis signal, certificates, features,  >>analysis-impl
+                  alignment of two models
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -81,7 +83,7 @@
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
-       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
+       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator, >>analysis)
        TN_NO_CONTRACTION         no products of tensors (>>products)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
@@ -1261,6 +1263,99 @@ TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
+
+/* ======================================================================
+   >>analysis questions about weights, answered with operators
+   docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp; functions that take the context
+   first are made of ops.
+   ====================================================================== */
+
+/* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
+/* What an operator is compared with. */
+typedef enum tn_null {
+    TN_NULL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
+                                   every hidden unit keeps its numbers, but not their places                    */
+    TN_NULL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
+                                   multiplied by another one                                                    */
+} tn_null;
+typedef struct tn_signal_desc {
+    tn_null  null;
+    const tn_cp *const *nulls;  /* `draws` operators of the same extents to compare with instead, for example
+                                   untrained layers; or NULL                                                    */
+    bool     scaled;            /* first scales each null's values to the operator's norm, output by output     */
+    int64_t  draws;             /* 0: 19, for 5 %; see below                                                    */
+    int64_t  count;             /* number of eigenvalues; 0: all                                                */
+    uint64_t seed;              /* of the permutations; equal seeds give equal results                          */
+} tn_signal_desc;
+typedef struct tn_signal {
+    int64_t    outputs, count;
+    tn_tensor *values;          /* [outputs,count] eigenvalues of the operator, by decreasing magnitude         */
+    tn_tensor *null_values;     /* [outputs,count] mean over the draws of the magnitude at the same place       */
+    tn_tensor *edge;            /* [outputs] the largest magnitude in all draws                                 */
+    tn_tensor *signal;          /* I32 [outputs] how many values are beyond the edge                            */
+} tn_signal;
+/* Compares the spectrum of every output with those of a null model. If the operator were one more draw of the null model, an
+   output would have a value beyond its edge with a probability of at most 1/(draws + 1). It costs draws + 1 calls of
+   tn_cp_spectrum. Order 2 only.   Parallel analysis: Horn 1965; by permutations: Buja & Eyuboglu 1992 */
+TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
+TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
+
+/* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */
+typedef struct tn_certificate {
+    tn_cp     *cp;              /* the truncated operator, of the same inputs                                   */
+    tn_tensor *rank;            /* I32 [outputs] eigenpairs that each output has kept                           */
+    tn_tensor *error;           /* [outputs] |Q - Q_k|_F / |Q|_F in the metric; 0 for a zero output             */
+    tn_tensor *bound;           /* [outputs] |y - y_k| is at most this for every x in the ball                  */
+    tn_tensor *mean;            /* [outputs] so is the mean of |y - y_k| over the data; NaN without a moment    */
+} tn_certificate;
+/* Truncates each output to the fewest eigenpairs with a relative error of at most `error`, 0 <= error < 1, and says what
+   this does to the outputs. Without a moment the pairs are those of Q, and the ball is |x| <= radius. With the second moment
+   S = E[x x^T] of the data (of [x;1] if the operator has `constant`) they are those of S^1/2 Q S^1/2, the error is that of
+   the data metric, and the ball is x^T S^-1 x <= radius^2 in the span of the data, outside of which nothing is claimed. Both
+   bounds contain a margin for rounding, 1e-12 of the largest value (F32: 1e-5). Order 2 only.   docs/math.md 10 and 12 */
+TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
+TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
+
+/* ---- features ----------------------------------------------------------- >>analysis-features */
+/* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
+   E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
+   u [out]  d [m,n]  moment [m,m] or NULL -> owned [m,m]
+   With `constant` n does not count the one, and the one is the last feature: m + 1 in C and in the moment, which is then
+   that of [a;1]. Order 2 only.   Sharkey 2023, equation 15 */
+TN_API tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
+/* Computes how strongly input features modify the default output features of a layer (W x) * (V x): for the feature d_i the
+   output feature u_l, a column of u, becomes (W d_i) * u_l, and M[i,l] = |u_l - (W d_i) * u_l|. Columns of u are for example
+   the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
+   axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
+TN_API tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
+   and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
+   the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
+   recorded.   x [..,in] -> [..,hidden]   Sharkey 2023, equation 13 */
+TN_API tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features);
+
+/* ---- degree of nonlinearity --------------------------------------------- >>analysis-degree */
+/* A function of a tensor, with a pointer of the caller's. */
+typedef tn_tensor *(*tn_map_fn)(tn_ctx *ctx, const void *user, tn_tensor *x);
+/* Computes the mixed difference of order n, the sum over all subsets of the directions of (-1)^(n - size) f(x + their sum),
+   by 2^n calls of f: what n directions do together and no n - 1 of them explain. It is 0 for every polynomial of a degree
+   below n, so with n = 3 for a bilinear layer. 1 <= n <= 8; a direction has a shape that broadcasts with x. */
+TN_API tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_tensor *x, int n,
+                                      tn_tensor *const *directions);
+
+/* ---- canonical form and alignment --------------------------------------- >>analysis-align */
+/* Brings the hidden units into a form that does not depend on their order, scales or the order of their encoders: rows of
+   factors have length 1 with a positive largest component (the first of equals), the size is in P; of a term's factors
+   the one whose largest component comes first is first; terms are sorted by decreasing |P[:,h]|. Two operators that differ
+   only by these changes become equal up to rounding, unless such a comparison ties. The function does not change, and any
+   order is possible; all inputs have equal length. */
+TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
+/* Aligns b with a: finds the assignment of terms with the largest sum of cosines of their rank-one tensors
+   sym(w v^T) (x) p, and returns b with its terms in the order of a, factors swapped and scaled as in a, so that weights can
+   be compared one by one. Its function does not change. cosines [terms], if not NULL, becomes those of the pairs; 0 for zero
+   terms. Both have order 2, the same extents and the same number of terms, h; h^2 (n + out) + h^3 operations at most.
+   Assignment: Kuhn 1955, by shortest augmenting paths */
+TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -13354,6 +13449,727 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     if (s == TN_OK) s = tn_cp_norm(a, &na);
     if (s == TN_OK) s = tn_cp_norm(b, &nb);
     if (s == TN_OK) *cosine = inner / (na * nb);
+    return s;
+}
+
+/* ======================================================================
+   >>analysis-impl  null models, certificates, features, alignment
+   ====================================================================== */
+
+static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+{
+    tn_status s = tn_ctx_status(ctx);
+    return s == TN_OK ? TN_ERR_MEMORY : s;
+}
+
+static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_alloc_f64(t->ctx, n, 1, op);
+    if (v && tn_read(t, TN_F64, v, n) == TN_OK) return v;
+    tni_free_f64(t->ctx, v, n, 1);
+    return NULL;
+}
+
+static void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
+
+static tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+{
+    tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
+    if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;
+    tn_tensor_destroy(t);
+    return NULL;
+}
+
+/* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
+
+/* Random numbers for permutations: word `at` of the random call `call`. */
+typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+
+static int64_t tni_dice_below(tni_dice *d, int64_t n)
+{
+    if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
+    return (int64_t)((uint64_t)d->words[d->at++ % 4] * (uint64_t)n >> 32);
+}
+
+/* Permutes n groups of `width` numbers (Fisher & Yates). */
+static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
+{
+    int64_t i, j, k;
+    double  swap;
+    for (i = n - 1; i > 0; i--) {
+        j = tni_dice_below(d, i + 1);
+        for (k = 0; k < width; k++) {
+            swap = v[i * width + k];
+            v[i * width + k] = v[j * width + k];
+            v[j * width + k] = swap;
+        }
+    }
+}
+
+static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, cp->terms, cp->in, cp->constant);
+    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t   h;
+    int       k;
+    for (k = 0; k < 2 && s == TN_OK; k++) {
+        double  *v = tni_analysis_read(cp->f[k], "signal");
+        tni_dice dice;
+        memset(&dice, 0, sizeof dice);
+        dice.key = desc->seed;
+        dice.call = 2 * draw + k;
+        if (v && desc->null == TN_NULL_PAIRS && k > 0) tni_shuffle(&dice, cp->terms, cp->in[k], v);
+        for (h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
+            tni_shuffle(&dice, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
+        s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
+        tni_analysis_free(cp->f[k], v);
+    }
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+/* Adds the magnitudes of one draw to `sum`, and raises the edges. */
+static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, const double *norm, bool scaled,
+                                double *sum, double *edge)
+{
+    double   *v = tni_analysis_read(null->values, "signal"), *size = tni_analysis_read(null->norm, "signal");
+    tn_status s = v && size ? TN_OK : tni_analysis_status(null->values->ctx);
+    int64_t   o, i;
+    for (o = 0; o < mine->outputs && s == TN_OK; o++)
+        for (i = 0; i < null->count; i++) {
+            double l = fabs(v[o * null->count + i]) * (!scaled ? 1 : size[o] > 0 ? norm[o] / size[o] : 0);
+            if (i < mine->count) sum[o * mine->count + i] += l;
+            if (l > edge[o]) edge[o] = l;
+        }
+    tni_analysis_free(null->values, v);
+    tni_analysis_free(null->norm, size);
+    return s;
+}
+
+static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
+{
+    int64_t i;
+    if (draws < 1 || (unsigned)d->null > TN_NULL_PAIRS) {
+        if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null", (int)d->null);
+        return false;
+    }
+    for (i = 0; d->nulls && i < draws; i++) {
+        const tn_cp *null = d->nulls[i];
+        if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
+            && null->in[0] == cp->in[0]) continue;
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and the "
+                 "same context", (long long)i, (long long)cp->out, (long long)cp->in[0]);
+        return false;
+    }
+    return true;
+}
+
+tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out)
+{
+    tn_signal_desc all;
+    tn_spectrum    mine, null;
+    int64_t        draws, draw, o, i, shape[2];
+    double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
+    int32_t       *beyond = NULL;
+    tn_status      s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
+    memset(&all, 0, sizeof all);
+    if (!desc) desc = &all;
+    draws = desc->draws ? desc->draws : 19;
+    if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
+    if ((s = tn_cp_spectrum(cp, desc->count, &mine)) != TN_OK) return s;
+    out->outputs = shape[0] = mine.outputs;
+    out->count = shape[1] = mine.count;
+    sum = tni_alloc_f64(cp->ctx, out->outputs, out->count, "signal");
+    edge = tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
+    beyond = (int32_t *)(void *)tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
+    values = tni_analysis_read(mine.values, "signal");
+    norm = tni_analysis_read(mine.norm, "signal");
+    if (!sum || !edge || !beyond || !values || !norm) s = tni_analysis_status(cp->ctx);
+    for (i = 0; s == TN_OK && i < out->outputs * out->count; i++) sum[i] = 0;
+    for (o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
+    for (draw = 0; draw < draws && s == TN_OK; draw++) {
+        tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
+        if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
+        else s = tn_cp_spectrum(made ? made : desc->nulls[draw], desc->count, &null);
+        tn_cp_destroy(made);
+        if (s != TN_OK) break;
+        s = tni_signal_add(out, &null, norm, desc->scaled, sum, edge);
+        tn_spectrum_destroy(&null);
+    }
+    for (o = 0; o < out->outputs && s == TN_OK; o++)
+        for (beyond[o] = 0, i = 0; i < out->count; i++) {
+            beyond[o] += fabs(values[o * out->count + i]) > edge[o];
+            sum[o * out->count + i] /= (double)draws;
+        }
+    if (s == TN_OK) {
+        out->values = mine.values;
+        mine.values = NULL;
+        out->null_values = tni_owned_from(cp->ctx, 2, shape, sum);
+        out->edge = tni_owned_from(cp->ctx, 1, shape, edge);
+        out->signal = tni_owned_counts(cp->ctx, shape[0], beyond);
+        if (!out->null_values || !out->edge || !out->signal) s = tni_analysis_status(cp->ctx);
+    }
+    tni_free_f64(cp->ctx, values, out->outputs, out->count);
+    tni_free_f64(cp->ctx, norm, out->outputs, 1);
+    tni_free_f64(cp->ctx, sum, out->outputs, out->count);
+    tni_free_f64(cp->ctx, edge, out->outputs, 1);
+    tni_free_f64(cp->ctx, (double *)(void *)beyond, out->outputs, 1);
+    tn_spectrum_destroy(&mine);
+    if (s != TN_OK) tn_signal_destroy(out);
+    return s;
+}
+
+void tn_signal_destroy(tn_signal *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->null_values);
+    tn_tensor_destroy(s->edge);
+    tn_tensor_destroy(s->signal);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- truncation with a certificate -------------------------------------- >>analysis-certificate-impl
+   D = Q - Q_k has the eigenvalues l_i, i > k.   |x^T D x| <= |l_(k+1)| |x|^2      |D|_F^2 = sum l_i^2
+   In the data metric x = S^1/2 z with E[z z^T] a projection: E|z^T D z| <= sum |l_i| E (v_i . z)^2 <= sum |l_i| */
+
+/* S^-1/2 on the span of the data: V^T diag(l^-1/2) V without values that are only rounding. [n,n], arena */
+static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
+{
+    const int64_t  n = moment->shape[0];
+    tn_eigh_result e;
+    tn_tensor     *root = NULL, *half;
+    double        *l, least;
+    int64_t        i;
+    if (tn_eigh(ctx, moment, NULL, &e) != TN_OK) return NULL;
+    l = tni_analysis_read(e.values, "certify");
+    least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
+    for (i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
+    if (l && tn_write(e.values, TN_F64, l, n) == TN_OK && (half = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
+        && (root = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
+        && (tni_put_product(ctx, tni_view(half), tni_view(e.vectors), tni_column_view(e.values), false) != TN_OK
+            || tni_put_matmul(ctx, tni_view(root), tni_transposed_view(tni_view(half)), tni_view(half), 1, 0) != TN_OK))
+        root = NULL;
+    tni_analysis_free(e.values, l);
+    tn_eigh_destroy(&e);
+    return root;
+}
+
+/* The numbers of output o, from its eigenvalues by decreasing magnitude. numbers: error, bound, mean, each [outputs] */
+static int32_t tni_certify_output(const double *l, int64_t count, double error, double square, double margin, bool data,
+                                  int64_t o, int64_t outputs, double *numbers)
+{
+    double  norm = 0, tail = 0, sum = 0;
+    int64_t i, k;
+    for (i = count; i-- > 0; ) norm += l[i] * l[i];
+    for (k = count; k > 0 && tail + l[k - 1] * l[k - 1] <= error * error * norm; k--) {
+        tail += l[k - 1] * l[k - 1];
+        sum += fabs(l[k - 1]);
+    }
+    margin *= count > 0 ? fabs(l[0]) : 0;
+    numbers[o] = norm > 0 ? sqrt(tail / norm) : 0;
+    numbers[outputs + o] = square * ((k < count ? fabs(l[k]) : 0) + margin);
+    numbers[2 * outputs + o] = data ? sum + (double)count * margin : (double)NAN;
+    return (int32_t)k;
+}
+
+/* The operator of the first rank[o] pairs of each output, whose vectors are multiplied by root unless it is NULL. */
+static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigen *e, const int32_t *rank, tn_tensor *root)
+{
+    int64_t   terms = 0, o, at = 0, in[2];
+    tn_cp    *to;
+    tn_status s = TN_OK;
+    for (o = 0; o < cp->out; o++) terms += rank[o];
+    in[0] = in[1] = cp->in[0];
+    to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
+    for (o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
+        tn_view v = tni_view(e->vectors), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
+        if (rank[o] == 0) continue;
+        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+        v.rank = 2;
+        v.shape[0] = rank[o]; v.shape[1] = e->n;
+        v.strides[0] = e->n; v.strides[1] = 1;
+        s = tni_put_copy(cp->ctx, tni_block_of(to->p, o, 1, at, rank[o]), tni_block_of(e->values, o, 1, 0, rank[o]));
+        if (s == TN_OK)
+            s = root ? tni_put_matmul(cp->ctx, rows, v, tni_view(root), 1, 0) : tni_put_copy(cp->ctx, rows, v);
+    }
+    if (to && s == TN_OK) s = tni_copy(to->f[1], to->f[0]);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static tn_status tni_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
+{
+    tn_ctx      *ctx = cp->ctx;
+    tn_cp       *metric = moment ? tn_cp_data_metric(cp, moment) : NULL;
+    tn_tensor   *root = metric ? tni_inverse_root(ctx, moment) : NULL;
+    const double square = radius * radius + (cp->constant && !moment), margin = ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12;
+    double      *l, *numbers;
+    int32_t     *rank;
+    tn_eigen     e;
+    tn_status    s;
+    int64_t      o;
+    if (moment && !root) {
+        tn_cp_destroy(metric);
+        return tni_analysis_status(ctx);
+    }
+    s = tn_cp_eigen_all(metric ? metric : cp, 0, &e);
+    tn_cp_destroy(metric);
+    if (s != TN_OK) return s;
+    l = tni_analysis_read(e.values, "certify");
+    numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
+    rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
+    if (!l || !numbers || !rank) s = tni_analysis_status(ctx);
+    else {
+        for (o = 0; o < cp->out; o++)
+            rank[o] = tni_certify_output(l + o * e.count, e.count, error, square, margin, moment != NULL, o, cp->out,
+                                         numbers);
+        out->cp = tni_certify_operator(cp, &e, rank, root);
+        out->rank = tni_owned_counts(ctx, cp->out, rank);
+        out->error = tni_owned_from(ctx, 1, &cp->out, numbers);
+        out->bound = tni_owned_from(ctx, 1, &cp->out, numbers + cp->out);
+        out->mean = tni_owned_from(ctx, 1, &cp->out, numbers + 2 * cp->out);
+        if (!out->cp || !out->rank || !out->error || !out->bound || !out->mean) s = tni_analysis_status(ctx);
+    }
+    tni_analysis_free(e.values, l);
+    tni_free_f64(ctx, numbers, cp->out, 3);
+    tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
+    tn_eigen_destroy(&e);
+    return s;
+}
+
+tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
+{
+    tni_scope scope;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(cp, "certify")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
+    if (!(error >= 0 && error < 1))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "certify: error is %g, expected 0 <= error < 1", error);
+    if (!(radius >= 0 && radius < HUGE_VAL))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "certify: radius is %g, expected a finite number >= 0", radius);
+    scope = tni_scope_begin(cp->ctx);
+    s = tni_certify(cp, error, radius, moment, out);
+    tni_scope_end(cp->ctx, scope);
+    if (s != TN_OK) tn_certificate_destroy(out);
+    return s;
+}
+
+void tn_certificate_destroy(tn_certificate *c)
+{
+    if (!c) return;
+    tn_cp_destroy(c->cp);
+    tn_tensor_destroy(c->rank);
+    tn_tensor_destroy(c->error);
+    tn_tensor_destroy(c->bound);
+    tn_tensor_destroy(c->mean);
+    memset(c, 0, sizeof *c);
+}
+
+/* ---- features ----------------------------------------------------------- >>analysis-features-impl */
+
+tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
+{
+    tn_ctx    *ctx;
+    tn_tensor *t, *q;
+    tn_cp     *folded;
+    int64_t    m;
+    tni_scope  scope;
+    if (!tni_cp_is_bilinear(cp, "dictionary")) return NULL;
+    ctx = cp->ctx;
+    if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
+    m = d->shape[0] + cp->constant;
+    if (d->shape[1] != cp->in[0] - cp->constant) {
+        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+                 (long long)cp->in[0] - cp->constant);
+        return NULL;
+    }
+    if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
+    if (moment && (moment->shape[0] != m || moment->shape[1] != m)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+                 (long long)m);
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    t = tni_view_of((tn_tensor *)d);
+    t = t ? tn_transpose(t, 0, 1) : NULL;
+    folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
+    q = folded ? tn_cp_interaction(folded, u) : NULL;
+    tn_cp_destroy(folded);
+    if (q && moment && tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false) != TN_OK) {
+        tn_tensor_destroy(q);
+        q = NULL;
+    }
+    tni_scope_end(ctx, scope);
+    return q;
+}
+
+/* |u_l - g * u_l|^2 = sum_h (1 - g_h)^2 u_hl^2,  g = W d */
+tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
+{
+    tn_tensor *rest;
+    if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
+        || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
+    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+                 TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
+        return NULL;
+    }
+    rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
+    rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
+    return rest ? tn_sqrt(ctx, rest) : NULL;
+}
+
+/* act(z)/z, and the slope of act where z = 0 */
+static tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+{
+    const int64_t n = tn_tensor_count(z);
+    tn_tensor    *m = tni_like(ctx, z);
+    double       *act = m ? tni_analysis_read(a, "mlp_modifier") : NULL;
+    double       *v = act ? tni_analysis_read(z, "mlp_modifier") : NULL;
+    bool          done = false;
+    int64_t       i;
+    for (i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
+    if (v) done = tn_write(m, TN_F64, v, n) == TN_OK;
+    tni_analysis_free(a, act);
+    tni_analysis_free(z, v);
+    return done ? m : NULL;
+}
+
+tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
+{
+    const tn_mlp_desc *d;
+    int64_t    all = -1, e, h;
+    tn_tensor *z, *m, *w, *b, *last;
+    if (features) *features = NULL;
+    if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
+    d = &layer->desc;
+    e = layer->w->shape[0]; h = layer->w->shape[1];
+    w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
+    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
+    if (!z) return NULL;
+    if (e == 1) {
+        const bool odd = d->kind == TN_MLP_RELU || d->kind == TN_MLP_RELU2;
+        m = tni_mlp_hidden(ctx, d->kind, 1, z);
+        m = m ? tni_quotient_of_act(ctx, m, z, odd ? 0 : d->kind == TN_MLP_BILINEAR ? 1 : 0.5) : NULL;
+        last = z;
+    } else {
+        m = tn_slice(z, -1, 0, (e - 1) * h);
+        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
+        last = m ? tn_slice(z, -1, (e - 1) * h, e * h) : NULL;
+        last = last ? tn_copy(ctx, last) : NULL;
+    }
+    if (m && last && features) *features = last;
+    return last ? m : NULL;
+}
+
+/* ---- degree of nonlinearity --------------------------------------------- >>analysis-degree-impl */
+
+tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_tensor *x, int n,
+                               tn_tensor *const *directions)
+{
+    tn_tensor *sum = NULL;
+    int        subset, i, size;
+    if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
+    if (n < 1 || n > 8 || !fn || !directions) {
+        if (n < 1 || n > 8) tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n);
+        else tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn");
+        return NULL;
+    }
+    for (subset = 0; subset < 1 << n; subset++) {
+        tn_tensor *at = x, *y;
+        for (i = 0, size = 0; i < n && at; i++)
+            if (subset >> i & 1) {
+                at = tn_add(ctx, at, directions[i]);
+                size++;
+            }
+        y = at ? fn(ctx, user, at) : NULL;
+        if (!y) return NULL;
+        if (!sum) sum = n % 2 ? tn_scale(ctx, y, -1) : y;
+        else sum = (n - size) % 2 ? tn_sub(ctx, sum, y) : tn_add(ctx, sum, y);
+        if (!sum) return NULL;
+    }
+    return sum;
+}
+
+/* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
+
+/* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
+   before, 0 for zeros; *largest becomes the index of the component. */
+static double tni_unit_row(int64_t n, double *v, int64_t *largest)
+{
+    double  size = 0, most = 0;
+    int64_t i;
+    *largest = 0;
+    for (i = 0; i < n; i++)
+        if (fabs(v[i]) > most) {
+            most = fabs(v[i]);
+            *largest = i;
+        }
+    size = tni_frobenius(n, v);
+    if (!(size > 0)) return 0;
+    if (v[*largest] < 0) size = -size;
+    for (i = 0; i < n; i++) v[i] /= size;
+    return size;
+}
+
+/* An operator as doubles: f[k] [terms,in] with rows of length 1, p transposed to [terms,out], with the sizes. */
+typedef struct tni_units {
+    const tn_cp *cp;
+    double      *p, *f[TN_CP_MAX_ORDER];
+    int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
+} tni_units;
+
+static void tni_units_free(tni_units *u)
+{
+    int k;
+    tni_analysis_free(u->cp->p, u->p);
+    for (k = 0; k < u->cp->order; k++) {
+        tni_analysis_free(u->cp->f[k], u->f[k]);
+        tni_free_f64(u->cp->ctx, (double *)(void *)u->largest[k], u->cp->terms, 1);
+    }
+}
+
+static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
+{
+    const int64_t h = cp->terms;
+    int64_t   t, o;
+    double   *p = tni_analysis_read(cp->p, op), size;
+    int       k;
+    bool      whole, finite = true;
+    memset(u, 0, sizeof *u);
+    u->cp = cp;
+    u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
+    whole = p && u->p;
+    for (k = 0; k < cp->order && whole; k++) {
+        u->f[k] = tni_analysis_read(cp->f[k], op);
+        u->largest[k] = (int64_t *)(void *)tni_alloc_f64(cp->ctx, h, 1, op);
+        whole = u->f[k] && u->largest[k];
+        finite = finite && whole && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
+    }
+    if (whole && !(finite && tni_frobenius(cp->out * h, p) < HUGE_VAL)) {
+        tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", op);
+        whole = false;
+    }
+    for (t = 0; t < h && whole; t++) {
+        for (size = 1, k = 0; k < cp->order; k++)
+            size *= tni_unit_row(cp->in[k], u->f[k] + t * cp->in[k], &u->largest[k][t]);
+        for (o = 0; o < cp->out; o++) u->p[t * cp->out + o] = size == 0 ? 0 : p[o * h + t] * size;
+    }
+    tni_analysis_free(cp->p, p);
+    return whole ? TN_OK : tni_analysis_status(cp->ctx);
+}
+
+/* Whether row a comes after row b: by the place of its largest component, then by the components. */
+static bool tni_rows_after(int64_t n, const double *a, int64_t largest_a, const double *b, int64_t largest_b)
+{
+    int64_t i;
+    if (largest_a != largest_b) return largest_a > largest_b;
+    for (i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
+    return false;
+}
+
+static void tni_swap_rows(int64_t n, double *a, double *b)
+{
+    double  swap;
+    int64_t i;
+    for (i = 0; i < n; i++) { swap = a[i]; a[i] = b[i]; b[i] = swap; }
+}
+
+/* Sorts the factors of each term, by exchanges of neighbours. */
+static void tni_units_sort_factors(const tni_units *u)
+{
+    const int64_t n = u->cp->in[0];
+    int64_t t, swap;
+    int     i, j;
+    for (t = 0; t < u->cp->terms; t++)
+        for (i = 1; i < u->cp->order; i++)
+            for (j = i; j > 0; j--) {
+                double *before = u->f[j - 1] + t * n, *after = u->f[j] + t * n;
+                if (!tni_rows_after(n, before, u->largest[j - 1][t], after, u->largest[j][t])) break;
+                tni_swap_rows(n, before, after);
+                swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
+            }
+}
+
+/* Writes term from[t] of u as term t. p is [out,terms]. */
+static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const char *op)
+{
+    const tn_cp *cp = u->cp;
+    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    int64_t   t, i, widest = cp->out;
+    double   *v;
+    tn_status s = TN_OK;
+    int       k;
+    if (!to) return NULL;
+    for (k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
+    v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
+    if (!v) return tni_cp_done(to, TN_ERR_MEMORY);
+    for (t = 0; t < cp->terms; t++)
+        for (i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
+    s = tn_write(to->p, TN_F64, v, cp->out * cp->terms);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        for (t = 0; t < cp->terms; t++)
+            memcpy(v + t * cp->in[k], u->f[k] + from[t] * cp->in[k], (size_t)cp->in[k] * sizeof *v);
+        s = tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]);
+    }
+    tni_free_f64(cp->ctx, v, cp->terms, widest);
+    return tni_cp_done(to, s);
+}
+
+tn_cp *tn_cp_canonical(const tn_cp *cp)
+{
+    tni_units u;
+    tn_cp    *to = NULL;
+    double   *sizes;
+    int64_t  *from, t;
+    if (!tni_cp_one_input(cp, "canonical")) return NULL;
+    sizes = tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from) {
+        tni_units_sort_factors(&u);
+        for (t = 0; t < cp->terms; t++) sizes[t] = tni_frobenius(cp->out, u.p + t * cp->out);
+        tni_select(TN_ORDER_LARGEST, sizes, cp->terms, cp->terms, from);
+        to = tni_units_operator(&u, from, "canonical");
+    }
+    tni_units_free(&u);
+    tni_free_f64(cp->ctx, sizes, cp->terms, 1);
+    tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
+    return to;
+}
+
+/* The cosine of two terms, and whether factor 0 of b fits factor 1 of a better. */
+static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b, int64_t j, bool *crossed)
+{
+    const tni_algebra *by = tni_algebra_of(a->cp->ctx->desc.simd);
+    const int64_t n = a->cp->in[0], m = a->cp->out;
+    const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
+    const double *p = a->p + i * m, *p2 = b->p + j * m;
+    double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), size = tni_frobenius(m, p) * tni_frobenius(m, p2);
+    *crossed = fabs(cross) > fabs(straight);
+    return size > 0 ? (straight + cross) * by->dot(m, p, p2) / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+}
+
+/* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
+   augmenting path by reduced costs. room: [3,n] doubles, marks: [3,n] integers */
+static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
+{
+    double  *value = room, *slack = room + n, *price = room + 2 * n;
+    int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, i, j, k, at, next;
+    for (j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
+    for (i = 0; i < n; i++) {
+        for (j = 0; j < n; j++) { slack[j] = HUGE_VAL; seen[j] = 0; back[j] = -1; }
+        for (at = -1, k = i; ; k = row[at]) {                /* column `at` is reached, and taken by row k */
+            double least = HUGE_VAL;
+            next = -1;
+            for (j = 0; j < n; j++) {
+                double rest = -c[k * n + j] - price[k] - value[j];
+                if (seen[j]) continue;
+                if (rest < slack[j]) { slack[j] = rest; back[j] = at; }
+                if (slack[j] < least || next < 0) { least = slack[j]; next = j; }
+            }
+            price[i] += least;
+            for (j = 0; j < n; j++) {
+                if (seen[j]) { price[row[j]] += least; value[j] -= least; }
+                else slack[j] -= least;
+            }
+            seen[next] = 1;
+            at = next;
+            if (row[at] < 0) break;
+        }
+        for (; at >= 0; at = next) {                         /* shift the path by one */
+            next = back[at];
+            row[at] = next < 0 ? i : row[next];
+        }
+    }
+    for (j = 0; j < n; j++) column[row[j]] = j;
+}
+
+/* Gives term j of b the signs, the sizes and the order of the factors of a term of a, whose rows are w[0] and w[1]. */
+static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const *w)
+{
+    const int64_t n = b->cp->in[0];
+    double  all = 1, size;
+    int64_t e;
+    int     k;
+    if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
+    for (k = 0; k < 2; k++) {
+        size = tni_frobenius(n, w[k]);
+        if (!(size > 0)) size = 1;
+        if (tni_algebra_of(b->cp->ctx->desc.simd)->dot(n, w[k], b->f[k] + j * n) < 0) size = -size;
+        for (e = 0; e < n; e++) b->f[k][j * n + e] *= size;
+        all *= size;
+    }
+    for (e = 0; e < b->cp->out; e++) b->p[j * b->cp->out + e] /= all;
+}
+
+static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
+{
+    const int64_t h = a->terms, n = a->in[0];
+    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
+    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align"), i, j;
+    double   *raw[2];
+    tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
+    bool      crossed;
+    raw[0] = tni_analysis_read(a->f[0], "align");
+    raw[1] = tni_analysis_read(a->f[1], "align");
+    if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
+    for (i = 0; i < h && s == TN_OK; i++)
+        for (j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
+    if (s == TN_OK) tni_assign(h, c, column, room, marks);
+    for (i = 0; i < h && s == TN_OK; i++) {
+        double *w[2];
+        w[0] = raw[0] + i * n;
+        w[1] = raw[1] + i * n;
+        cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
+        tni_align_term(ub, column[i], crossed, w);
+    }
+    tni_analysis_free(a->f[0], raw[0]);
+    tni_analysis_free(a->f[1], raw[1]);
+    tni_free_f64(a->ctx, c, h, h);
+    tni_free_f64(a->ctx, room, h, 3);
+    tni_free_f64(a->ctx, (double *)(void *)marks, h, 3);
+    return s;
+}
+
+tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines)
+{
+    tni_units ua, ub;
+    double   *cosine;
+    int64_t  *column;
+    tn_status s, t;
+    if (aligned) *aligned = NULL;
+    if (cosines) *cosines = NULL;
+    if (!aligned) return TN_ERR_ARG;
+    if (!tni_cp_is_bilinear(a, "align")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
+    if (!tni_cp_comparable(a, b, "align")) return tn_ctx_status(a->ctx);
+    if (a->out != b->out || a->terms != b->terms)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "align: b has %lld outputs and %lld terms, expected %lld and %lld as a",
+                        (long long)b->out, (long long)b->terms, (long long)a->out, (long long)a->terms);
+    cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    s = tni_units_read(&ua, a, "align");
+    t = tni_units_read(&ub, b, "align");
+    if (s == TN_OK) s = t;
+    if (!cosine || !column) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
+    if (s == TN_OK && !(*aligned = tni_units_operator(&ub, column, "align"))) s = tni_analysis_status(a->ctx);
+    if (s == TN_OK && cosines && !(*cosines = tni_owned_from(a->ctx, 1, &a->terms, cosine)))
+        s = tni_analysis_status(a->ctx);
+    if (s != TN_OK) {
+        tn_cp_destroy(*aligned);
+        *aligned = NULL;
+    }
+    tni_units_free(&ua);
+    tni_units_free(&ub);
+    tni_free_f64(a->ctx, cosine, a->terms, 1);
+    tni_free_f64(a->ctx, (double *)(void *)column, a->terms, 1);
     return s;
 }
 #endif /* TN_NO_OPERATOR */

@@ -338,10 +338,479 @@ TEST(products_refuse)
     tn_ctx_destroy(ctx);
 }
 
+/* X_(n) = A_n Y_(n) (A_1 (x) A_2 (x) A_3 without A_n)^T, in row-major order. */
+TEST(unfoldings_of_mode_products)
+{
+    tn_ctx   *ctx = open_ctx(TN_F64);
+    uint64_t  seed = 12;
+    const int64_t shape[3] = {2, 3, 4};
+    tn_tensor *y = random_tensor(ctx, &seed, 3, shape), *x = y, *a[3];
+    double     worst = 0;
+    for (int k = 0; k < 3; k++) {
+        a[k] = random_2d(ctx, &seed, 5 - k, shape[k]);
+        x = tn_mode_product(ctx, x, k, a[k]);
+    }
+    for (int n = 0; n < 3; n++) {
+        tn_tensor *others = tn_kronecker(ctx, a[n == 0], a[n == 2 ? 1 : 2]);
+        tn_tensor *want = tn_affine(ctx, tn_matmul(ctx, a[n], tn_unfold(ctx, y, n)), others, NULL);
+        double    *u = numbers_of(tn_unfold(ctx, x, n)), *v = numbers_of(want);
+        for (int64_t i = 0; i < tn_tensor_count(want); i++) test_raise(&worst, fabs(u[i] - v[i]));
+        free(u); free(v);
+    }
+    WORST("unfolded mode products", worst, 1e-14);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- operators --------------------------------------------------------------------------------------------- */
+
+static tn_cp *random_cp(tn_ctx *ctx, uint64_t *seed, int order, int64_t out, int64_t h, int64_t n, bool constant)
+{
+    tn_tensor *f[4];
+    for (int k = 0; k < order; k++) f[k] = random_2d(ctx, seed, h, n);
+    return tn_cp_create(ctx, order, random_2d(ctx, seed, out, h), f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+}
+
+static double largest_difference(const tn_tensor *a, const tn_tensor *b)
+{
+    double *x = numbers_of(a), *y = numbers_of(b), worst = 0;
+    CHECK_INT(tn_tensor_count(a), tn_tensor_count(b));
+    for (int64_t i = 0; i < tn_tensor_count(a); i++) test_raise(&worst, fabs(x[i] - y[i]));
+    free(x); free(y);
+    return worst;
+}
+
+static double frobenius(const double *v, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += v[i] * v[i];
+    return sqrt(sum);
+}
+
+/* What follows from the definition: against itself nothing is signal, against a smaller one much is; a strong direction that
+   is planted in noise is found; and equal seeds give equal results. */
+TEST(signal_against_its_nulls)
+{
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tn_ctx     *ctx = open_ctx(dtype ? TN_F64 : TN_F32);
+        const double eps = dtype ? 1e-12 : 1e-5;
+        uint64_t    seed = 21;
+        const int64_t one = 1;
+        tn_cp      *cp = random_cp(ctx, &seed, 2, 3, 9, 12, false), *half, *nulls[2];
+        tn_signal   s, again;
+        tn_signal_desc d;
+        tn_tensor  *u = tn_scale(ctx, tn_eye(ctx, 3), 0.5);
+        half = tn_cp_fold_out(cp, u, NULL);
+        memset(&d, 0, sizeof d);
+        nulls[0] = half; nulls[1] = half;
+        d.nulls = (const tn_cp *const *)nulls;
+        d.draws = 2;
+        REQUIRE(CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK));
+        double *v = numbers_of(s.values), *null = numbers_of(s.null_values);
+        double *edge = numbers_of(s.edge), *n = numbers_of(s.signal);
+        for (int64_t o = 0; o < 3; o++) {
+            int64_t beyond = 0;
+            for (int64_t i = 0; i < s.count; i++) {
+                CHECK_NEAR(null[o * s.count + i], fabs(v[o * s.count + i]) / 2, eps * 10);
+                beyond += fabs(v[o * s.count + i]) > edge[o];
+            }
+            CHECK_NEAR(edge[o], fabs(v[o * s.count]) / 2, eps * 10);
+            CHECK_INT(n[o], beyond);
+            CHECK(beyond > 0);
+        }
+        free(v); free(null); free(edge); free(n);
+        tn_signal_destroy(&s);
+        nulls[0] = nulls[1] = cp;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
+        n = numbers_of(s.signal);
+        for (int64_t o = 0; o < 3; o++) CHECK_NEAR(n[o], 0, 0);
+        free(n);
+        tn_signal_destroy(&s);
+        d.nulls = NULL;
+        d.scaled = true;
+        for (int null_of = 0; null_of < 2; null_of++) {              /* one planted direction in noise, 64 inputs */
+            double     w[64 * 40], p[40];
+            tn_tensor *f[2], *pt = tn_tensor_2d(ctx, TN_REAL, 1, 40);
+            tn_cp     *planted;
+            f[0] = tn_tensor_2d(ctx, TN_REAL, 40, 64);
+            f[1] = tn_tensor_2d(ctx, TN_REAL, 40, 64);
+            for (int k = 0; k < 2; k++) {
+                for (int64_t i = 0; i < 40 * 64; i++) w[i] = test_random_real(&seed);
+                for (int64_t i = 0; i < 10 * 64; i++) w[i] += 4 * ((i % 64) % 2 ? 1 : -1);
+                CHECK_STATUS(tn_write(f[k], TN_F64, w, 40 * 64), TN_OK);
+            }
+            for (int i = 0; i < 40; i++) p[i] = i < 10 ? 1 : test_random_real(&seed);
+            CHECK_STATUS(tn_write(pt, TN_F64, p, 40), TN_OK);
+            planted = tn_cp_create(ctx, 2, pt, f, TN_CP_INPUT_PLAIN);
+            d.null = null_of ? TN_NULL_PAIRS : TN_NULL_ENTRIES;
+            d.draws = 9;
+            CHECK_STATUS(tn_cp_signal(planted, &d, &s), TN_OK);
+            CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
+            n = numbers_of(s.signal);
+            if (null_of == 0) CHECK_INT(n[0], 1);                    /* the rows keep their numbers, not the pattern */
+            CHECK_NEAR(largest_difference(s.null_values, again.null_values), 0, 0);
+            d.seed++;
+            tn_signal_destroy(&again);
+            CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
+            CHECK(largest_difference(s.null_values, again.null_values) > 0);
+            CHECK_INT(tn_tensor_count(s.edge), one);
+            free(n);
+            tn_signal_destroy(&s);
+            tn_signal_destroy(&again);
+        }
+        d.draws = -1;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "signal: draws is -1");
+        CHECK(!s.values && !s.edge);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* sum over i,j of x_i Q_ij x_j of each output, by the operator */
+static double *outputs_of(const tn_cp *cp, tn_tensor *x) { return numbers_of(tn_cp_apply(cp->ctx, cp, x)); }
+
+TEST(certificates_hold)
+{
+    double worst_error = 0, worst_bound = 0, worst_tight = 0, worst_mean = 0;
+    for (int round = 0; round < 8; round++) {
+        const bool constant = round & 1, data = round & 2, wide = round & 4;
+        const int64_t out = 3, h = wide ? 3 : 8, n = 6, plain = n - constant, rows = 200;
+        tn_ctx    *ctx = open_ctx(TN_F64);
+        uint64_t   seed = 40 + (uint64_t)round;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, out, h, n, constant), *full, *cut;
+        tn_tensor *x = random_2d(ctx, &seed, rows, plain), *s = NULL, *dense, *short_;
+        const double radius = 1.5;
+        tn_certificate c;
+        if (data) {
+            tn_tensor *x1 = constant ? tn_append_one(ctx, x) : x;
+            s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x1, 0, 1), x1), 1.0 / (double)rows);
+        }
+        REQUIRE(CHECK_STATUS(tn_cp_certify(cp, 0.4, radius, s, &c), TN_OK));
+        double *rank = numbers_of(c.rank), *error = numbers_of(c.error);
+        double *bound = numbers_of(c.bound), *mean = numbers_of(c.mean);
+        full = data ? tn_cp_data_metric(cp, s) : cp;
+        cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
+        dense = tn_cp_dense_symmetric(full);
+        short_ = tn_cp_dense_symmetric(cut);
+        double *q = numbers_of(dense), *qk = numbers_of(short_), *y, *yk;
+        tn_eigen e;
+        CHECK_STATUS(tn_cp_eigen_all(full, 0, &e), TN_OK);
+        double *l = numbers_of(e.values);
+        for (int64_t o = 0; o < out; o++) {
+            double size = frobenius(q + o * n * n, n * n), tail = 0;
+            int64_t k = (int64_t)rank[o];
+            for (int64_t i = 0; i < n * n; i++) qk[o * n * n + i] -= q[o * n * n + i];
+            test_raise(&worst_error, fabs(frobenius(qk + o * n * n, n * n) / size - error[o]));
+            CHECK(error[o] <= 0.4);
+            for (int64_t i = k - 1; k > 0 && i < e.count; i++) tail += l[o * e.count + i] * l[o * e.count + i];
+            CHECK(k == 0 || sqrt(tail) > 0.4 * size * (1 - 1e-9));   /* one pair fewer would not do */
+            double next = k < e.count ? fabs(l[o * e.count + k]) : 0;
+            test_raise(&worst_tight, fabs(bound[o] - (radius * radius + (constant && !data)) * next));
+        }
+        for (int64_t sample = 0; sample < 20; sample++) {            /* points of the ball */
+            double *z = doubles(n), length;
+            tn_tensor *point = random_2d(ctx, &seed, 1, data ? n : plain);
+            double *v = numbers_of(point);
+            length = frobenius(v, data ? n : plain);
+            for (int64_t i = 0; i < (data ? n : plain); i++) z[i] = v[i] * radius / length;
+            CHECK_STATUS(tn_write(point, TN_F64, z, data ? n : plain), TN_OK);
+            y = outputs_of(full, point);
+            yk = outputs_of(cut, point);
+            for (int64_t o = 0; o < out; o++) test_raise(&worst_bound, fabs(y[o] - yk[o]) - bound[o]);
+            free(z); free(v); free(y); free(yk);
+        }
+        y = outputs_of(cp, x);
+        yk = outputs_of(c.cp, x);
+        for (int64_t o = 0; o < out && data; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < rows; i++) sum += fabs(y[i * out + o] - yk[i * out + o]) / (double)rows;
+            test_raise(&worst_mean, sum - mean[o]);
+            CHECK(sum > mean[o] / 20);                               /* a bound of the right size */
+        }
+        if (!data) CHECK(mean[0] != mean[0]);
+        free(rank); free(error); free(bound); free(mean); free(q); free(qk); free(y); free(yk); free(l);
+        tn_certificate_destroy(&c);
+        CHECK_STATUS(tn_cp_certify(cp, 1, 1, NULL, &c), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "certify: error is 1, expected 0 <= error < 1");
+        CHECK_STATUS(tn_cp_certify(cp, 0, -1, NULL, &c), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "certify: radius is -1");
+        CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, &c), TN_OK);
+        CHECK(largest_difference(tn_cp_dense_symmetric(c.cp), tn_cp_dense_symmetric(cp)) < 1e-13);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("error of a certificate against the tensors", worst_error, 1e-12);
+    WORST("bound against the next eigenvalue", worst_tight, 1e-10);
+    WORST("outputs beyond their bound", worst_bound, 0);
+    WORST("mean beyond its bound", worst_mean, 0);
+}
+
+TEST(dictionary_and_modified_features)
+{
+    double worst = 0;
+    for (int constant = 0; constant < 2; constant++) {
+        tn_ctx    *ctx = open_ctx(TN_F64);
+        uint64_t   seed = 50;
+        const int64_t m = 4, n = 5, rows = 30, all = m + constant;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, 2, 3, n + constant, constant);
+        tn_tensor *d = random_2d(ctx, &seed, m, n), *a = random_2d(ctx, &seed, rows, m);
+        tn_tensor *a1 = constant ? tn_append_one(ctx, a) : a;
+        tn_tensor *u = tn_reshape(random_2d(ctx, &seed, 1, 2), 1, (const int64_t *)&cp->out), *moment, *c, *x;
+        moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a1, 0, 1), a1), 1.0 / (double)rows);
+        c = tn_cp_dictionary(cp, u, d, moment);
+        REQUIRE(c && c->shape[0] == all && c->shape[1] == all);
+        x = tn_matmul(ctx, a, d);                                    /* sum_i a_i d_i */
+        double *y = outputs_of(cp, x), *v = numbers_of(c), *w = numbers_of(u), sum = 0, mean = 0;
+        for (int64_t i = 0; i < all * all; i++) sum += v[i];
+        for (int64_t i = 0; i < rows; i++) mean += (y[2 * i] * w[0] + y[2 * i + 1] * w[1]) / (double)rows;
+        test_raise(&worst, fabs(sum - mean));
+        free(v); free(y);
+        c = tn_cp_dictionary(cp, u, tn_transpose(random_2d(ctx, &seed, n, m), 0, 1), NULL);
+        CHECK(c != NULL);                                            /* a strided dictionary */
+        c = tn_cp_dictionary(cp, u, d, NULL);
+        double *q = numbers_of(tn_cp_interaction(cp, u)), *rows_of = numbers_of(d);
+        v = numbers_of(c);
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < m; j++) {
+                double direct = 0;
+                for (int64_t k = 0; k < n * n; k++)
+                    direct += rows_of[i * n + k / n] * q[k / n * (n + constant) + k % n] * rows_of[j * n + k % n];
+                test_raise(&worst, fabs(direct - v[i * all + j]));
+            }
+        free(v); free(q); free(w); free(rows_of);
+        CHECK_CTX(ctx);
+        CHECK(!tn_cp_dictionary(cp, u, random_2d(ctx, &seed, 2, 7), NULL));
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "dictionary: d is");
+        {                                                            /* |u_l - (W d_i) * u_l| */
+            tn_tensor *W = random_2d(ctx, &seed, 3, n), *U = random_2d(ctx, &seed, 3, 6);
+            double *M = numbers_of(tn_modified_features(ctx, W, d, U)), *f = numbers_of(U);
+            double *g = numbers_of(tn_affine(ctx, d, W, NULL));
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t l = 0; l < 6; l++) {
+                    double square = 0;
+                    for (int64_t k = 0; k < 3; k++) square += pow(f[k * 6 + l] - g[i * 3 + k] * f[k * 6 + l], 2);
+                    test_raise(&worst, fabs(sqrt(square) - M[i * 6 + l]));
+                }
+            free(M); free(g); free(f);
+            CHECK(!tn_modified_features(ctx, W, W, d));
+            CHECK_ERROR(ctx, TN_ERR_SHAPE, "modified_features: w is [3,5]");
+        }
+        tn_ctx_destroy(ctx);
+    }
+    WORST("dictionaries and modified features", worst, 1e-13);
+}
+
+/* layer(x) = P (m * features) + p for every kind, with a row of zeros among the inputs. */
+TEST(modifiers_make_the_layer)
+{
+    double worst = 0;
+    for (int kind = TN_MLP_BILINEAR; kind <= TN_MLP_GELU_TANH + 2; kind++) {
+        tn_ctx     *ctx = open_ctx(TN_F64);
+        uint64_t    seed = 60;
+        tn_params  *ps = tn_params_create(ctx);
+        tn_mlp_desc d;
+        tn_mlp      mlp;
+        memset(&d, 0, sizeof d);
+        d.kind = kind > TN_MLP_GELU_TANH ? TN_MLP_BILINEAR : (tn_mlp_kind)kind;
+        d.order = kind > TN_MLP_GELU_TANH ? (kind == TN_MLP_GELU_TANH + 1 ? 1 : 3) : 0;
+        d.in = 4; d.hidden = 5; d.out = 3; d.bias = kind % 2; d.out_bias = true;
+        CHECK_STATUS(tn_mlp_init(ps, "m", &d, &mlp), TN_OK);
+        tn_tensor *x = random_2d(ctx, &seed, 6, 4), *features, *m, *y;
+        CHECK_STATUS(tn_assign(tn_slice(x, 0, 2, 3), tn_full(ctx, 2, tn_slice(x, 0, 2, 3)->shape, 0)), TN_OK);
+        m = tn_mlp_modifier(ctx, &mlp, x, &features);
+        REQUIRE(m && features && m->shape[1] == 5);
+        y = tn_affine(ctx, tn_mul(ctx, m, features), mlp.p, mlp.pb);
+        test_raise(&worst, largest_difference(y, tn_mlp_forward(ctx, &mlp, x)));
+        if (tn_mlp_encoders(d.kind) == 1 && !d.bias) {               /* the slope where z is 0 */
+            double *v = numbers_of(m), want = d.kind == TN_MLP_RELU || d.kind == TN_MLP_RELU2 ? 0 : 0.5;
+            for (int i = 10; i < 15; i++) CHECK_NEAR(v[i], want, 0);
+            free(v);
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("layers from their modifiers", worst, 1e-14);
+}
+
+static tn_tensor *apply(tn_ctx *ctx, const void *user, tn_tensor *x) { return tn_cp_apply(ctx, (const tn_cp *)user, x); }
+
+/* Third differences: 0 for order 2; for order 3 the sum of T over all orders of the directions, at any x. */
+TEST(mixed_differences)
+{
+    tn_ctx    *ctx = open_ctx(TN_F64);
+    uint64_t   seed = 70;
+    tn_cp     *two = random_cp(ctx, &seed, 2, 3, 4, 5, false), *three = random_cp(ctx, &seed, 3, 3, 4, 5, false);
+    tn_tensor *x = random_2d(ctx, &seed, 2, 5), *d[3], *y, *sum = NULL, *twice[2];
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    double     worst = 0;
+    for (int k = 0; k < 3; k++) d[k] = random_2d(ctx, &seed, 1, 5);
+    double *zero = numbers_of(tn_mixed_difference(ctx, apply, two, x, 3, d));
+    for (int i = 0; i < 6; i++) test_raise(&worst, fabs(zero[i]));
+    WORST("third difference of a bilinear operator", worst, 1e-14);
+    y = tn_mixed_difference(ctx, apply, three, x, 3, d);
+    for (int k = 0; k < 6; k++) {
+        tn_tensor *in[3], *part;
+        for (int i = 0; i < 3; i++) in[i] = d[order[k][i]];
+        part = tn_cp_apply_each(ctx, three, in);
+        sum = sum ? tn_add(ctx, sum, part) : part;
+    }
+    twice[0] = twice[1] = sum;
+    sum = tn_concat(ctx, 2, twice, 0);
+    WORST("third difference of a cubic operator", largest_difference(y, sum), 1e-13);
+    y = tn_mixed_difference(ctx, apply, three, x, 1, d);             /* n = 1: f(x + d) - f(x) */
+    sum = tn_sub(ctx, tn_cp_apply(ctx, three, tn_add(ctx, x, d[0])), tn_cp_apply(ctx, three, x));
+    CHECK_NEAR(largest_difference(y, sum), 0, 0);
+    CHECK_CTX(ctx);
+    CHECK(!tn_mixed_difference(ctx, apply, two, x, 9, d));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mixed_difference: n is 9, expected 1 to 8");
+    free(zero);
+    tn_ctx_destroy(ctx);
+}
+
+/* The same function with its terms permuted, factors in another order, and scales that cancel. */
+static tn_cp *disguised(const tn_cp *cp, uint64_t *seed)
+{
+    const int64_t h = cp->terms, n = cp->in[0];
+    double    *p = numbers_of(cp->p), *q = doubles(cp->out * h), *f[4], *g[4];
+    tn_tensor *ft[4], *pt = tn_tensor_2d(cp->ctx, TN_REAL, cp->out, h);
+    tn_cp     *to;
+    for (int k = 0; k < cp->order; k++) { f[k] = numbers_of(cp->f[k]); g[k] = doubles(h * n); }
+    for (int64_t t = 0; t < h; t++) {
+        int64_t from = (t * 5 + 2) % h;                              /* 5 and h have no common factor */
+        int     turn = (int)test_random_int(seed, 0, cp->order - 1);
+        double  all = 1;
+        for (int k = 0; k < cp->order; k++) {
+            double scale = (test_random_int(seed, 0, 1) ? 1 : -1) * (0.25 + fabs(test_random_real(seed)) * 3);
+            for (int64_t i = 0; i < n; i++) g[k][t * n + i] = scale * f[(k + turn) % cp->order][from * n + i];
+            all *= scale;
+        }
+        for (int64_t o = 0; o < cp->out; o++) q[o * h + t] = p[o * h + from] / all;
+    }
+    CHECK_STATUS(tn_write(pt, TN_F64, q, cp->out * h), TN_OK);
+    for (int k = 0; k < cp->order; k++) {
+        ft[k] = tn_tensor_2d(cp->ctx, TN_REAL, h, n);
+        CHECK_STATUS(tn_write(ft[k], TN_F64, g[k], h * n), TN_OK);
+        free(f[k]); free(g[k]);
+    }
+    to = tn_cp_create(cp->ctx, cp->order, pt, ft, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    free(p); free(q);
+    return to;
+}
+
+TEST(canonical_forms_are_equal)
+{
+    double worst = 0, function = 0;
+    for (int order = 1; order <= 3; order++) {
+        tn_ctx   *ctx = open_ctx(TN_F64);
+        uint64_t  seed = 80;
+        tn_cp    *a = random_cp(ctx, &seed, order, 3, 7, 5, order == 2), *b = disguised(a, &seed), *ca, *cb, *zero, *cz;
+        tn_tensor *x = random_2d(ctx, &seed, 4, 5), *f[3];
+        ca = tn_cp_canonical(a);
+        cb = tn_cp_canonical(b);
+        REQUIRE(ca && cb);
+        test_raise(&worst, largest_difference(ca->p, cb->p));
+        for (int k = 0; k < order; k++) test_raise(&worst, largest_difference(ca->f[k], cb->f[k]));
+        test_raise(&function, largest_difference(tn_cp_apply(ctx, a, x), tn_cp_apply(ctx, ca, x)));
+        for (int k = 0; k < order; k++) f[k] = tn_full(ctx, 2, a->f[0]->shape, 0);
+        zero = tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN);
+        cz = tn_cp_canonical(zero);
+        REQUIRE(cz != NULL);
+        double *p = numbers_of(cz->p);
+        for (int i = 0; i < 21; i++) CHECK_NEAR(p[i], 0, 0);
+        free(p);
+        f[0] = tn_full(ctx, 2, a->f[0]->shape, (double)NAN);
+        CHECK(!tn_cp_canonical(tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN)));
+        CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: the operator has NaN or infinity");
+        tn_ctx_destroy(ctx);
+    }
+    WORST("canonical forms", worst, 1e-14);
+    WORST("function of a canonical form", function, 1e-13);
+}
+
+/* The cosine of term i of a and term j of b, as symmetric tensors, by tn_cp_cosine of operators of one term. */
+static double term_cosine(const tn_cp *a, int64_t i, const tn_cp *b, int64_t j)
+{
+    const tn_cp *of[2];
+    tn_cp  *one[2];
+    double  c = 0;
+    of[0] = a; of[1] = b;
+    for (int k = 0; k < 2; k++) {
+        int64_t t = k ? j : i;
+        tn_tensor *f[2];
+        for (int e = 0; e < 2; e++) f[e] = tn_slice(of[k]->f[e], 0, t, t + 1);
+        one[k] = tn_cp_create(a->ctx, 2, tn_slice(of[k]->p, 1, t, t + 1), f, TN_CP_INPUT_PLAIN);
+    }
+    CHECK_STATUS(tn_cp_cosine(one[0], one[1], &c), TN_OK);
+    tn_cp_destroy(one[0]);
+    tn_cp_destroy(one[1]);
+    return c;
+}
+
+static double best_sum(const double *c, int n, int row, int used)
+{
+    double best = -HUGE_VAL;
+    if (row == n) return 0;
+    for (int j = 0; j < n; j++) {
+        double sum = used >> j & 1 ? -HUGE_VAL : c[row * n + j] + best_sum(c, n, row + 1, used | 1 << j);
+        if (sum > best) best = sum;
+    }
+    return best;
+}
+
+TEST(alignment_finds_the_units)
+{
+    double  weights = 0, sums = 0, cosine = 0, function = 0;
+    tn_ctx *ctx = open_ctx(TN_F64);
+    uint64_t seed = 90;
+    for (int round = 0; round < 12; round++) {
+        const int64_t h = 1 + round % 6;
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, h == 5 ? 6 : h, 5, false);
+        tn_cp *b = random_cp(ctx, &seed, 2, 3, a->terms, 5, false);
+        tn_cp *same = disguised(a, &seed), *aligned;
+        tn_tensor *cosines, *x = random_2d(ctx, &seed, 4, 5);
+        double *c, *v, sum = 0;
+        REQUIRE(CHECK_STATUS(tn_cp_align(a, same, &aligned, &cosines), TN_OK));
+        test_raise(&weights, largest_difference(aligned->p, a->p));
+        for (int k = 0; k < 2; k++) test_raise(&weights, largest_difference(aligned->f[k], a->f[k]));
+        v = numbers_of(cosines);
+        for (int64_t i = 0; i < a->terms; i++) test_raise(&weights, fabs(v[i] - 1));
+        free(v);
+        tn_tensor_destroy(cosines);
+        REQUIRE(CHECK_STATUS(tn_cp_align(a, b, &aligned, &cosines), TN_OK));
+        v = numbers_of(cosines);
+        c = doubles(a->terms * a->terms);
+        for (int64_t i = 0; i < a->terms; i++) {
+            sum += v[i];
+            test_raise(&cosine, fabs(v[i] - term_cosine(a, i, aligned, i)));
+            for (int64_t j = 0; j < a->terms; j++) c[i * a->terms + j] = term_cosine(a, i, b, j);
+        }
+        test_raise(&sums, fabs(sum - best_sum(c, (int)a->terms, 0, 0)));
+        test_raise(&function, largest_difference(tn_cp_apply(ctx, b, x), tn_cp_apply(ctx, aligned, x)));
+        free(v); free(c);
+        tn_tensor_destroy(cosines);
+    }
+    WORST("weights after alignment", weights, 1e-13);
+    WORST("cosines of pairs", cosine, 1e-13);
+    WORST("assignment against all permutations", sums, 1e-13);
+    WORST("function after alignment", function, 1e-13);
+    CHECK_CTX(ctx);
+    {
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, 4, 5, false), *b = random_cp(ctx, &seed, 2, 3, 3, 5, false), *c = a;
+        CHECK_STATUS(tn_cp_align(a, b, &c, NULL), TN_ERR_SHAPE);
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "align: b has 3 outputs and 3 terms, expected 3 and 4 as a");
+        CHECK(!c);
+    }
+    tn_ctx_destroy(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
-          heads_make_the_pattern, products_refuse)
+          heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
+          certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer, mixed_differences,
+          canonical_forms_are_equal, alignment_finds_the_units)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
-          patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse)
+          patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
+          signal_against_its_nulls, certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer,
+          mixed_differences, canonical_forms_are_equal, alignment_finds_the_units)
 #endif
