@@ -125,8 +125,8 @@ TEST(topk_refuses)
     CHECK_ERROR(ctx, TN_ERR_ARG, "topk: k is -1, expected 0 or more");
     CHECK(!tn_sort(ctx, t, 2, TN_ORDER_LARGEST, NULL));
     CHECK_ERROR(ctx, TN_ERR_ARG, "sort: axis is 2");
-    CHECK(!tn_sort(ctx, t, 0, (tn_order)7, NULL));
-    CHECK_ERROR(ctx, TN_ERR_ARG, "sort: order is 7");
+    CHECK(!tn_sort(ctx, t, 0, (tn_order)3, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sort: order is 3");
     CHECK(!tn_topk(ctx, NULL, 0, 1, TN_ORDER_LARGEST, NULL) && !tn_sort(ctx, NULL, 0, TN_ORDER_LARGEST, NULL));
     tn_ctx_clear_error(ctx);
     tn_ctx_destroy(ctx);
