@@ -419,6 +419,14 @@ TEST(signal_against_its_nulls)
             CHECK(beyond > 0);
         }
         free(v); free(null); free(edge); free(n);
+        d.scaled = true;                                             /* to the same norm: the same values */
+        tn_signal_destroy(&s);
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
+        v = numbers_of(s.values);
+        null = numbers_of(s.null_values);
+        for (int64_t i = 0; i < 3 * s.count; i++) CHECK_NEAR(null[i], fabs(v[i]), eps * 10);
+        free(v); free(null);
+        d.scaled = false;
         tn_signal_destroy(&s);
         nulls[0] = nulls[1] = cp;
         CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
