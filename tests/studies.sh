@@ -90,7 +90,8 @@ grep -q 'is of another text, model, recipe or setting' "$folder/refused" || fail
 # A note's equations, models that are the same function, and the analyses that count their lines.
 "$programs/sharkey" > "$folder/second" 2>&1 || { cat "$folder/second"; fail sharkey; }
 grep -q '^claims_that_fail: 0$' "$folder/second" || fail "a claim fails: $(cat "$folder/second")"
-"$programs/similarity" --epochs 8 --out "$folder/similarity" > "$folder/second" 2>&1 || { cat "$folder/second"; fail similarity; }
+"$programs/similarity" --epochs 8 --out "$folder/similarity" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail similarity; }
 grep -q '^pairs_of_the_same_function: 1 in pixel space, 1 in the data metric$' "$folder/second" &&
     grep -q '^units_alike_disguised: 1.000$' "$folder/second" || fail "similarity: $(cat "$folder/second")"
 "$programs/analyses" --steps 30 --out "$folder/analyses" > "$folder/second" 2>&1 || { cat "$folder/second"; fail analyses; }
