@@ -1266,8 +1266,8 @@ TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine); 
 
 /* ======================================================================
    >>analysis questions about weights, answered with operators
-   docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp; functions that take the context
-   first are made of ops.
+   docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
+   functions that take the context first are made of ops.
    ====================================================================== */
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
@@ -1356,6 +1356,19 @@ TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
    terms. Both have order 2, the same extents and the same number of terms, h; h^2 (n + out) + h^3 operations at most.
    Assignment: Kuhn 1955, by shortest augmenting paths */
 TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
+
+/* ---- fewer terms -------------------------------------------------------- >>analysis-refit */
+typedef struct tn_refit_desc {
+    int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
+    int64_t sweeps;             /* at most this number; 0: 100                                                */
+    double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+} tn_refit_desc;
+/* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
+   from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
+   solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
+   becomes |S - S'|_F / |S|_F, which cannot be told from 0 below about 1e-7. A local minimum is possible. Order 2 only. It
+   takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -14171,6 +14184,243 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     tni_free_f64(a->ctx, cosine, a->terms, 1);
     tni_free_f64(a->ctx, (double *)(void *)column, a->terms, 1);
     return s;
+}
+
+/* ---- fewer terms -------------------------------------------------------- >>analysis-refit-impl
+   Terms p (x) sym(w v^T), those of the operator in capitals; rows are terms, * is elementwise.
+       <S',S'> = sum N * pp^T   N = ((ww^T) * (vv^T) + (wv^T) * (vw^T))/2     <S,S'> likewise with K from w, v, W, V
+   p:  N p = K P
+   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite */
+typedef struct tni_refit {
+    tni_host host;
+    int64_t  h, r, n, o;
+    double  *P, *F[2];                       /* [h,o] [h,n] */
+    double  *p, *f[2];                       /* [r,o] [r,n] */
+    double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
+    double  *x[4];                           /* [r,n] scratch */
+    double   square;                         /* <S,S> */
+} tni_refit;
+
+/* c [m,k] = a [m,n] b[k,n]^T */
+static void tni_refit_gram(const tni_refit *t, int64_t m, int64_t k, int64_t n, double *a, double *b, double *c)
+{
+    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_turned(tni_rows(b, n)), 0, tni_rows(c, k));
+}
+
+/* y [r,n] = beta y + m [r,k] b [k,n] */
+static void tni_refit_times(const tni_refit *t, int64_t k, int64_t n, double *m, double *b, double beta, double *y)
+{
+    t->host.by->gemm(&t->host, t->r, n, k, 1, tni_rows(m, k), tni_rows(b, n), beta, tni_rows(y, n));
+}
+
+/* out [r,k] = ((f0 g0^T) * (f1 g1^T) + (f0 g1^T) * (f1 g0^T))/2; with `more` and `factor`: two scratches of this size */
+static void tni_refit_pairs(const tni_refit *t, int64_t m, double *const *f, int64_t k, double *const *g, double *out,
+                            double *more, double *factor)
+{
+    int64_t i;
+    tni_refit_gram(t, m, k, t->n, f[0], g[0], out);
+    tni_refit_gram(t, m, k, t->n, f[1], g[1], factor);
+    for (i = 0; i < m * k; i++) out[i] *= factor[i];
+    tni_refit_gram(t, m, k, t->n, f[0], g[1], more);
+    tni_refit_gram(t, m, k, t->n, f[1], g[0], factor);
+    for (i = 0; i < m * k; i++) out[i] = 0.5 * (out[i] + more[i] * factor[i]);
+}
+
+/* Solves a x = b in place for a positive semidefinite a [r,r], with a shift of rounding size: Cholesky, row by row. */
+static void tni_refit_solve(int64_t r, double *a, int64_t o, double *b)
+{
+    double  shift = 0;
+    int64_t i, j, k, e;
+    for (i = 0; i < r; i++) shift = tni_max_f64(shift, a[i * r + i]);
+    shift = shift > 0 ? 1e-14 * (double)r * shift : 1;
+    for (i = 0; i < r; i++)
+        for (j = 0; j <= i; j++) {
+            double sum = a[i * r + j] + (i == j ? shift : 0);
+            for (k = 0; k < j; k++) sum -= a[i * r + k] * a[j * r + k];
+            a[i * r + j] = i == j ? sqrt(tni_max_f64(sum, shift)) : sum / a[j * r + j];
+        }
+    for (e = 0; e < o; e++) {
+        for (i = 0; i < r; i++) {
+            for (k = 0; k < i; k++) b[i * o + e] -= a[i * r + k] * b[k * o + e];
+            b[i * o + e] /= a[i * r + i];
+        }
+        for (i = r; i-- > 0; ) {
+            for (k = i + 1; k < r; k++) b[i * o + e] -= a[k * r + i] * b[k * o + e];
+            b[i * o + e] /= a[i * r + i];
+        }
+    }
+}
+
+/* Scales the rows of the encoders to 1 and solves for p. Returns the relative error. */
+static double tni_refit_p(const tni_refit *t)
+{
+    double  rest = t->square;
+    int64_t i, unused;
+    int     k;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < t->r; i++) tni_unit_row(t->n, t->f[k] + i * t->n, &unused);
+    tni_refit_pairs(t, t->r, t->f, t->h, t->F, t->cross[0], t->cross[1], t->cross[2]);
+    tni_refit_pairs(t, t->r, t->f, t->r, t->f, t->own[0], t->own[1], t->own[2]);
+    memcpy(t->own[1], t->own[0], (size_t)(t->r * t->r) * sizeof(double));
+    tni_refit_times(t, t->h, t->o, t->cross[0], t->P, 0, t->p);
+    tni_refit_solve(t->r, t->own[1], t->o, t->p);
+    tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[1]);
+    tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[1]);
+    for (i = 0; i < t->r * t->h; i++) rest -= 2 * t->cross[0][i] * t->cross[1][i];
+    for (i = 0; i < t->r * t->r; i++) rest += t->own[0][i] * t->own[1][i];
+    return t->square > 0 ? sqrt(tni_max_f64(rest, 0) / t->square) : 0;
+}
+
+/* y = (pp^T * vv^T) x + (pp^T * v x^T) v; own[0]: pp^T, own[1]: pp^T * vv^T */
+static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
+{
+    int64_t i;
+    tni_refit_times(t, t->r, t->n, t->own[1], x, 0, y);
+    tni_refit_gram(t, t->r, t->r, t->n, v, x, t->own[2]);
+    for (i = 0; i < t->r * t->r; i++) t->own[2][i] *= t->own[0][i];
+    tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
+}
+
+/* Some steps of conjugate gradients for encoder k. */
+static void tni_refit_encoder(const tni_refit *t, int k)
+{
+    enum { STEPS = 8 };
+    const int64_t m = t->r * t->n;
+    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2], size, first, step, next;
+    int64_t i, round;
+    tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
+    tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
+    for (i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
+    tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[0]);
+    tni_refit_gram(t, t->r, t->h, t->n, v, t->F[1 - k], t->cross[1]);
+    tni_refit_gram(t, t->r, t->h, t->n, v, t->F[k], t->cross[2]);
+    for (i = 0; i < t->r * t->h; i++) {
+        t->cross[1][i] *= t->cross[0][i];
+        t->cross[2][i] *= t->cross[0][i];
+    }
+    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, rest);
+    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, rest);
+    first = t->host.by->dot(m, rest, rest);
+    tni_refit_apply(t, v, t->f[k], y);
+    t->host.by->axpy(m, -1, y, rest);
+    memcpy(way, rest, (size_t)m * sizeof(double));
+    size = t->host.by->dot(m, rest, rest);
+    for (round = 0; round < STEPS && size > 1e-30 * first; round++) {
+        tni_refit_apply(t, v, way, y);
+        step = t->host.by->dot(m, way, y);
+        if (!(step > 0)) break;
+        step = size / step;
+        t->host.by->axpy(m, step, way, t->f[k]);
+        t->host.by->axpy(m, -step, y, rest);
+        next = t->host.by->dot(m, rest, rest);
+        for (i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
+        size = next;
+    }
+}
+
+/* <t_i, t_j> of two terms of the operator */
+static double tni_refit_inner(const tni_refit *t, int64_t i, int64_t j)
+{
+    const tni_algebra *by = t->host.by;
+    const double *w = t->F[0] + i * t->n, *v = t->F[1] + i * t->n, *w2 = t->F[0] + j * t->n, *v2 = t->F[1] + j * t->n;
+    return 0.5 * by->dot(t->o, t->P + i * t->o, t->P + j * t->o)
+           * (by->dot(t->n, w, w2) * by->dot(t->n, v, v2) + by->dot(t->n, w, v2) * by->dot(t->n, v, w2));
+}
+
+/* Chooses up to r terms by a pivoted Cholesky decomposition of their Gram matrix, and sets <S,S>. cross[0]: its rows;
+   left [h]: the rest of the diagonal */
+static void tni_refit_begin(tni_refit *t, double *left)
+{
+    double *rows = t->cross[0], largest = 0;
+    int64_t i, j, k, best;
+    for (t->square = 0, i = 0; i < t->h; i++) {
+        left[i] = tni_refit_inner(t, i, i);
+        largest = tni_max_f64(largest, left[i]);
+        t->square += left[i];
+        for (j = 0; j < i; j++) t->square += 2 * tni_refit_inner(t, i, j);
+    }
+    for (k = 0; k < t->r; k++) {
+        for (best = 0, i = 1; i < t->h; i++) if (left[i] > left[best]) best = i;
+        if (!(left[best] > 1e-13 * largest)) break;
+        for (i = 0; i < t->h; i++) {
+            double sum = tni_refit_inner(t, best, i);
+            for (j = 0; j < k; j++) sum -= rows[j * t->h + best] * rows[j * t->h + i];
+            rows[k * t->h + i] = sum / sqrt(left[best]);
+        }
+        for (i = 0; i < t->h; i++) left[i] -= rows[k * t->h + i] * rows[k * t->h + i];
+        left[best] = 0;
+        for (i = 0; i < 2; i++)
+            memcpy(t->f[i] + k * t->n, t->F[i] + best * t->n, (size_t)t->n * sizeof(double));
+    }
+    t->r = k;
+}
+
+static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
+    double   *turned = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
+    int64_t   i, j;
+    tn_status s = to && turned ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < t->r && s == TN_OK; i++) for (j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
+    if (s == TN_OK) s = tn_write(to->p, TN_F64, turned, t->r * t->o);
+    for (i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
+    tni_free_f64(cp->ctx, turned, t->r, t->o);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *desc, double *error)
+{
+    const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
+    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
+    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
+    const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
+    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL, now;
+    tni_refit     t;
+    tn_cp        *to = NULL;
+    int64_t       sweep;
+    int           k;
+    if (!room) return NULL;
+    memset(&t, 0, sizeof t);
+    t.h = h; t.r = r; t.n = n; t.o = o;
+    t.P = u->p;
+    t.p = at; at += r * o;
+    for (k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
+    for (k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
+    for (k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
+    for (k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
+    t.host = tni_decomp_host(cp->ctx, extent, at + h);
+    tni_refit_begin(&t, at);
+    for (now = tni_refit_p(&t), sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
+        before = now;
+        tni_refit_encoder(&t, 0);
+        tni_refit_encoder(&t, 1);
+        now = tni_refit_p(&t);
+    }
+    to = tni_refit_done(&t, cp);
+    if (to && error) *error = now;
+    tni_free_f64(cp->ctx, room, size, 1);
+    return to;
+}
+
+tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
+{
+    tni_units u;
+    tn_cp    *to = NULL;
+    if (error) *error = (double)NAN;
+    if (!tni_cp_is_bilinear(cp, "refit")) return NULL;
+    if (!desc || desc->terms < 1 || desc->sweeps < 0 || !(desc->tol >= 0)) {
+        if (!desc) tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL");
+        else if (desc->terms < 1)
+            tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms);
+        else if (desc->sweeps < 0)
+            tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol);
+        return NULL;
+    }
+    if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
+    if (tni_units_read(&u, cp, "refit") == TN_OK) to = tni_refit_run(cp, &u, desc, error);
+    tni_units_free(&u);
+    return to;
 }
 #endif /* TN_NO_OPERATOR */
 

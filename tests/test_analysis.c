@@ -811,14 +811,85 @@ TEST(alignment_finds_the_units)
     tn_ctx_destroy(ctx);
 }
 
+/* Doubled terms are recognised; the error is that of the tensors and falls from sweep to sweep; and for one output and one
+   term the optimum is known: sym(w v^T) has one positive and one negative eigenvalue, so that it can take away those two of
+   largest magnitude, and no others. */
+TEST(refits_are_least_squares)
+{
+    double worst = 0, doubled = 0, optimum = 0;
+    tn_ctx *ctx = open_ctx(TN_F64);
+    uint64_t seed = 100;
+    for (int round = 0; round < 6; round++) {
+        tn_cp        *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed), *both, *c;
+        tn_tensor    *p[2], *f[2], *g[2];
+        tn_refit_desc d;
+        double        error, last = 2;
+        memset(&d, 0, sizeof d);
+        d.terms = 7;
+        p[0] = a->p; p[1] = b->p;
+        for (int k = 0; k < 2; k++) { g[0] = a->f[k]; g[1] = b->f[k]; f[k] = tn_concat(ctx, 2, g, 0); }
+        both = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+        c = tn_cp_refit(both, &d, &error);
+        REQUIRE(c && c->terms == 7 && c->constant == a->constant);
+        CHECK(error < 1e-7);
+        test_raise(&doubled, largest_difference(tn_cp_dense_symmetric(c), tn_cp_dense_symmetric(both)));
+        d.terms = 4;
+        d.tol = 1e-12;
+        for (d.sweeps = 1; d.sweeps <= 64; d.sweeps *= 4) {
+            c = tn_cp_refit(a, &d, &error);
+            REQUIRE(c && c->terms == 4);
+            double *x = numbers_of(tn_cp_dense_symmetric(a)), *y = numbers_of(tn_cp_dense_symmetric(c));
+            double  size = frobenius(x, 108);
+            for (int i = 0; i < 108; i++) x[i] -= y[i];
+            test_raise(&worst, fabs(frobenius(x, 108) / size - error));
+            CHECK(error < last && error < 1 && error > 0.01);
+            last = error;
+            free(x); free(y);
+        }
+        a = random_cp(ctx, &seed, 2, 1, 7, 6, false);
+        d.terms = 1;
+        d.sweeps = 2000;
+        c = tn_cp_refit(a, &d, &error);
+        tn_eigen e;
+        CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
+        double *l = numbers_of(e.values), high = 0, low = 0, all = 0;
+        for (int64_t i = 0; i < e.count; i++) {
+            all += l[i] * l[i];
+            if (l[i] > high) high = l[i];
+            if (l[i] < low) low = l[i];
+        }
+        test_raise(&optimum, fabs(error - sqrt((all - high * high - low * low) / all)));
+        free(l);
+        tn_eigen_destroy(&e);
+    }
+    WORST("doubled terms", doubled, 1e-7);
+    WORST("error of a refit against the tensors", worst, 1e-10);
+    WORST("one term against the optimum", optimum, 1e-6);
+    CHECK_CTX(ctx);
+    {
+        tn_refit_desc d;
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, 3, 5, false);
+        memset(&d, 0, sizeof d);
+        double error;
+        d.terms = 3;
+        a = tn_cp_refit(tn_cp_fold_out(a, tn_full(ctx, 2, a->p->shape, 0), NULL), &d, &error);      /* of zeros */
+        CHECK(a && a->terms == 0 && error == 0);
+        d.terms = 0;
+        a = random_cp(ctx, &seed, 2, 3, 4, 5, false);
+        CHECK(!tn_cp_refit(a, &d, NULL));
+        CHECK_ERROR(ctx, TN_ERR_ARG, "refit: terms is 0, expected at least 1");
+    }
+    tn_ctx_destroy(ctx);
+}
+
 #ifdef TN_NO_TRAINING
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
           certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer, mixed_differences,
-          canonical_forms_are_equal, alignment_finds_the_units)
+          canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
           signal_against_its_nulls, certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer,
-          mixed_differences, canonical_forms_are_equal, alignment_finds_the_units)
+          mixed_differences, canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
 #endif

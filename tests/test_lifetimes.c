@@ -472,12 +472,15 @@ static void spectra(life *l)
 static void analyses(life *l)
 {
     tn_tensor     *f[2], *q, *cosines;
-    tn_cp         *cp, *canonical, *aligned;
+    tn_cp         *cp, *canonical, *aligned, *fewer;
+    tn_refit_desc  two;
     tn_signal_desc d;
     tn_signal      signal;
     tn_certificate c;
     tn_status      s;
     memset(&d, 0, sizeof d);
+    memset(&two, 0, sizeof two);
+    two.terms = 2;
     d.draws = 2;
     f[0] = numbers(l, 4, 9, -1);
     f[1] = f[0] ? tn_slice_step(f[0], 0, 3, -1, -1) : NULL;
@@ -492,13 +495,15 @@ static void analyses(life *l)
     canonical = tn_cp_canonical(cp);
     s = tn_cp_align(cp, canonical, &aligned, &cosines);
     whole(l, s, aligned, cosines, aligned, cosines);
-    CHECK(q && canonical && tn_modified_features(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
+    fewer = tn_cp_refit(cp, &two, NULL);
+    CHECK(q && canonical && fewer && tn_modified_features(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
     tn_signal_destroy(&signal);
     tn_certificate_destroy(&c);
     tn_tensor_destroy(q);
     tn_tensor_destroy(cosines);
     tn_cp_destroy(cp);
     tn_cp_destroy(canonical);
+    tn_cp_destroy(fewer);
     tn_cp_destroy(aligned);
 }
 
