@@ -42,11 +42,14 @@
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
        >>contraction  einsum, plans                >>contraction-impl
+       >>products Khatri-Rao, Kronecker, unfold    >>products-impl
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos; HOSVD, CP, trains
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
+       >>analysis signal, certificates, features,  >>analysis-impl
+                  alignment of two models
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -81,8 +84,8 @@
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
-       TN_NO_CONTRACTION         no products of many tensors and no plans (>>contraction)
-       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
+       TN_NO_CONTRACTION         no products of tensors and no plans (>>contraction, >>products)
+       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator, >>analysis)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -465,6 +468,25 @@ TN_API tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m);         /* 
    length without the final zero that the whole text needs, as snprintf does; -1 on error. */
 TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
 
+/* An order of numbers. Equal numbers, 0 and -0 among them, are in the order of their indices. NaN counts as the largest
+   number and as the largest magnitude, as in tn_argmax: it comes first, with TN_ORDER_SMALLEST last. */
+typedef enum tn_order { TN_ORDER_LARGEST = 0, TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE } tn_order;
+
+typedef struct tn_table_desc {
+    const char *const *row_names, *const *column_names;     /* one per row or column; NULL: their numbers          */
+    int64_t     top;            /* 0: the whole matrix. k: the first k entries in `order`, a line each with their names;
+                                   fewer if there are fewer                                                        */
+    tn_order    order;          /* of the entries with `top`                                                       */
+    bool        each_row;       /* with `top`: one line per row, its first k entries                               */
+    bool        symmetric;      /* with `top`: entries (i,j) with i <= j only                                      */
+    int         digits;         /* significant digits of a number; 0: 4, at most 17                                */
+} tn_table_desc;
+
+/* Formats a matrix [n,m] or a vector [n] as a table with names, as lines without a newline at the end. Control characters in
+   names are written as \n, \t or \xNN. Returns the length without the final zero that the whole text needs, as snprintf
+   does; -1 on error. A NULL desc means all defaults. */
+TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes);
+
 /* ======================================================================
    >>ops      pure functions of tensors
    Results are arena tensors. A NULL operand gives NULL, so that one check per step is enough. Float operands have the
@@ -493,6 +515,7 @@ TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /
 TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);                /* all equal */
 TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);  /* random, uniform */
 TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);   /* random, normal */
+TN_API tn_tensor *tn_eye(tn_ctx *ctx, int64_t n);                              /* the identity matrix [n,n] */
 TN_API tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a + b, broadcast as in NumPy */
 TN_API tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a - b, broadcast            */
 TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* a * b elementwise, broadcast */
@@ -626,6 +649,12 @@ TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *la
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..], the first of equals */
 TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of correct rows -> [] */
+/* Selects the first k elements along an axis in the given order, sorted.   t [p..,n,s..], 0 <= k <= n -> [p..,k,s..]
+   If ids is not NULL, *ids becomes their indices along the axis, I32 of the same shape. The selection is made on the host
+   and waits for the device; the values are gathered from t, and gradients go to the selected elements. */
+TN_API tn_tensor *tn_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids);
+/* Sorts along an axis: tn_topk of all its elements. */
+TN_API tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tensor **ids);
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -712,6 +741,32 @@ TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
    snprintf does; -1 on error. */
 TN_API int64_t    tn_plan_format(const tn_plan *plan, char *dst, size_t bytes);
 TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan */
+
+/* ======================================================================
+   >>products small products of tensors
+   Made of other ops: results are arena tensors, recorded and differentiable. Kolda & Bader 2009, with one difference: where
+   several axes become one, their order is row-major, the last of them fastest, as tn_reshape joins them. Kolda and Bader let
+   the first of them change fastest, so their unfolding has the columns of this one in another order.
+   ====================================================================== */
+
+/* Contracts axis j of u with axis k of v, which are counted from 1 here, as the tensor inner product U .jk V is printed:
+   the free axes of u come first, then those of v. A matrix product is tn_contract_axes(ctx, a, 2, b, 1).
+   Sharkey 2023, equation 1 */
+TN_API tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
+/* The column-wise Khatri-Rao product: column c is the Kronecker product of the columns c.   a [m,r]  b [n,r] -> [m n,r] */
+TN_API tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The row-wise Khatri-Rao product, row r (x) row r; also called face-splitting.   a [r,m]  b [r,n] -> [r,m n] */
+TN_API tn_tensor *tn_khatri_rao_rows(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The Kronecker product of tensors of equal rank, at most 4: element (i p + k, j q + l) of two matrices is a[i,j] b[k,l] for
+   b [p,q]. */
+TN_API tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* The mode product x x_n A: multiplies every fibre along the axis by a.   x [p..,n,s..]  a [m,n] -> [p..,m,s..] */
+TN_API tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a);
+/* Unfolds a tensor into a matrix: rows are the axis, columns all other axes in their order, the last one fastest.
+   x [p..,n,s..] -> [n,p s] */
+TN_API tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis);
+/* The inverse of tn_unfold, for the shape of the tensor. (Folding a layer into an operator is tn_cp_fold_in.) */
+TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape);
 #endif /* TN_NO_CONTRACTION */
 
 #ifndef TN_NO_OPERATOR
@@ -1202,6 +1257,8 @@ TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, const tn_mlp
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                           /* number of encoders; bilinear: 2  */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);                          /* a constant string such as "relu" */
+/* Returns a view of encoder e, 0 for W and 1 for V: [hidden,in], augmented [hidden,in+1]. */
+TN_API tn_tensor  *tn_mlp_encoder(const tn_mlp *layer, int64_t e);
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
    A bilinear layer holds this tensor in factors. All o are computed by one product [rows,n] [n,out n], then a dot product
@@ -1307,6 +1364,17 @@ TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const 
    others: a *values of NULL becomes this layer's v, any other is mixed in where the desc has mix_values. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);                 /* a constant such as "softmax" */
+
+/* The matrices of one head. Only bilinear and differential layers have Q2 and K2. */
+typedef enum tn_head_part { TN_HEAD_Q1 = 0, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, TN_HEAD_V, TN_HEAD_O } tn_head_part;
+/* Returns a view of a part of head h: Q1, K1, Q2, K2 [d_qk,dim], V [d_v,dim], O [out,d_v]. Its OV circuit is O V, and its
+   scores without positions are x_i^T Q1^T K1 x_j. Every head has keys and values of its own here: a model with grouped
+   queries is read with the heads of its keys repeated, so that two heads of a group have equal K and V. */
+TN_API tn_tensor  *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part);
+/* Computes the patterns P of all heads, with positions, masks and row scales: the output of a head before its norm is P v;
+   for differential kinds P = softmax1 - lambda softmax2.   x [B,T,dim] -> [B,heads,T,T]
+   Differentiable. It attends to unit vectors, at a cost of B heads T^2 (d_qk + T) multiply-adds: for short texts. */
+TN_API tn_tensor  *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x);
 
 /* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
    not depend on the length and which never fills up. k and v have the dtype of activations, a state the context's. With
@@ -1463,6 +1531,112 @@ TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
+
+/* ======================================================================
+   >>analysis questions about weights, answered with operators
+   docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
+   functions that take the context first are made of ops.
+   ====================================================================== */
+
+/* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
+/* What an operator is compared with. */
+typedef enum tn_null {
+    TN_NULL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
+                                   every hidden unit keeps its numbers, but not their places                    */
+    TN_NULL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
+                                   multiplied by another one                                                    */
+} tn_null;
+typedef struct tn_signal_desc {
+    tn_null  null;
+    const tn_cp *const *nulls;  /* `draws` operators of the same extents to compare with instead, for example
+                                   untrained layers; or NULL                                                    */
+    bool     scaled;            /* first scales each null's values to the operator's norm, output by output     */
+    int64_t  draws;             /* 0: 19, for 5 %; see below                                                    */
+    int64_t  count;             /* number of eigenvalues; 0: all                                                */
+    uint64_t seed;              /* of the permutations; equal seeds give equal results                          */
+} tn_signal_desc;
+typedef struct tn_signal {
+    int64_t    outputs, count;
+    tn_tensor *values;          /* [outputs,count] eigenvalues of the operator, by decreasing magnitude         */
+    tn_tensor *null_values;     /* [outputs,count] mean over the draws of the magnitude at the same place       */
+    tn_tensor *edge;            /* [outputs] the largest magnitude in all draws                                 */
+    tn_tensor *signal;          /* I32 [outputs] how many values are beyond the edge                            */
+} tn_signal;
+/* Compares the spectrum of every output with those of a null model. If the operator were one more draw of the null model, an
+   output would have a value beyond its edge with a probability of at most 1/(draws + 1). It costs draws + 1 calls of
+   tn_cp_spectrum. Order 2 only.   Parallel analysis: Horn 1965; by permutations: Buja & Eyuboglu 1992 */
+TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
+TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
+
+/* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */
+typedef struct tn_certificate {
+    tn_cp     *cp;              /* the truncated operator, of the same inputs                                   */
+    tn_tensor *rank;            /* I32 [outputs] eigenpairs that each output has kept                           */
+    tn_tensor *error;           /* [outputs] |Q - Q_k|_F / |Q|_F in the metric; 0 for a zero output             */
+    tn_tensor *bound;           /* [outputs] |y - y_k| is at most this for every x in the ball                  */
+    tn_tensor *mean;            /* [outputs] so is the mean of |y - y_k| over the data; NaN without a moment    */
+} tn_certificate;
+/* Truncates each output to the fewest eigenpairs with a relative error of at most `error`, 0 <= error < 1, and says what
+   this does to the outputs. Without a moment the pairs are those of Q, and the ball is |x| <= radius. With the second moment
+   S = E[x x^T] of the data (of [x;1] if the operator has `constant`) they are those of S^1/2 Q S^1/2, the error is that of
+   the data metric, and the ball is x^T S^-1 x <= radius^2 in the span of the data, outside of which nothing is claimed. Both
+   bounds contain a margin for rounding, 1e-12 of the largest value (F32: 1e-5). Order 2 only.   docs/math.md 10 and 12 */
+TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
+TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
+
+/* ---- features ----------------------------------------------------------- >>analysis-features */
+/* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
+   E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
+   u [out]  d [m,n]  moment [m,m] or NULL -> owned [m,m]
+   With `constant` n does not count the one, and the one is the last feature: m + 1 in C and in the moment, which is then
+   that of [a;1]. Order 2 only.   Sharkey 2023, equation 15 */
+TN_API tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
+/* Computes how strongly input features modify the default output features of a layer (W x) * (V x): for the feature d_i the
+   output feature u_l, a column of u, becomes (W d_i) * u_l, and M[i,l] = |u_l - (W d_i) * u_l|. Columns of u are for example
+   the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
+   axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
+TN_API tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
+   and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
+   the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
+   recorded.   x [..,in] -> [..,hidden]   Sharkey 2023, equation 13 */
+TN_API tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features);
+
+/* ---- degree of nonlinearity --------------------------------------------- >>analysis-degree */
+/* A function of a tensor, with a pointer of the caller's. */
+typedef tn_tensor *(*tn_map_fn)(tn_ctx *ctx, const void *user, tn_tensor *x);
+/* Computes the mixed difference of order n, the sum over all subsets of the directions of (-1)^(n - size) f(x + their sum),
+   by 2^n calls of f: what n directions do together and no n - 1 of them explain. It is 0 for every polynomial of a degree
+   below n, so with n = 3 for a bilinear layer. 1 <= n <= 8; a direction has a shape that broadcasts with x. */
+TN_API tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_tensor *x, int n,
+                                      tn_tensor *const *directions);
+
+/* ---- canonical form and alignment --------------------------------------- >>analysis-align */
+/* Brings the hidden units into a form that does not depend on their order, scales or the order of their encoders: rows of
+   factors have length 1 with a positive largest component (the first of equals), the size is in P; of a term's factors
+   the one whose largest component comes first is first; terms are sorted by decreasing |P[:,h]|. Two operators that differ
+   only by these changes become equal up to rounding, unless such a comparison ties. The function does not change, and any
+   order is possible; all inputs have equal length. */
+TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
+/* Aligns b with a: finds the assignment of terms with the largest sum of cosines of their rank-one tensors
+   sym(w v^T) (x) p, and returns b with its terms in the order of a, factors swapped and scaled as in a, so that weights can
+   be compared one by one. Its function does not change. cosines [terms], if not NULL, becomes those of the pairs; 0 for zero
+   terms. Both have order 2, the same extents and the same number of terms, h; h^2 (n + out) + h^3 operations at most.
+   Assignment: Kuhn 1955, by shortest augmenting paths */
+TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
+
+/* ---- fewer terms -------------------------------------------------------- >>analysis-refit */
+typedef struct tn_refit_desc {
+    int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
+    int64_t sweeps;             /* at most this number; 0: 100                                                */
+    double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+} tn_refit_desc;
+/* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
+   from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
+   solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
+   becomes |S - S'|_F / |S|_F, which cannot be told from 0 below about 1e-7. A local minimum is possible. Order 2 only. It
+   takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -4827,6 +5001,250 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     return (int64_t)out.length;
 }
 
+/* ---- the first k numbers in an order ------------------------------------ >>tensor-select */
+
+static bool tni_order_before(tn_order order, const double *v, int64_t i, int64_t j)
+{
+    double a = v[i], b = v[j];
+    if ((a != a) != (b != b)) return (order == TN_ORDER_SMALLEST) != (a != a);
+    if (order == TN_ORDER_MAGNITUDE) { a = fabs(a); b = fabs(b); }
+    if (a < b || a > b) return (order == TN_ORDER_SMALLEST) == (a < b);
+    return i < j;
+}
+
+/* A heap of `count` indices with the last one in the order on top: moves the index at `at` down to its place. */
+static void tni_select_sift(tn_order order, const double *v, int64_t *heap, int64_t at, int64_t count)
+{
+    int64_t child, moved = heap[at];
+    for (; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && tni_order_before(order, v, heap[child], heap[child + 1])) child++;
+        if (tni_order_before(order, v, heap[child], moved)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+/* best[0..k) becomes the indices of the first k of v[0..n), in order. n log k comparisons. */
+static void tni_select(tn_order order, const double *v, int64_t n, int64_t k, int64_t *best)
+{
+    int64_t i, swap;
+    for (i = 0; i < k; i++) best[i] = i;
+    for (i = k / 2; i-- > 0; ) tni_select_sift(order, v, best, i, k);
+    for (i = k; k > 0 && i < n; i++) {
+        if (!tni_order_before(order, v, i, best[0])) continue;
+        best[0] = i;
+        tni_select_sift(order, v, best, 0, k);
+    }
+    for (i = k - 1; i > 0; i--) {
+        swap = best[0];
+        best[0] = best[i];
+        best[i] = swap;
+        tni_select_sift(order, v, best, 0, i);
+    }
+}
+
+/* ---- a table with names ------------------------------------------------- >>tensor-table */
+
+typedef struct tni_table {
+    const tn_table_desc *desc;
+    const double        *v;
+    int64_t              rows, columns;
+    int                  digits;
+    tni_text            *to;
+} tni_table;
+
+/* Writes a name, or the number of its row or column, and returns its width in characters. */
+static int tni_table_name(tni_text *to, const char *const *names, int64_t i)
+{
+    const char *s = names ? names[i] : NULL;
+    size_t      before = to->length;
+    int         hidden = 0;
+    if (!s) tni_text_signed(to, i);
+    for (; s && *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        char escaped[4];
+        escaped[0] = '\\'; escaped[1] = c == '\n' ? 'n' : c == '\t' ? 't' : 'x';
+        escaped[2] = "0123456789abcdef"[c >> 4]; escaped[3] = "0123456789abcdef"[c & 15];
+        if (c < 32 || c == 127) tni_text_add(to, escaped, escaped[1] == 'x' ? 4 : 2);
+        else tni_text_add(to, s, 1);
+        hidden += (c & 0xC0) == 0x80;                        /* the later bytes of a UTF-8 sequence */
+    }
+    return (int)(to->length - before) - hidden;
+}
+
+static int tni_table_number(const tni_table *t, tni_text *to, double v)
+{
+    size_t before = to->length;
+    tni_text_double(to, v, t->digits);
+    return (int)(to->length - before);
+}
+
+static void tni_table_pad(tni_text *to, int width, int used)
+{
+    for (; used < width; used++) tni_text_add(to, " ", 1);
+}
+
+/* The width that the widest of the names, or of the numbers of a column, needs. */
+static int tni_table_names_width(const char *const *names, int64_t n)
+{
+    tni_text nowhere;
+    int      width = 0, w;
+    int64_t  i;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
+    return width;
+}
+
+static int tni_table_column_width(const tni_table *t, int64_t column)
+{
+    tni_text nowhere;
+    int      width = 0, w;
+    int64_t  i;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (i = 0; i < t->rows; i++)
+        if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
+    return width;
+}
+
+/* Right-aligned: what is written has to be measured first. */
+static void tni_table_right(const tni_table *t, int width, double v)
+{
+    tni_text nowhere;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    tni_table_pad(t->to, width, tni_table_number(t, &nowhere, v));
+    tni_table_number(t, t->to, v);
+}
+
+static void tni_table_whole(const tni_table *t, bool vector, int *widths)
+{
+    const int left = tni_table_names_width(t->desc->row_names, t->rows);
+    tni_text  nowhere;
+    int64_t   i, j;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (j = 0; j < t->columns; j++) {
+        int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
+        widths[j] = tni_table_column_width(t, j);
+        if (w > widths[j]) widths[j] = w;
+    }
+    if (!vector) tni_table_pad(t->to, left, 0);
+    for (j = 0; j < t->columns && !vector; j++) {
+        tni_table_pad(t->to, widths[j] + 2, tni_table_name(&nowhere, t->desc->column_names, j));
+        tni_table_name(t->to, t->desc->column_names, j);
+    }
+    for (i = 0; i < t->rows; i++) {
+        if (i > 0 || !vector) tni_text_add(t->to, "\n", 1);
+        tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
+        for (j = 0; j < t->columns; j++) tni_table_right(t, widths[j] + 2, t->v[i * t->columns + j]);
+    }
+}
+
+/* The entries best[0..k), a line each. */
+static void tni_table_entries(const tni_table *t, bool vector, const int64_t *best, int64_t k)
+{
+    tni_text nowhere;
+    int64_t  e;
+    int      pass, w, width[3] = {0, 0, 0};
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
+    for (pass = 0; pass < 2; pass++)                         /* measure, then write */
+        for (e = 0; e < k; e++) {
+            tni_text *to = pass ? t->to : &nowhere;
+            int64_t   row = best[e] / t->columns, column = best[e] % t->columns;
+            if (e > 0) tni_text_add(to, "\n", 1);
+            w = tni_table_name(to, t->desc->row_names, row);
+            if (pass) tni_table_pad(to, width[0] + 2, w);
+            else if (w > width[0]) width[0] = w;
+            w = vector ? 0 : tni_table_name(to, t->desc->column_names, column);
+            if (pass && !vector) tni_table_pad(to, width[1] + 2, w);
+            else if (w > width[1]) width[1] = w;
+            if (pass) tni_table_right(t, width[2], t->v[best[e]]);
+            else if ((w = tni_table_number(t, to, t->v[best[e]])) > width[2]) width[2] = w;
+        }
+}
+
+static void tni_table_rows(const tni_table *t, int64_t *best, int64_t k)
+{
+    const int left = tni_table_names_width(t->desc->row_names, t->rows);
+    int64_t   i, j;
+    for (i = 0; i < t->rows; i++) {
+        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = tni_min(k, t->columns - first);
+        const double *v = t->v + i * t->columns + first;
+        if (i > 0) tni_text_add(t->to, "\n", 1);
+        tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
+        tni_select(t->desc->order, v, t->columns - first, n, best);
+        for (j = 0; j < n; j++) {
+            tni_text_add(t->to, "  ", 2);
+            tni_table_name(t->to, t->desc->column_names, first + best[j]);
+            tni_text_add(t->to, " ", 1);
+            tni_table_number(t, t->to, v[best[j]]);
+        }
+    }
+}
+
+/* Moves the entries with row <= column to the front, for the selection, and notes where they were. */
+static int64_t tni_table_upper(const tni_table *t, double *v, int64_t *from)
+{
+    int64_t i, j, n = 0;
+    for (i = 0; i < t->rows; i++)
+        for (j = i; j < t->columns; j++, n++) {
+            v[n] = t->v[i * t->columns + j];
+            from[n] = i * t->columns + j;
+        }
+    return n;
+}
+
+int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
+{
+    tn_table_desc all;
+    tni_text      out;
+    tni_table     table;
+    int64_t       n, k, i, *best;
+    double       *v;
+    int          *widths;
+    bool          vector;
+    if (!tni_alive(t)) return -1;
+    memset(&all, 0, sizeof all);
+    table.desc = desc = desc ? desc : &all;
+    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || desc->digits < 0 || desc->digits > 17) {
+        if (desc->top < 0)
+            tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top);
+        else if (t->rank == 1 || t->rank == 2)
+            tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits);
+        else tni_fail(t->ctx, TN_ERR_SHAPE, "table: t is %s, expected rank 1 or 2", TNI_SHAPE(t));
+        return -1;
+    }
+    out.dst = dst; out.room = bytes; out.length = 0;
+    tni_text_add(&out, "", 0);
+    vector = t->rank == 1;
+    n = tn_tensor_count(t);
+    table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
+    table.digits = desc->digits ? desc->digits : 4;
+    table.to = &out;
+    v = tni_alloc_f64(t->ctx, n, 2, "table");                /* the numbers, and those with row <= column */
+    best = (int64_t *)(void *)tni_alloc_f64(t->ctx, n, 2, "table");
+    widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
+    if (!v || !best || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    else {
+        table.v = v;
+        if (desc->top == 0) tni_table_whole(&table, vector, widths);
+        else if (desc->each_row) tni_table_rows(&table, best, desc->top);
+        else if (!desc->symmetric) {
+            k = tni_min(desc->top, n);
+            tni_select(desc->order, v, n, k, best);
+            tni_table_entries(&table, vector, best, k);
+        } else {
+            k = tni_table_upper(&table, v + n, best + n);
+            i = tni_min(desc->top, k);
+            tni_select(desc->order, v + n, k, i, best);
+            for (k = 0; k < i; k++) best[k] = best[n + best[k]];
+            tni_table_entries(&table, vector, best, i);
+        }
+    }
+    tni_free_f64(t->ctx, v, n, 2);
+    tni_free_f64(t->ctx, (double *)(void *)best, n, 2);
+    tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
+    return (int64_t)out.length;
+}
+
 /* ======================================================================
    >>tape     recorded operations and the backward pass
    There is one node per recorded op, newest first. A gradient is made when something is first added to it. The
@@ -5432,6 +5850,20 @@ tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
+}
+
+tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
+{
+    int64_t    shape[2];
+    tn_tensor *y, *diagonal;
+    shape[0] = shape[1] = n;
+    y = tn_full(ctx, 2, shape, 0);
+    if (!y || n == 0) return y;
+    diagonal = tni_view_of(y);
+    if (!diagonal) return NULL;
+    diagonal->rank = 1;
+    diagonal->strides[0] = n + 1;
+    return tni_fill(diagonal, 1) == TN_OK ? y : NULL;
 }
 #endif
 
@@ -8188,6 +8620,84 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 }
 #endif
 
+/* ---- topk, sort ---------------------------------------------- >>op-topk
+   The host selects indices; EMBED fetches the values from t as one table of single numbers. */
+#ifdef TNI_ONCE
+/* For each row along the axis: the indices of its first k numbers, and their places in t. best: k numbers, row: n. */
+static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_t n, int64_t inner, int64_t k, int64_t *best,
+                          double *row, int32_t *ids, int32_t *places)
+{
+    int64_t o, i, j;
+    for (o = 0; o < outer; o++)
+        for (i = 0; i < inner; i++) {
+            for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
+            tni_select(order, row, n, k, best);
+            for (j = 0; j < k; j++) {
+                ids[(o * k + j) * inner + i] = (int32_t)best[j];
+                places[(o * k + j) * inner + i] = (int32_t)((o * n + best[j]) * inner + i);
+            }
+        }
+}
+
+static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
+{
+    int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
+    double    *v, *room;
+    int32_t   *found;
+    tn_tensor *at = NULL, *places, *y = NULL;
+    int        i;
+    if (ids) *ids = NULL;
+    if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
+    n = t->shape[axis];
+    count = tn_tensor_count(t);
+    if (k < 0) k = n;
+    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
+        if (count > INT32_MAX)
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
+        else if (k > n)
+            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                     (long long)n, axis);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
+        return NULL;
+    }
+    for (i = 0; i < t->rank; i++) {
+        shape[i] = i == axis ? k : t->shape[i];
+        if (i < axis) outer *= t->shape[i];
+        if (i > axis) inner *= t->shape[i];
+    }
+    wanted = outer * k * inner;
+    v = tni_alloc_f64(ctx, count, 1, op);
+    room = tni_alloc_f64(ctx, n + k, 1, op);
+    found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
+    places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (v && room && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+        tni_topk_rows(order, v, outer, n, inner, k, (int64_t *)(void *)(room + n), room, found, found + wanted);
+        if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
+            && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
+            y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
+    }
+    tni_free_f64(ctx, v, count, 1);
+    tni_free_f64(ctx, room, n + k, 1);
+    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    if (y && ids) *ids = at;
+    return y;
+}
+
+tn_tensor *tn_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids)
+{
+    if (k >= 0) return tni_topk(ctx, t, axis, k, order, ids, "topk");
+    if (ids) *ids = NULL;
+    if (tni_is_real(ctx, t, "topk", "t")) tni_fail(ctx, TN_ERR_ARG, "topk: k is %lld, expected 0 or more", (long long)k);
+    return NULL;
+}
+
+tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tensor **ids)
+{
+    return tni_topk(ctx, t, axis, -1, order, ids, "sort");
+}
+#endif
+
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
    Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
    number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
@@ -8934,9 +9444,9 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
 }
 
 /* Random numbers of a search: Philox words, four at a time. */
-typedef struct tni_dice { uint64_t seed, block; uint32_t word[4]; int used; int64_t call; } tni_dice;
+typedef struct tni_plan_dice { uint64_t seed, block; uint32_t word[4]; int used; int64_t call; } tni_plan_dice;
 
-static double tni_dice_unit(tni_dice *d)
+static double tni_plan_dice_unit(tni_plan_dice *d)
 {
     if (d->used == 4) {
         tni_random_words(d->seed, d->call, 0, d->block++, d->word);
@@ -8945,7 +9455,7 @@ static double tni_dice_unit(tni_dice *d)
     return (double)tni_unit(d->word[d->used++]);
 }
 
-static int tni_dice_below(tni_dice *d, int n) { return (int)(tni_dice_unit(d) * n) % n; }
+static int tni_plan_dice_below(tni_plan_dice *d, int n) { return (int)(tni_plan_dice_unit(d) * n) % n; }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -8954,7 +9464,7 @@ typedef struct tni_greedy {
     double    alpha, heat;
     tni_couple *pair;
     double   *size;                     /* [2n-1] */
-    tni_dice  dice;
+    tni_plan_dice  dice;
 } tni_greedy;
 
 /* The labels that remain of a product, by the number of tensors that have each. */
@@ -8979,7 +9489,7 @@ static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64
     tni_couple_legs(p, g->uses, a, b, legs);
     score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
     score = score < 0 ? -log(1 - score) : log(1 + score);
-    noise = -log(-log(tni_dice_unit(&g->dice)));
+    noise = -log(-log(tni_plan_dice_unit(&g->dice)));
     g->pair[g->pairs].score = score - g->heat * noise;
     g->pair[g->pairs].a = a;
     g->pair[g->pairs++].b = b;
@@ -9056,22 +9566,22 @@ static double tni_tree_cost(const tn_plan *p, double *cost)
 
 /* Annealing: at a product v = (a b) c, multiplies a or b with c first if that costs less or, with a probability that falls
    with the ratio of costs and with time, if it costs more. */
-static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
+static void tni_anneal(tn_plan *p, tni_plan_dice *d, int sweeps, double *cost, uint64_t *legs)
 {
     const int n = p->n;
     int       sweep, i, w, side, other;
     for (sweep = 0; sweep < sweeps; sweep++) {
         const double beta = 1 + 30.0 * sweep / sweeps;
         for (i = 0; i < n; i++) {
-            const int v = n + tni_dice_below(d, n - 1);
+            const int v = n + tni_plan_dice_below(d, n - 1);
             int      *cv = p->child + 2 * v, u, a, b, c;
             double    now, turned_u, turned_v;
-            side = tni_dice_below(d, 2);
+            side = tni_plan_dice_below(d, 2);
             if (cv[side] < n) side ^= 1;
             u = cv[side];
             if (u < n) continue;
             c = cv[side ^ 1];
-            other = tni_dice_below(d, 2);
+            other = tni_plan_dice_below(d, 2);
             a = p->child[2 * u + other];
             b = p->child[2 * u + (other ^ 1)];
             for (w = 0; w < p->words; w++)
@@ -9080,7 +9590,7 @@ static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64
             turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
             if (turned_u > 1e3 * now) continue;
             turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
-            if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
+            if (turned_u + turned_v > now && tni_plan_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
             p->child[2 * u + other] = a;
             p->child[2 * u + (other ^ 1)] = c;
             cv[side ^ 1] = b;
@@ -9156,8 +9666,8 @@ static bool tni_search(tn_plan *p, tni_pile *room)
         g.dice.call = sample;
         g.dice.block = 0;
         g.dice.used = 4;
-        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
-        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
+        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_plan_dice_unit(&g.dice));
+        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_plan_dice_unit(&g.dice));
         tni_greedy_tree(&g, p, legs);
         tni_tree_cost(p, cost);
         tni_anneal(p, &g.dice, 200, cost, legs);
@@ -9293,7 +9803,7 @@ static int64_t tni_elements(const tni_builder *b, int n, const int *label)
 }
 
 /* Gives labels the strides of a contiguous tensor in this order. */
-static void tni_lay(const tni_builder *b, int n, const int *label, int64_t *s)
+static void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s)
 {
     int64_t stride = 1;
     int     i;
@@ -9320,7 +9830,7 @@ static bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
 static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
 {
     int i;
-    tni_lay(b, n, label, b->s[2]);
+    tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
     for (i = 0; i < n; i++) {
@@ -9387,7 +9897,7 @@ static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
         tni_move *m;
         int      *now = b->order, runs = 0, count = 0;
         tni_strides_of(q, s[0]);
-        tni_lay(b, n, order, s[1]);
+        tni_plan_strides(b, n, order, s[1]);
         if (tni_fuse(b, n, order, 2, s, v) <= TN_MAX_RANK) done = n;
         else
             for (i = done; i < n; i++, done++) {
@@ -9399,7 +9909,7 @@ static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
             for (i = 0; i < done && order[i] != q->label[k]; i++) {}
             if (i == done) now[count++] = q->label[k];
         }
-        tni_lay(b, n, now, s[1]);
+        tni_plan_strides(b, n, now, s[1]);
         tni_fuse(b, n, now, 2, s, v);
         m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
         if (m) tni_lain_set(b, q, m, n, now);
@@ -9469,7 +9979,7 @@ static void tni_build_operand(tni_builder *b, int k)
     for (i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
     tni_strides_of(q, s[0]);
     if (last) tni_strides_of(&b->result, s[1]);
-    else tni_lay(b, n, b->order, s[1]);
+    else tni_plan_strides(b, n, b->order, s[1]);
     tni_fuse(b, q->count, q->label, 2, s, v);
     m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
     if (m) tni_lain_set(b, q, m, n, b->order);
@@ -9612,7 +10122,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     for (;;) {
         int rank;
         tni_set_strides(b, q, direct);
-        if (!direct) tni_lay(b, n, order, b->s[2]);
+        if (!direct) tni_plan_strides(b, n, order, b->s[2]);
         rank = tni_fuse(b, n, order, 3, b->s, v);
         if (rank <= TN_MAX_RANK && (copied || n == 0 || ((uint64_t)b->s[0][order[n - 1]] <= 1
                                                          && (uint64_t)b->s[1][order[n - 1]] <= 1))) break;
@@ -9649,7 +10159,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     if (!order || !tni_lain_begin(b, &product, n) || !tni_lain_begin(b, result, n)) return b->ok = false;
     for (i = 0; i < b->count[TNI_K]; i++) order[i] = b->list[TNI_K][i];
     for (; i < n; i++) order[i] = b->list[TNI_B][i - b->count[TNI_K]];
-    tni_lay(b, n, order, b->s[2]);
+    tni_plan_strides(b, n, order, b->s[2]);
     if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) return false;
     product.at.operand = 0;
     m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
@@ -9660,7 +10170,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     tni_strides_of(&product, s[0]);
     for (i = 0; i < b->count[TNI_K]; i++) s[1][order[i]] = 0;
     if (last) tni_strides_of(&b->result, s[1]);
-    else tni_lay(b, b->count[TNI_B], b->list[TNI_B], s[1]);
+    else tni_plan_strides(b, b->count[TNI_B], b->list[TNI_B], s[1]);
     tni_fuse(b, n, order, 2, s, v);
     m = tni_emit(b, TN_KERNEL_SUM, node, last, &product, NULL, v, &v[1], tni_elements(b, b->count[TNI_B], b->list[TNI_B]));
     if (m && !last) tni_lain_set(b, result, m, b->count[TNI_B], b->list[TNI_B]);
@@ -9717,7 +10227,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
             if (suits > best) { best = suits; use = i; }
         }
         n = tni_axes_order(b, orders[use]);
-        tni_lay(b, n, b->order, b->s[2]);
+        tni_plan_strides(b, n, b->order, b->s[2]);
     }
     v[0] = tni_axes_view(b, a, b->s[0]);
     v[1] = tni_axes_view(b, c, b->s[1]);
@@ -10506,6 +11016,192 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     for (i = 0; i + 1 < p->n; i++) tni_format_step(&t, p, p->order[i], ++step, width);
     tni_text_add(&t, "", 0);
     return (int64_t)t.length;
+}
+
+/* ======================================================================
+   >>products-impl  views with moved and added axes, one product, one reshape
+   ====================================================================== */
+
+/* A view with the axis `from` moved to the place `to`; the other axes keep their order. */
+static tn_tensor *tni_moved_axis(tn_tensor *t, int from, int to)
+{
+    tn_tensor *v = t ? tni_view_of(t) : NULL;
+    int        i, at;
+    if (!v) return NULL;
+    for (i = 0; i < t->rank; i++) {
+        at = i == to ? from : i - (i > to) + (i - (i > to) >= from);
+        v->shape[i] = t->shape[at];
+        v->strides[i] = t->strides[at];
+    }
+    return v;
+}
+
+/* A view with a new axis of extent 1 at `axis`. */
+static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
+{
+    tn_tensor *v = t ? tni_view_of(t) : NULL;
+    int        i;
+    if (!v) return NULL;
+    for (i = v->rank++; i > axis; i--) {
+        v->shape[i] = v->shape[i - 1];
+        v->strides[i] = v->strides[i - 1];
+    }
+    v->shape[axis] = v->strides[axis] = 1;
+    return v;
+}
+
+/* t as a matrix whose rows, or columns, are the axis; a copy only where the memory is in another order. */
+static tn_tensor *tni_axis_matrix(tn_ctx *ctx, tn_tensor *t, int axis, bool rows)
+{
+    const int64_t n = t->shape[axis];
+    int64_t       others = 1;
+    int           i;
+    for (i = 0; i < t->rank; i++) if (i != axis) others *= t->shape[i];
+    t = tni_moved_axis(t, axis, rows ? 0 : t->rank - 1);
+    if (!t || t->rank == 2) return t;
+    if (!tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
+    return t ? tn_reshape_2d(t, rows ? n : others, rows ? others : n) : NULL;
+}
+
+tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
+{
+    int64_t    shape[TN_MAX_RANK];
+    int        rank = 0, i;
+    tn_tensor *a, *b, *y;
+    if (!tni_is_real(ctx, u, "contract_axes", "u") || !tni_is_real(ctx, v, "contract_axes", "v")) return NULL;
+    if (j < 1 || j > u->rank || k < 1 || k > v->rank) {
+        const bool of_u = j < 1 || j > u->rank;
+        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", of_u ? "j" : "k",
+                 of_u ? j : k, TNI_SHAPE(of_u ? u : v));
+        return NULL;
+    }
+    j--; k--;
+    if (u->shape[j] != v->shape[k] || u->rank + v->rank - 2 > TN_MAX_RANK) {
+        if (u->shape[j] != v->shape[k])
+            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents",
+                     j + 1, TNI_SHAPE(u), k + 1, TNI_SHAPE(v));
+        else
+            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
+                     TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
+        return NULL;
+    }
+    for (i = 0; i < u->rank; i++) if (i != j) shape[rank++] = u->shape[i];
+    for (i = 0; i < v->rank; i++) if (i != k) shape[rank++] = v->shape[i];
+    a = tni_axis_matrix(ctx, u, j, false);
+    b = a ? tni_axis_matrix(ctx, v, k, true) : NULL;
+    y = a && b ? tn_matmul(ctx, a, b) : NULL;
+    return y ? tn_reshape(y, rank, shape) : NULL;
+}
+
+static bool tni_two_matrices(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, int shared, const char *op)
+{
+    if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
+    if (a->rank == 2 && b->rank == 2 && a->shape[shared] == b->shape[shared]) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s but b is %s, expected matrices with equal %s", op, TNI_SHAPE(a), TNI_SHAPE(b),
+             shared ? "columns" : "rows");
+    return false;
+}
+
+/* The product of all a[..] b[..] with the axes of each in their own places, then neighbours joined to `shape`. */
+static tn_tensor *tni_joined_product(tn_ctx *ctx, tn_tensor *a, tn_tensor *b, int rank, const int64_t *shape)
+{
+    tn_tensor *y = a && b ? tn_mul(ctx, a, b) : NULL;
+    return y ? tn_reshape(y, rank, shape) : NULL;
+}
+
+tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[2];
+    if (!tni_two_matrices(ctx, a, b, 1, "khatri_rao")) return NULL;
+    shape[0] = a->shape[0] * b->shape[0]; shape[1] = a->shape[1];
+    return tni_joined_product(ctx, tni_added_axis(a, 1), tni_added_axis(b, 0), 2, shape);
+}
+
+tn_tensor *tn_khatri_rao_rows(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[2];
+    if (!tni_two_matrices(ctx, a, b, 0, "khatri_rao_rows")) return NULL;
+    shape[0] = a->shape[0]; shape[1] = a->shape[1] * b->shape[1];
+    return tni_joined_product(ctx, tni_added_axis(a, 2), tni_added_axis(b, 1), 2, shape);
+}
+
+tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    int64_t shape[TN_MAX_RANK / 2];
+    int     i, rank;
+    if (!tni_is_real(ctx, a, "kronecker", "a") || !tni_is_real(ctx, b, "kronecker", "b")) return NULL;
+    rank = a->rank;
+    if (rank != b->rank || rank > TN_MAX_RANK / 2) {
+        tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
+                 TNI_SHAPE(b), TN_MAX_RANK / 2);
+        return NULL;
+    }
+    for (i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
+    for (i = 0; i < rank; i++) {
+        a = tni_added_axis(a, 2 * i + 1);
+        b = tni_added_axis(b, 2 * i);
+        if (!a || !b) return NULL;
+    }
+    return tni_joined_product(ctx, a, b, rank, shape);
+}
+
+tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
+{
+    int64_t    shape[TN_MAX_RANK], fibres[3];
+    int        i;
+    tn_tensor *y;
+    if (!tni_is_real(ctx, x, "mode_product", "x") || !tni_is_real(ctx, a, "mode_product", "a")) return NULL;
+    if (!tni_axis(x, &axis, "mode_product", "x")) return NULL;
+    if (a->rank != 2 || a->shape[1] != x->shape[axis]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "mode_product: a is %s, expected [m,%lld] for axis %d of x %s", TNI_SHAPE(a),
+                 (long long)x->shape[axis], axis, TNI_SHAPE(x));
+        return NULL;
+    }
+    if (axis == x->rank - 1) return tn_affine(ctx, x, a, NULL);
+    fibres[0] = fibres[2] = 1;
+    fibres[1] = x->shape[axis];
+    for (i = 0; i < x->rank; i++) {
+        shape[i] = i == axis ? a->shape[0] : x->shape[i];
+        if (i != axis) fibres[i < axis ? 0 : 2] *= x->shape[i];
+    }
+    if (!tn_tensor_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
+    y = tn_reshape(x, 3, fibres);
+    y = y ? tn_matmul(ctx, a, y) : NULL;
+    return y ? tn_reshape(y, x->rank, shape) : NULL;
+}
+
+tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
+{
+    if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
+    x = tni_axis_matrix(ctx, x, axis, true);
+    return x && !tn_tensor_contiguous(x) ? tn_copy(ctx, x) : x;
+}
+
+tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape)
+{
+    int64_t first[TN_MAX_RANK], others = 1;
+    int     i, given = axis, at = 1;
+    if (!tni_is_real(ctx, m, "fold", "m") || !tni_rank_fits(ctx, "fold", rank, shape)) return NULL;
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank) {
+        tni_fail(ctx, TN_ERR_ARG, "fold: axis is %d, expected an axis of %s", given, tni_shape_of(rank, shape).s);
+        return NULL;
+    }
+    first[0] = shape[axis];
+    for (i = 0; i < rank; i++) {
+        if (i == axis) continue;
+        first[at++] = shape[i];
+        others = shape[i] > 0 && others > INT64_MAX / shape[i] ? -1 : others * shape[i];
+        if (others < 0) break;
+    }
+    if (m->rank != 2 || m->shape[0] != shape[axis] || m->shape[1] != others) {
+        tni_fail(ctx, TN_ERR_SHAPE, "fold: m is %s, expected the unfolding of %s by axis %d", TNI_SHAPE(m),
+                 tni_shape_of(rank, shape).s, axis);
+        return NULL;
+    }
+    if (!tn_tensor_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
+    m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
+    return m && !tn_tensor_contiguous(m) ? tn_copy(ctx, m) : m;
 }
 #endif /* TN_NO_CONTRACTION */
 
@@ -14997,6 +15693,23 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
+/* Part i of the first axis of a stack of matrices [k,n,m]. */
+static tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
+{
+    int64_t    n = stack->shape[1], m = stack->shape[2];
+    tn_tensor *t = tn_slice(stack, 0, i, i + 1);
+    return t ? tn_reshape_2d(t, n, m) : NULL;
+}
+
+tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
+{
+    if (!layer || !tni_alive(layer->w)) return NULL;
+    if (e >= 0 && e < layer->w->shape[0]) return tni_layer_part(layer->w, e);
+    tni_fail(layer->w->ctx, TN_ERR_ARG, "mlp_encoder: e is %lld, expected 0 to %lld", (long long)e,
+             (long long)layer->w->shape[0] - 1);
+    return NULL;
+}
+
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
 tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
@@ -15313,19 +16026,25 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
-/* The results of the heads: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+/* The patterns of the heads times v: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                    tn_tensor *k, tn_tensor *v)
+{
+    const int64_t H = layer->desc.heads;
+    tn_tensor    *o, *second;
+    if (!tni_attention_kinds[layer->desc.kind].differential) return tn_attend(ctx, q, k, v, a);
+    o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+    second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+    second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
+    return second ? tn_sub(ctx, o, second) : NULL;
+}
+
+/* The results of the heads: the same with their norm */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                       tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
-    const int64_t H = d->heads;
-    tn_tensor    *o, *second;
-    if (tni_attention_kinds[d->kind].differential) {
-        o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
-        second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
-        second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
-        o = second ? tn_sub(ctx, o, second) : NULL;
-    } else o = tn_attend(ctx, q, k, v, a);
+    tn_tensor *o = tni_attention_mix(ctx, layer, a, q, k, v);
     if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
     return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
 }
@@ -15365,6 +16084,51 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     y = k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
     if (y && values && !*values) *values = v;
     return y;
+}
+
+tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
+{
+    tn_attend_desc a;
+    int64_t        shape[4], eye[3], n;
+    tn_tensor     *qk, *units, *y;
+    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    a.form = TN_ATTEND_FORM_QUADRATIC;
+    qk = tni_attention_qk(ctx, layer, x, 0);
+    if (!qk) return NULL;
+    n = qk->shape[2] / 2;
+    shape[0] = x->shape[0]; shape[1] = eye[0] = eye[2] = shape[3] = x->shape[1];
+    shape[2] = layer->desc.heads; eye[1] = 1;
+    units = tn_eye(ctx, x->shape[1]);
+    units = units ? tn_reshape(units, 3, eye) : NULL;
+    units = units ? tn_add(ctx, tn_full(ctx, 4, shape, 0), units) : NULL;
+    y = units ? tni_attention_mix(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), units) : NULL;
+    return y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;
+}
+
+tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part)
+{
+    const tn_attention_desc *d;
+    tn_tensor *t;
+    int64_t    s, at;
+    if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
+    d = &layer->desc;
+    if (h < 0 || h >= d->heads) {
+        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
+                 (long long)d->heads - 1);
+        return NULL;
+    }
+    s = layer->qk->shape[0] / 2;
+    if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
+        tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
+                 s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
+        return NULL;
+    }
+    if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
+    if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
+    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
+    t = tni_layer_part(layer->qk, at);
+    return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
@@ -17186,6 +17950,964 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     if (s == TN_OK) s = tn_cp_norm(b, &nb);
     if (s == TN_OK) *cosine = inner / (na * nb);
     return s;
+}
+
+/* ======================================================================
+   >>analysis-impl  null models, certificates, features, alignment
+   ====================================================================== */
+
+static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+{
+    tn_status s = tn_ctx_status(ctx);
+    return s == TN_OK ? TN_ERR_MEMORY : s;
+}
+
+static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_alloc_f64(t->ctx, n, 1, op);
+    if (v && tn_read(t, TN_F64, v, n) == TN_OK) return v;
+    tni_free_f64(t->ctx, v, n, 1);
+    return NULL;
+}
+
+static void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
+
+static tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+{
+    tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
+    if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;
+    tn_tensor_destroy(t);
+    return NULL;
+}
+
+/* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
+
+/* Random numbers for permutations: word `at` of the random call `call`. */
+typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+
+static int64_t tni_dice_below(tni_dice *d, int64_t n)
+{
+    if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
+    return (int64_t)((uint64_t)d->words[d->at++ % 4] * (uint64_t)n >> 32);
+}
+
+/* Permutes n groups of `width` numbers (Fisher & Yates). */
+static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
+{
+    int64_t i, j, k;
+    double  swap;
+    for (i = n - 1; i > 0; i--) {
+        j = tni_dice_below(d, i + 1);
+        for (k = 0; k < width; k++) {
+            swap = v[i * width + k];
+            v[i * width + k] = v[j * width + k];
+            v[j * width + k] = swap;
+        }
+    }
+}
+
+static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64_t draw)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, cp->terms, cp->in, cp->constant);
+    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t   h;
+    int       k;
+    for (k = 0; k < 2 && s == TN_OK; k++) {
+        double  *v = tni_analysis_read(cp->f[k], "signal");
+        tni_dice dice;
+        memset(&dice, 0, sizeof dice);
+        dice.key = desc->seed;
+        dice.call = 2 * draw + k;
+        if (v && desc->null == TN_NULL_PAIRS && k > 0) tni_shuffle(&dice, cp->terms, cp->in[k], v);
+        for (h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
+            tni_shuffle(&dice, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
+        s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
+        tni_analysis_free(cp->f[k], v);
+    }
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+/* Adds the magnitudes of one draw to `sum`, and raises the edges. */
+static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, const double *norm, bool scaled,
+                                double *sum, double *edge)
+{
+    double   *v = tni_analysis_read(null->values, "signal"), *size = tni_analysis_read(null->norm, "signal");
+    tn_status s = v && size ? TN_OK : tni_analysis_status(null->values->ctx);
+    int64_t   o, i;
+    for (o = 0; o < mine->outputs && s == TN_OK; o++)
+        for (i = 0; i < null->count; i++) {
+            double l = fabs(v[o * null->count + i]) * (!scaled ? 1 : size[o] > 0 ? norm[o] / size[o] : 0);
+            if (i < mine->count) sum[o * mine->count + i] += l;
+            if (l > edge[o]) edge[o] = l;
+        }
+    tni_analysis_free(null->values, v);
+    tni_analysis_free(null->norm, size);
+    return s;
+}
+
+static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
+{
+    int64_t i;
+    if (draws < 1 || (unsigned)d->null > TN_NULL_PAIRS) {
+        if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null", (int)d->null);
+        return false;
+    }
+    for (i = 0; d->nulls && i < draws; i++) {
+        const tn_cp *null = d->nulls[i];
+        if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
+            && null->in[0] == cp->in[0]) continue;
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "signal: operator %lld of nulls differs, expected %lld outputs, %lld inputs and the "
+                 "same context", (long long)i, (long long)cp->out, (long long)cp->in[0]);
+        return false;
+    }
+    return true;
+}
+
+tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out)
+{
+    tn_signal_desc all;
+    tn_spectrum    mine, null;
+    int64_t        draws, draw, o, i, shape[2];
+    double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
+    int32_t       *beyond = NULL;
+    tn_status      s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
+    memset(&all, 0, sizeof all);
+    if (!desc) desc = &all;
+    draws = desc->draws ? desc->draws : 19;
+    if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
+    if ((s = tn_cp_spectrum(cp, desc->count, &mine)) != TN_OK) return s;
+    out->outputs = shape[0] = mine.outputs;
+    out->count = shape[1] = mine.count;
+    sum = tni_alloc_f64(cp->ctx, out->outputs, out->count, "signal");
+    edge = tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
+    beyond = (int32_t *)(void *)tni_alloc_f64(cp->ctx, out->outputs, 1, "signal");
+    values = tni_analysis_read(mine.values, "signal");
+    norm = tni_analysis_read(mine.norm, "signal");
+    if (!sum || !edge || !beyond || !values || !norm) s = tni_analysis_status(cp->ctx);
+    for (i = 0; s == TN_OK && i < out->outputs * out->count; i++) sum[i] = 0;
+    for (o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
+    for (draw = 0; draw < draws && s == TN_OK; draw++) {
+        tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
+        if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
+        else s = tn_cp_spectrum(made ? made : desc->nulls[draw], desc->count, &null);
+        tn_cp_destroy(made);
+        if (s != TN_OK) break;
+        s = tni_signal_add(out, &null, norm, desc->scaled, sum, edge);
+        tn_spectrum_destroy(&null);
+    }
+    for (o = 0; o < out->outputs && s == TN_OK; o++)
+        for (beyond[o] = 0, i = 0; i < out->count; i++) {
+            beyond[o] += fabs(values[o * out->count + i]) > edge[o];
+            sum[o * out->count + i] /= (double)draws;
+        }
+    if (s == TN_OK) {
+        out->values = mine.values;
+        mine.values = NULL;
+        out->null_values = tni_owned_from(cp->ctx, 2, shape, sum);
+        out->edge = tni_owned_from(cp->ctx, 1, shape, edge);
+        out->signal = tni_owned_counts(cp->ctx, shape[0], beyond);
+        if (!out->null_values || !out->edge || !out->signal) s = tni_analysis_status(cp->ctx);
+    }
+    tni_free_f64(cp->ctx, values, out->outputs, out->count);
+    tni_free_f64(cp->ctx, norm, out->outputs, 1);
+    tni_free_f64(cp->ctx, sum, out->outputs, out->count);
+    tni_free_f64(cp->ctx, edge, out->outputs, 1);
+    tni_free_f64(cp->ctx, (double *)(void *)beyond, out->outputs, 1);
+    tn_spectrum_destroy(&mine);
+    if (s != TN_OK) tn_signal_destroy(out);
+    return s;
+}
+
+void tn_signal_destroy(tn_signal *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->null_values);
+    tn_tensor_destroy(s->edge);
+    tn_tensor_destroy(s->signal);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- truncation with a certificate -------------------------------------- >>analysis-certificate-impl
+   D = Q - Q_k has the eigenvalues l_i, i > k.   |x^T D x| <= |l_(k+1)| |x|^2      |D|_F^2 = sum l_i^2
+   In the data metric x = S^1/2 z with E[z z^T] a projection: E|z^T D z| <= sum |l_i| E (v_i . z)^2 <= sum |l_i| */
+
+/* S^-1/2 on the span of the data: V^T diag(l^-1/2) V without values that are only rounding. [n,n], arena */
+static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
+{
+    const int64_t  n = moment->shape[0];
+    tn_eigh_result e;
+    tn_tensor     *root = NULL, *half;
+    double        *l, least;
+    int64_t        i;
+    if (tn_eigh(ctx, moment, NULL, &e) != TN_OK) return NULL;
+    l = tni_analysis_read(e.values, "certify");
+    least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
+    for (i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
+    if (l && tn_write(e.values, TN_F64, l, n) == TN_OK && (half = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
+        && (root = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
+        && (tni_put_product(ctx, tni_view(half), tni_view(e.vectors), tni_column_view(e.values), false) != TN_OK
+            || tni_put_matmul(ctx, tni_view(root), tni_transposed_view(tni_view(half)), tni_view(half), 1, 0) != TN_OK))
+        root = NULL;
+    tni_analysis_free(e.values, l);
+    tn_eigh_destroy(&e);
+    return root;
+}
+
+/* The numbers of output o, from its eigenvalues by decreasing magnitude. numbers: error, bound, mean, each [outputs] */
+static int32_t tni_certify_output(const double *l, int64_t count, double error, double square, double margin, bool data,
+                                  int64_t o, int64_t outputs, double *numbers)
+{
+    double  norm = 0, tail = 0, sum = 0;
+    int64_t i, k;
+    for (i = count; i-- > 0; ) norm += l[i] * l[i];
+    for (k = count; k > 0 && tail + l[k - 1] * l[k - 1] <= error * error * norm; k--) {
+        tail += l[k - 1] * l[k - 1];
+        sum += fabs(l[k - 1]);
+    }
+    margin *= count > 0 ? fabs(l[0]) : 0;
+    numbers[o] = norm > 0 ? sqrt(tail / norm) : 0;
+    numbers[outputs + o] = square * ((k < count ? fabs(l[k]) : 0) + margin);
+    numbers[2 * outputs + o] = data ? sum + (double)count * margin : (double)NAN;
+    return (int32_t)k;
+}
+
+/* The operator of the first rank[o] pairs of each output, whose vectors are multiplied by root unless it is NULL. */
+static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigen *e, const int32_t *rank, tn_tensor *root)
+{
+    int64_t   terms = 0, o, at = 0, in[2];
+    tn_cp    *to;
+    tn_status s = TN_OK;
+    for (o = 0; o < cp->out; o++) terms += rank[o];
+    in[0] = in[1] = cp->in[0];
+    to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
+    for (o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
+        tn_view v = tni_view(e->vectors), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
+        if (rank[o] == 0) continue;
+        v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+        v.rank = 2;
+        v.shape[0] = rank[o]; v.shape[1] = e->n;
+        v.strides[0] = e->n; v.strides[1] = 1;
+        s = tni_put_copy(cp->ctx, tni_block_of(to->p, o, 1, at, rank[o]), tni_block_of(e->values, o, 1, 0, rank[o]));
+        if (s == TN_OK)
+            s = root ? tni_put_matmul(cp->ctx, rows, v, tni_view(root), 1, 0) : tni_put_copy(cp->ctx, rows, v);
+    }
+    if (to && s == TN_OK) s = tni_copy(to->f[1], to->f[0]);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static tn_status tni_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
+{
+    tn_ctx      *ctx = cp->ctx;
+    tn_cp       *metric = moment ? tn_cp_data_metric(cp, moment) : NULL;
+    tn_tensor   *root = metric ? tni_inverse_root(ctx, moment) : NULL;
+    const double square = radius * radius + (cp->constant && !moment), margin = ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12;
+    double      *l, *numbers;
+    int32_t     *rank;
+    tn_eigen     e;
+    tn_status    s;
+    int64_t      o;
+    if (moment && !root) {
+        tn_cp_destroy(metric);
+        return tni_analysis_status(ctx);
+    }
+    s = tn_cp_eigen_all(metric ? metric : cp, 0, &e);
+    tn_cp_destroy(metric);
+    if (s != TN_OK) return s;
+    l = tni_analysis_read(e.values, "certify");
+    numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
+    rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
+    if (!l || !numbers || !rank) s = tni_analysis_status(ctx);
+    else {
+        for (o = 0; o < cp->out; o++)
+            rank[o] = tni_certify_output(l + o * e.count, e.count, error, square, margin, moment != NULL, o, cp->out,
+                                         numbers);
+        out->cp = tni_certify_operator(cp, &e, rank, root);
+        out->rank = tni_owned_counts(ctx, cp->out, rank);
+        out->error = tni_owned_from(ctx, 1, &cp->out, numbers);
+        out->bound = tni_owned_from(ctx, 1, &cp->out, numbers + cp->out);
+        out->mean = tni_owned_from(ctx, 1, &cp->out, numbers + 2 * cp->out);
+        if (!out->cp || !out->rank || !out->error || !out->bound || !out->mean) s = tni_analysis_status(ctx);
+    }
+    tni_analysis_free(e.values, l);
+    tni_free_f64(ctx, numbers, cp->out, 3);
+    tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
+    tn_eigen_destroy(&e);
+    return s;
+}
+
+tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
+{
+    tni_scope scope;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!tni_cp_is_bilinear(cp, "certify")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
+    if (!(error >= 0 && error < 1))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "certify: error is %g, expected 0 <= error < 1", error);
+    if (!(radius >= 0 && radius < HUGE_VAL))
+        return tni_fail(cp->ctx, TN_ERR_ARG, "certify: radius is %g, expected a finite number >= 0", radius);
+    scope = tni_scope_begin(cp->ctx);
+    s = tni_certify(cp, error, radius, moment, out);
+    tni_scope_end(cp->ctx, scope);
+    if (s != TN_OK) tn_certificate_destroy(out);
+    return s;
+}
+
+void tn_certificate_destroy(tn_certificate *c)
+{
+    if (!c) return;
+    tn_cp_destroy(c->cp);
+    tn_tensor_destroy(c->rank);
+    tn_tensor_destroy(c->error);
+    tn_tensor_destroy(c->bound);
+    tn_tensor_destroy(c->mean);
+    memset(c, 0, sizeof *c);
+}
+
+/* ---- features ----------------------------------------------------------- >>analysis-features-impl */
+
+tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
+{
+    tn_ctx    *ctx;
+    tn_tensor *t, *q;
+    tn_cp     *folded;
+    int64_t    m;
+    tni_scope  scope;
+    if (!tni_cp_is_bilinear(cp, "dictionary")) return NULL;
+    ctx = cp->ctx;
+    if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
+    m = d->shape[0] + cp->constant;
+    if (d->shape[1] != cp->in[0] - cp->constant) {
+        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
+                 (long long)cp->in[0] - cp->constant);
+        return NULL;
+    }
+    if (moment && !tni_is_matrix(ctx, moment, "dictionary", "moment")) return NULL;
+    if (moment && (moment->shape[0] != m || moment->shape[1] != m)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "dictionary: moment is %s, expected [%lld,%lld]", TNI_SHAPE(moment), (long long)m,
+                 (long long)m);
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    t = tni_view_of((tn_tensor *)d);
+    t = t ? tn_transpose(t, 0, 1) : NULL;
+    folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
+    q = folded ? tn_cp_interaction(folded, u) : NULL;
+    tn_cp_destroy(folded);
+    if (q && moment && tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false) != TN_OK) {
+        tn_tensor_destroy(q);
+        q = NULL;
+    }
+    tni_scope_end(ctx, scope);
+    return q;
+}
+
+/* |u_l - g * u_l|^2 = sum_h (1 - g_h)^2 u_hl^2,  g = W d */
+tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
+{
+    tn_tensor *rest;
+    if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
+        || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
+    if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "modified_features: w is %s, d is %s, u is %s, expected [h,n], [m,n] and [h,l]",
+                 TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
+        return NULL;
+    }
+    rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
+    rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
+    return rest ? tn_sqrt(ctx, rest) : NULL;
+}
+
+/* act(z)/z, and the slope of act where z = 0 */
+static tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+{
+    const int64_t n = tn_tensor_count(z);
+    tn_tensor    *m = tni_like(ctx, z);
+    double       *act = m ? tni_analysis_read(a, "mlp_modifier") : NULL;
+    double       *v = act ? tni_analysis_read(z, "mlp_modifier") : NULL;
+    bool          done = false;
+    int64_t       i;
+    for (i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
+    if (v) done = tn_write(m, TN_F64, v, n) == TN_OK;
+    tni_analysis_free(a, act);
+    tni_analysis_free(z, v);
+    return done ? m : NULL;
+}
+
+tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
+{
+    const tn_mlp_desc *d;
+    int64_t    all = -1, e, h;
+    tn_tensor *z, *m, *w, *b, *last;
+    if (features) *features = NULL;
+    if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
+    d = &layer->desc;
+    e = layer->w->shape[0]; h = layer->w->shape[1];
+    w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
+    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
+    if (!z) return NULL;
+    if (e == 1) {
+        const bool odd = d->kind == TN_MLP_RELU || d->kind == TN_MLP_RELU2;
+        m = tni_mlp_hidden(ctx, d->kind, 1, z);
+        m = m ? tni_quotient_of_act(ctx, m, z, odd ? 0 : d->kind == TN_MLP_BILINEAR ? 1 : 0.5) : NULL;
+        last = z;
+    } else {
+        m = tn_slice(z, -1, 0, (e - 1) * h);
+        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
+        last = m ? tn_slice(z, -1, (e - 1) * h, e * h) : NULL;
+        last = last ? tn_copy(ctx, last) : NULL;
+    }
+    if (m && last && features) *features = last;
+    return last ? m : NULL;
+}
+
+/* ---- degree of nonlinearity --------------------------------------------- >>analysis-degree-impl */
+
+tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_tensor *x, int n,
+                               tn_tensor *const *directions)
+{
+    tn_tensor *sum = NULL;
+    int        subset, i, size;
+    if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
+    if (n < 1 || n > 8 || !fn || !directions) {
+        if (n < 1 || n > 8) tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n);
+        else tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn");
+        return NULL;
+    }
+    for (subset = 0; subset < 1 << n; subset++) {
+        tn_tensor *at = x, *y;
+        for (i = 0, size = 0; i < n && at; i++)
+            if (subset >> i & 1) {
+                at = tn_add(ctx, at, directions[i]);
+                size++;
+            }
+        y = at ? fn(ctx, user, at) : NULL;
+        if (!y) return NULL;
+        if (!sum) sum = n % 2 ? tn_scale(ctx, y, -1) : y;
+        else sum = (n - size) % 2 ? tn_sub(ctx, sum, y) : tn_add(ctx, sum, y);
+        if (!sum) return NULL;
+    }
+    return sum;
+}
+
+/* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
+
+/* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
+   before, 0 for zeros; *largest becomes the index of the component. */
+static double tni_unit_row(int64_t n, double *v, int64_t *largest)
+{
+    double  size = 0, most = 0;
+    int64_t i;
+    *largest = 0;
+    for (i = 0; i < n; i++)
+        if (fabs(v[i]) > most) {
+            most = fabs(v[i]);
+            *largest = i;
+        }
+    size = tni_frobenius(n, v);
+    if (!(size > 0)) return 0;
+    if (v[*largest] < 0) size = -size;
+    for (i = 0; i < n; i++) v[i] /= size;
+    return size;
+}
+
+/* An operator as doubles: f[k] [terms,in] with rows of length 1, p transposed to [terms,out], with the sizes. */
+typedef struct tni_units {
+    const tn_cp *cp;
+    double      *p, *f[TN_CP_MAX_ORDER];
+    int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
+} tni_units;
+
+static void tni_units_free(tni_units *u)
+{
+    int k;
+    tni_analysis_free(u->cp->p, u->p);
+    for (k = 0; k < u->cp->order; k++) {
+        tni_analysis_free(u->cp->f[k], u->f[k]);
+        tni_free_f64(u->cp->ctx, (double *)(void *)u->largest[k], u->cp->terms, 1);
+    }
+}
+
+static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
+{
+    const int64_t h = cp->terms;
+    int64_t   t, o;
+    double   *p = tni_analysis_read(cp->p, op), size;
+    int       k;
+    bool      whole, finite = true;
+    memset(u, 0, sizeof *u);
+    u->cp = cp;
+    u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
+    whole = p && u->p;
+    for (k = 0; k < cp->order && whole; k++) {
+        u->f[k] = tni_analysis_read(cp->f[k], op);
+        u->largest[k] = (int64_t *)(void *)tni_alloc_f64(cp->ctx, h, 1, op);
+        whole = u->f[k] && u->largest[k];
+        finite = finite && whole && tni_frobenius(h * cp->in[k], u->f[k]) < HUGE_VAL;
+    }
+    if (whole && !(finite && tni_frobenius(cp->out * h, p) < HUGE_VAL)) {
+        tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", op);
+        whole = false;
+    }
+    for (t = 0; t < h && whole; t++) {
+        for (size = 1, k = 0; k < cp->order; k++)
+            size *= tni_unit_row(cp->in[k], u->f[k] + t * cp->in[k], &u->largest[k][t]);
+        for (o = 0; o < cp->out; o++) u->p[t * cp->out + o] = size == 0 ? 0 : p[o * h + t] * size;
+    }
+    tni_analysis_free(cp->p, p);
+    return whole ? TN_OK : tni_analysis_status(cp->ctx);
+}
+
+/* Whether row a comes after row b: by the place of its largest component, then by the components. */
+static bool tni_rows_after(int64_t n, const double *a, int64_t largest_a, const double *b, int64_t largest_b)
+{
+    int64_t i;
+    if (largest_a != largest_b) return largest_a > largest_b;
+    for (i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
+    return false;
+}
+
+static void tni_swap_rows(int64_t n, double *a, double *b)
+{
+    double  swap;
+    int64_t i;
+    for (i = 0; i < n; i++) { swap = a[i]; a[i] = b[i]; b[i] = swap; }
+}
+
+/* Sorts the factors of each term, by exchanges of neighbours. */
+static void tni_units_sort_factors(const tni_units *u)
+{
+    const int64_t n = u->cp->in[0];
+    int64_t t, swap;
+    int     i, j;
+    for (t = 0; t < u->cp->terms; t++)
+        for (i = 1; i < u->cp->order; i++)
+            for (j = i; j > 0; j--) {
+                double *before = u->f[j - 1] + t * n, *after = u->f[j] + t * n;
+                if (!tni_rows_after(n, before, u->largest[j - 1][t], after, u->largest[j][t])) break;
+                tni_swap_rows(n, before, after);
+                swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
+            }
+}
+
+/* Writes term from[t] of u as term t. p is [out,terms]. */
+static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const char *op)
+{
+    const tn_cp *cp = u->cp;
+    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    int64_t   t, i, widest = cp->out;
+    double   *v;
+    tn_status s = TN_OK;
+    int       k;
+    if (!to) return NULL;
+    for (k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
+    v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
+    if (!v) return tni_cp_done(to, TN_ERR_MEMORY);
+    for (t = 0; t < cp->terms; t++)
+        for (i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
+    s = tn_write(to->p, TN_F64, v, cp->out * cp->terms);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        for (t = 0; t < cp->terms; t++)
+            memcpy(v + t * cp->in[k], u->f[k] + from[t] * cp->in[k], (size_t)cp->in[k] * sizeof *v);
+        s = tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]);
+    }
+    tni_free_f64(cp->ctx, v, cp->terms, widest);
+    return tni_cp_done(to, s);
+}
+
+tn_cp *tn_cp_canonical(const tn_cp *cp)
+{
+    tni_units u;
+    tn_cp    *to = NULL;
+    double   *sizes;
+    int64_t  *from, t;
+    if (!tni_cp_one_input(cp, "canonical")) return NULL;
+    sizes = tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from) {
+        tni_units_sort_factors(&u);
+        for (t = 0; t < cp->terms; t++) sizes[t] = tni_frobenius(cp->out, u.p + t * cp->out);
+        tni_select(TN_ORDER_LARGEST, sizes, cp->terms, cp->terms, from);
+        to = tni_units_operator(&u, from, "canonical");
+    }
+    tni_units_free(&u);
+    tni_free_f64(cp->ctx, sizes, cp->terms, 1);
+    tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
+    return to;
+}
+
+/* The cosine of two terms, and whether factor 0 of b fits factor 1 of a better. */
+static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b, int64_t j, bool *crossed)
+{
+    const tni_algebra *by = tni_algebra_of(a->cp->ctx->desc.simd);
+    const int64_t n = a->cp->in[0], m = a->cp->out;
+    const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
+    const double *p = a->p + i * m, *p2 = b->p + j * m;
+    double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), size = tni_frobenius(m, p) * tni_frobenius(m, p2);
+    *crossed = fabs(cross) > fabs(straight);
+    return size > 0 ? (straight + cross) * by->dot(m, p, p2) / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+}
+
+/* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
+   augmenting path by reduced costs. room: [3,n] doubles, marks: [3,n] integers */
+static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
+{
+    double  *value = room, *slack = room + n, *price = room + 2 * n;
+    int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, i, j, k, at, next;
+    for (j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
+    for (i = 0; i < n; i++) {
+        for (j = 0; j < n; j++) { slack[j] = HUGE_VAL; seen[j] = 0; back[j] = -1; }
+        for (at = -1, k = i; ; k = row[at]) {                /* column `at` is reached, and taken by row k */
+            double least = HUGE_VAL;
+            next = -1;
+            for (j = 0; j < n; j++) {
+                double rest = -c[k * n + j] - price[k] - value[j];
+                if (seen[j]) continue;
+                if (rest < slack[j]) { slack[j] = rest; back[j] = at; }
+                if (slack[j] < least || next < 0) { least = slack[j]; next = j; }
+            }
+            price[i] += least;
+            for (j = 0; j < n; j++) {
+                if (seen[j]) { price[row[j]] += least; value[j] -= least; }
+                else slack[j] -= least;
+            }
+            seen[next] = 1;
+            at = next;
+            if (row[at] < 0) break;
+        }
+        for (; at >= 0; at = next) {                         /* shift the path by one */
+            next = back[at];
+            row[at] = next < 0 ? i : row[next];
+        }
+    }
+    for (j = 0; j < n; j++) column[row[j]] = j;
+}
+
+/* Gives term j of b the signs, the sizes and the order of the factors of a term of a, whose rows are w[0] and w[1]. */
+static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const *w)
+{
+    const int64_t n = b->cp->in[0];
+    double  all = 1, size;
+    int64_t e;
+    int     k;
+    if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
+    for (k = 0; k < 2; k++) {
+        size = tni_frobenius(n, w[k]);
+        if (!(size > 0)) size = 1;
+        if (tni_algebra_of(b->cp->ctx->desc.simd)->dot(n, w[k], b->f[k] + j * n) < 0) size = -size;
+        for (e = 0; e < n; e++) b->f[k][j * n + e] *= size;
+        all *= size;
+    }
+    for (e = 0; e < b->cp->out; e++) b->p[j * b->cp->out + e] /= all;
+}
+
+static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
+{
+    const int64_t h = a->terms, n = a->in[0];
+    double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
+    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align"), i, j;
+    double   *raw[2];
+    tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
+    bool      crossed;
+    raw[0] = tni_analysis_read(a->f[0], "align");
+    raw[1] = tni_analysis_read(a->f[1], "align");
+    if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
+    for (i = 0; i < h && s == TN_OK; i++)
+        for (j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
+    if (s == TN_OK) tni_assign(h, c, column, room, marks);
+    for (i = 0; i < h && s == TN_OK; i++) {
+        double *w[2];
+        w[0] = raw[0] + i * n;
+        w[1] = raw[1] + i * n;
+        cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
+        tni_align_term(ub, column[i], crossed, w);
+    }
+    tni_analysis_free(a->f[0], raw[0]);
+    tni_analysis_free(a->f[1], raw[1]);
+    tni_free_f64(a->ctx, c, h, h);
+    tni_free_f64(a->ctx, room, h, 3);
+    tni_free_f64(a->ctx, (double *)(void *)marks, h, 3);
+    return s;
+}
+
+tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines)
+{
+    tni_units ua, ub;
+    double   *cosine;
+    int64_t  *column;
+    tn_status s, t;
+    if (aligned) *aligned = NULL;
+    if (cosines) *cosines = NULL;
+    if (!aligned) return TN_ERR_ARG;
+    if (!tni_cp_is_bilinear(a, "align")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
+    if (!tni_cp_comparable(a, b, "align")) return tn_ctx_status(a->ctx);
+    if (a->out != b->out || a->terms != b->terms)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "align: b has %lld outputs and %lld terms, expected %lld and %lld as a",
+                        (long long)b->out, (long long)b->terms, (long long)a->out, (long long)a->terms);
+    cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    s = tni_units_read(&ua, a, "align");
+    t = tni_units_read(&ub, b, "align");
+    if (s == TN_OK) s = t;
+    if (!cosine || !column) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
+    if (s == TN_OK && !(*aligned = tni_units_operator(&ub, column, "align"))) s = tni_analysis_status(a->ctx);
+    if (s == TN_OK && cosines && !(*cosines = tni_owned_from(a->ctx, 1, &a->terms, cosine)))
+        s = tni_analysis_status(a->ctx);
+    if (s != TN_OK) {
+        tn_cp_destroy(*aligned);
+        *aligned = NULL;
+    }
+    tni_units_free(&ua);
+    tni_units_free(&ub);
+    tni_free_f64(a->ctx, cosine, a->terms, 1);
+    tni_free_f64(a->ctx, (double *)(void *)column, a->terms, 1);
+    return s;
+}
+
+/* ---- fewer terms -------------------------------------------------------- >>analysis-refit-impl
+   Terms p (x) sym(w v^T), those of the operator in capitals; rows are terms, * is elementwise.
+       <S',S'> = sum N * pp^T   N = ((ww^T) * (vv^T) + (wv^T) * (vw^T))/2     <S,S'> likewise with K from w, v, W, V
+   p:  N p = K P
+   w:  (pp^T * vv^T) w + (pp^T * v w^T) v = (pP^T * vV^T) W + (pP^T * vW^T) V, symmetric in w and positive semidefinite */
+typedef struct tni_refit {
+    tni_host host;
+    int64_t  h, r, n, o;
+    double  *P, *F[2];                       /* [h,o] [h,n] */
+    double  *p, *f[2];                       /* [r,o] [r,n] */
+    double  *cross[3], *own[3];              /* [r,h] [r,r] scratch */
+    double  *x[4];                           /* [r,n] scratch */
+    double   square;                         /* <S,S> */
+} tni_refit;
+
+/* c [m,k] = a [m,n] b[k,n]^T */
+static void tni_refit_gram(const tni_refit *t, int64_t m, int64_t k, int64_t n, double *a, double *b, double *c)
+{
+    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_turned(tni_rows(b, n)), 0, tni_rows(c, k));
+}
+
+/* y [r,n] = beta y + m [r,k] b [k,n] */
+static void tni_refit_times(const tni_refit *t, int64_t k, int64_t n, double *m, double *b, double beta, double *y)
+{
+    t->host.by->gemm(&t->host, t->r, n, k, 1, tni_rows(m, k), tni_rows(b, n), beta, tni_rows(y, n));
+}
+
+/* out [r,k] = ((f0 g0^T) * (f1 g1^T) + (f0 g1^T) * (f1 g0^T))/2; with `more` and `factor`: two scratches of this size */
+static void tni_refit_pairs(const tni_refit *t, int64_t m, double *const *f, int64_t k, double *const *g, double *out,
+                            double *more, double *factor)
+{
+    int64_t i;
+    tni_refit_gram(t, m, k, t->n, f[0], g[0], out);
+    tni_refit_gram(t, m, k, t->n, f[1], g[1], factor);
+    for (i = 0; i < m * k; i++) out[i] *= factor[i];
+    tni_refit_gram(t, m, k, t->n, f[0], g[1], more);
+    tni_refit_gram(t, m, k, t->n, f[1], g[0], factor);
+    for (i = 0; i < m * k; i++) out[i] = 0.5 * (out[i] + more[i] * factor[i]);
+}
+
+/* Solves a x = b in place for a positive semidefinite a [r,r], with a shift of rounding size: Cholesky, row by row. */
+static void tni_refit_solve(int64_t r, double *a, int64_t o, double *b)
+{
+    double  shift = 0;
+    int64_t i, j, k, e;
+    for (i = 0; i < r; i++) shift = tni_max_f64(shift, a[i * r + i]);
+    shift = shift > 0 ? 1e-14 * (double)r * shift : 1;
+    for (i = 0; i < r; i++)
+        for (j = 0; j <= i; j++) {
+            double sum = a[i * r + j] + (i == j ? shift : 0);
+            for (k = 0; k < j; k++) sum -= a[i * r + k] * a[j * r + k];
+            a[i * r + j] = i == j ? sqrt(tni_max_f64(sum, shift)) : sum / a[j * r + j];
+        }
+    for (e = 0; e < o; e++) {
+        for (i = 0; i < r; i++) {
+            for (k = 0; k < i; k++) b[i * o + e] -= a[i * r + k] * b[k * o + e];
+            b[i * o + e] /= a[i * r + i];
+        }
+        for (i = r; i-- > 0; ) {
+            for (k = i + 1; k < r; k++) b[i * o + e] -= a[k * r + i] * b[k * o + e];
+            b[i * o + e] /= a[i * r + i];
+        }
+    }
+}
+
+/* Scales the rows of the encoders to 1 and solves for p. Returns the relative error. */
+static double tni_refit_p(const tni_refit *t)
+{
+    double  rest = t->square;
+    int64_t i, unused;
+    int     k;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < t->r; i++) tni_unit_row(t->n, t->f[k] + i * t->n, &unused);
+    tni_refit_pairs(t, t->r, t->f, t->h, t->F, t->cross[0], t->cross[1], t->cross[2]);
+    tni_refit_pairs(t, t->r, t->f, t->r, t->f, t->own[0], t->own[1], t->own[2]);
+    memcpy(t->own[1], t->own[0], (size_t)(t->r * t->r) * sizeof(double));
+    tni_refit_times(t, t->h, t->o, t->cross[0], t->P, 0, t->p);
+    tni_refit_solve(t->r, t->own[1], t->o, t->p);
+    tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[1]);
+    tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[1]);
+    for (i = 0; i < t->r * t->h; i++) rest -= 2 * t->cross[0][i] * t->cross[1][i];
+    for (i = 0; i < t->r * t->r; i++) rest += t->own[0][i] * t->own[1][i];
+    return t->square > 0 ? sqrt(tni_max_f64(rest, 0) / t->square) : 0;
+}
+
+/* y = (pp^T * vv^T) x + (pp^T * v x^T) v; own[0]: pp^T, own[1]: pp^T * vv^T */
+static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
+{
+    int64_t i;
+    tni_refit_times(t, t->r, t->n, t->own[1], x, 0, y);
+    tni_refit_gram(t, t->r, t->r, t->n, v, x, t->own[2]);
+    for (i = 0; i < t->r * t->r; i++) t->own[2][i] *= t->own[0][i];
+    tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
+}
+
+/* Some steps of conjugate gradients for encoder k. */
+static void tni_refit_encoder(const tni_refit *t, int k)
+{
+    enum { STEPS = 8 };
+    const int64_t m = t->r * t->n;
+    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2], size, first, step, next;
+    int64_t i, round;
+    tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
+    tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
+    for (i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
+    tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[0]);
+    tni_refit_gram(t, t->r, t->h, t->n, v, t->F[1 - k], t->cross[1]);
+    tni_refit_gram(t, t->r, t->h, t->n, v, t->F[k], t->cross[2]);
+    for (i = 0; i < t->r * t->h; i++) {
+        t->cross[1][i] *= t->cross[0][i];
+        t->cross[2][i] *= t->cross[0][i];
+    }
+    tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, rest);
+    tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, rest);
+    first = t->host.by->dot(m, rest, rest);
+    tni_refit_apply(t, v, t->f[k], y);
+    t->host.by->axpy(m, -1, y, rest);
+    memcpy(way, rest, (size_t)m * sizeof(double));
+    size = t->host.by->dot(m, rest, rest);
+    for (round = 0; round < STEPS && size > 1e-30 * first; round++) {
+        tni_refit_apply(t, v, way, y);
+        step = t->host.by->dot(m, way, y);
+        if (!(step > 0)) break;
+        step = size / step;
+        t->host.by->axpy(m, step, way, t->f[k]);
+        t->host.by->axpy(m, -step, y, rest);
+        next = t->host.by->dot(m, rest, rest);
+        for (i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
+        size = next;
+    }
+}
+
+/* <t_i, t_j> of two terms of the operator */
+static double tni_refit_inner(const tni_refit *t, int64_t i, int64_t j)
+{
+    const tni_algebra *by = t->host.by;
+    const double *w = t->F[0] + i * t->n, *v = t->F[1] + i * t->n, *w2 = t->F[0] + j * t->n, *v2 = t->F[1] + j * t->n;
+    return 0.5 * by->dot(t->o, t->P + i * t->o, t->P + j * t->o)
+           * (by->dot(t->n, w, w2) * by->dot(t->n, v, v2) + by->dot(t->n, w, v2) * by->dot(t->n, v, w2));
+}
+
+/* Chooses up to r terms by a pivoted Cholesky decomposition of their Gram matrix, and sets <S,S>. cross[0]: its rows;
+   left [h]: the rest of the diagonal */
+static void tni_refit_begin(tni_refit *t, double *left)
+{
+    double *rows = t->cross[0], largest = 0;
+    int64_t i, j, k, best;
+    for (t->square = 0, i = 0; i < t->h; i++) {
+        left[i] = tni_refit_inner(t, i, i);
+        largest = tni_max_f64(largest, left[i]);
+        t->square += left[i];
+        for (j = 0; j < i; j++) t->square += 2 * tni_refit_inner(t, i, j);
+    }
+    for (k = 0; k < t->r; k++) {
+        for (best = 0, i = 1; i < t->h; i++) if (left[i] > left[best]) best = i;
+        if (!(left[best] > 1e-13 * largest)) break;
+        for (i = 0; i < t->h; i++) {
+            double sum = tni_refit_inner(t, best, i);
+            for (j = 0; j < k; j++) sum -= rows[j * t->h + best] * rows[j * t->h + i];
+            rows[k * t->h + i] = sum / sqrt(left[best]);
+        }
+        for (i = 0; i < t->h; i++) left[i] -= rows[k * t->h + i] * rows[k * t->h + i];
+        left[best] = 0;
+        for (i = 0; i < 2; i++)
+            memcpy(t->f[i] + k * t->n, t->F[i] + best * t->n, (size_t)t->n * sizeof(double));
+    }
+    t->r = k;
+}
+
+static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
+    double   *turned = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
+    int64_t   i, j;
+    tn_status s = to && turned ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < t->r && s == TN_OK; i++) for (j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
+    if (s == TN_OK) s = tn_write(to->p, TN_F64, turned, t->r * t->o);
+    for (i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
+    tni_free_f64(cp->ctx, turned, t->r, t->o);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *desc, double *error)
+{
+    const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
+    const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
+    const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
+    const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
+    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL, now;
+    tni_refit     t;
+    tn_cp        *to = NULL;
+    int64_t       sweep;
+    int           k;
+    if (!room) return NULL;
+    memset(&t, 0, sizeof t);
+    t.h = h; t.r = r; t.n = n; t.o = o;
+    t.P = u->p;
+    t.p = at; at += r * o;
+    for (k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
+    for (k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
+    for (k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
+    for (k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
+    t.host = tni_decomp_host(cp->ctx, extent, at + h);
+    tni_refit_begin(&t, at);
+    for (now = tni_refit_p(&t), sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
+        before = now;
+        tni_refit_encoder(&t, 0);
+        tni_refit_encoder(&t, 1);
+        now = tni_refit_p(&t);
+    }
+    to = tni_refit_done(&t, cp);
+    if (to && error) *error = now;
+    tni_free_f64(cp->ctx, room, size, 1);
+    return to;
+}
+
+tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
+{
+    tni_units u;
+    tn_cp    *to = NULL;
+    if (error) *error = (double)NAN;
+    if (!tni_cp_is_bilinear(cp, "refit")) return NULL;
+    if (!desc || desc->terms < 1 || desc->sweeps < 0 || !(desc->tol >= 0)) {
+        if (!desc) tni_fail(cp->ctx, TN_ERR_ARG, "refit: desc is NULL");
+        else if (desc->terms < 1)
+            tni_fail(cp->ctx, TN_ERR_ARG, "refit: terms is %lld, expected at least 1", (long long)desc->terms);
+        else if (desc->sweeps < 0)
+            tni_fail(cp->ctx, TN_ERR_ARG, "refit: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "refit: tol is %g, expected 0 or more", desc->tol);
+        return NULL;
+    }
+    if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
+    if (tni_units_read(&u, cp, "refit") == TN_OK) to = tni_refit_run(cp, &u, desc, error);
+    tni_units_free(&u);
+    return to;
 }
 #endif /* TN_NO_OPERATOR */
 

@@ -1124,6 +1124,111 @@ static inline void want_where(setting *s)
     for (i = 0; i < s->want_count; i++) y[i] = plain_at(&x[0], i) != 0 ? plain_at(&x[1], i) : plain_at(&x[2], i);
 }
 
+#ifndef TN_NO_CONTRACTION
+/* ---- small products ------------------------------------------------------------------------------------------ */
+
+enum { PRODUCT_CONTRACT, PRODUCT_RAO, PRODUCT_ROWS, PRODUCT_KRONECKER, PRODUCT_MODE, PRODUCT_UNFOLD, PRODUCT_FOLD };
+
+static inline int64_t product_extent(setting *s)
+{
+    return s->round == CASE_LARGE ? draw(s, 8, 17) : s->round > 0 && draw(s, 0, 15) == 0 ? 0 : draw(s, 1, 4);
+}
+
+/* k[0], k[1]: axes; for fold k[1], k[2..]: the rank and the shape of the result */
+static inline void build_products(setting *s)
+{
+    const int64_t kind = s->of->kind;
+    int64_t a[TN_MAX_RANK], b[TN_MAX_RANK], others = 1;
+    int ra = kind == PRODUCT_RAO || kind == PRODUCT_ROWS ? 2 : (int)draw(s, 1, s->round == CASE_LARGE ? 2 : 3), rb, i;
+    rb = kind == PRODUCT_CONTRACT ? (int)draw(s, 1, 3) : kind == PRODUCT_MODE ? 2 : ra;
+    for (i = 0; i < 3; i++) { a[i] = product_extent(s); b[i] = product_extent(s); }
+    s->k[0] = draw(s, 0, ra - 1);
+    s->k[1] = kind == PRODUCT_CONTRACT ? draw(s, 0, rb - 1) : kind == PRODUCT_FOLD ? ra : 1;
+    if (kind == PRODUCT_CONTRACT || kind == PRODUCT_MODE) b[s->k[1]] = a[s->k[0]];
+    if (kind == PRODUCT_RAO) b[1] = a[1];
+    if (kind == PRODUCT_ROWS) b[0] = a[0];
+    for (i = 0; i < ra; i++) {
+        s->k[2 + i] = a[i];
+        if (i != s->k[0]) others *= a[i];
+    }
+    if (kind == PRODUCT_FOLD) { b[0] = a[s->k[0]]; b[1] = others; case_real(s, 2, b, CASE_UNIT); }
+    else case_real(s, ra, a, CASE_UNIT);
+    if (kind < PRODUCT_UNFOLD) case_real(s, rb, b, CASE_UNIT);
+}
+
+static inline tn_tensor *run_products(setting *s)
+{
+    tn_tensor *a = case_x(s, 0), *b = s->inputs > 1 ? case_x(s, 1) : NULL;
+    switch (s->of->kind) {
+    case PRODUCT_CONTRACT:  return tn_contract_axes(s->ctx, a, (int)s->k[0] + 1, b, (int)s->k[1] + 1);
+    case PRODUCT_RAO:       return tn_khatri_rao(s->ctx, a, b);
+    case PRODUCT_ROWS:      return tn_khatri_rao_rows(s->ctx, a, b);
+    case PRODUCT_KRONECKER: return tn_kronecker(s->ctx, a, b);
+    case PRODUCT_MODE:      return tn_mode_product(s->ctx, a, (int)s->k[0] - (s->round % 2 ? a->rank : 0), b);
+    case PRODUCT_UNFOLD:    return tn_unfold(s->ctx, a, (int)s->k[0]);
+    default:                return tn_fold(s->ctx, a, (int)s->k[0], (int)s->k[1], s->k + 2);
+    }
+}
+
+static inline double plain_index(const plain *p, const int64_t *index)
+{
+    const double *v = p->v;
+    int i;
+    for (i = 0; i < p->rank; i++) v += index[i] * p->strides[i];
+    return *v;
+}
+
+/* Every element by its index, straight from the definitions. */
+static inline void want_products(setting *s)
+{
+    const int64_t kind = s->of->kind, axis = s->k[0];
+    plain a = plain_x(s, 0), b = s->inputs > 1 ? plain_x(s, 1) : a;
+    int64_t shape[TN_MAX_RANK], at[TN_MAX_RANK], ia[TN_MAX_RANK], ib[TN_MAX_RANK], n, i, depth = 1, c;
+    int rank = 0, k, m;
+    double *y;
+    for (k = 0; k < TN_MAX_RANK; k++) shape[k] = 1;
+    if (kind == PRODUCT_CONTRACT) {
+        for (k = 0; k < a.rank; k++) if (k != axis) shape[rank++] = a.shape[k];
+        for (k = 0; k < b.rank; k++) if (k != s->k[1]) shape[rank++] = b.shape[k];
+    } else if (kind == PRODUCT_UNFOLD) {
+        shape[0] = a.shape[axis];
+        for (k = 0; k < a.rank; k++) if (k != axis) shape[1] *= a.shape[k];
+        rank = 2;
+    } else {
+        rank = kind == PRODUCT_FOLD ? (int)s->k[1] : a.rank;
+        for (k = 0; k < rank; k++) shape[k] = kind == PRODUCT_FOLD ? s->k[2 + k] : a.shape[k];
+        for (k = 0; k < rank && kind < PRODUCT_MODE; k++)
+            if (kind == PRODUCT_KRONECKER || k == (kind == PRODUCT_ROWS)) shape[k] *= b.shape[k];
+        if (kind == PRODUCT_MODE) shape[axis] = b.shape[0];
+    }
+    if (kind == PRODUCT_CONTRACT || kind == PRODUCT_MODE) depth = a.shape[axis];
+    y = case_want(s, rank, shape);
+    for (n = 0; n < s->want_count; n++) {
+        for (k = rank, i = n; k-- > 0; i /= shape[k]) at[k] = i % shape[k];
+        y[n] = 0;
+        for (c = 0; c < depth; c++) {
+            for (k = 0, m = 0; k < a.rank; k++) ia[k] = kind == PRODUCT_CONTRACT ? (k == axis ? c : at[m++]) : at[k];
+            for (k = 0; k < b.rank && kind < PRODUCT_UNFOLD; k++) {
+                ib[k] = kind == PRODUCT_CONTRACT ? (k == s->k[1] ? c : at[m++]) : at[k] % b.shape[k];
+                if (kind != PRODUCT_CONTRACT && kind != PRODUCT_MODE
+                    && (kind == PRODUCT_KRONECKER || k == (kind == PRODUCT_ROWS))) ia[k] = at[k] / b.shape[k];
+            }
+            if (kind == PRODUCT_MODE) { ib[0] = at[axis]; ib[1] = ia[axis] = c; }
+            if (kind == PRODUCT_UNFOLD)
+                for (k = a.rank, i = at[1]; k-- > 0; ) {
+                    ia[k] = k == axis ? at[0] : i % a.shape[k];
+                    if (k != axis) i /= a.shape[k];
+                }
+            if (kind == PRODUCT_FOLD) {
+                ia[0] = at[axis];
+                for (ia[1] = 0, k = 0; k < rank; k++) if (k != axis) ia[1] = ia[1] * shape[k] + at[k];
+            }
+            y[n] += plain_index(&a, ia) * (kind < PRODUCT_UNFOLD ? plain_index(&b, ib) : 1);
+        }
+    }
+}
+#endif
+
 /* kind 1: the logarithm */
 static inline void build_softmax(setting *s)
 {
@@ -1983,6 +2088,15 @@ static const test_case cases[] = {
     {"concat twice",     JOIN_TWICE,      1e-6, true, build_join,      run_join,      want_join},
     {"stack",            JOIN_STACK,      0,    true, build_join,      run_join,      want_join},
     {"gather",           0,               1e-6, true, build_gather,    run_gather,    want_gather},
+#ifndef TN_NO_CONTRACTION
+    {"contract_axes",    PRODUCT_CONTRACT, 1e-6, true, build_products, run_products,  want_products},
+    {"khatri_rao",       PRODUCT_RAO,     1e-6, true, build_products,  run_products,  want_products},
+    {"khatri_rao_rows",  PRODUCT_ROWS,    1e-6, true, build_products,  run_products,  want_products},
+    {"kronecker",        PRODUCT_KRONECKER, 1e-6, true, build_products, run_products, want_products},
+    {"mode_product",     PRODUCT_MODE,    1e-6, true, build_products,  run_products,  want_products},
+    {"unfold",           PRODUCT_UNFOLD,  0,    true, build_products,  run_products,  want_products},
+    {"fold",             PRODUCT_FOLD,    0,    true, build_products,  run_products,  want_products},
+#endif
     {"einsum ab,cb->ca",          0, 3e-6, true, build_einsum, run_einsum, want_einsum},
     {"einsum abd,adc->bac",       1, 3e-6, true, build_einsum, run_einsum, want_einsum},
     {"einsum aab,bc->c",          2, 3e-6, true, build_einsum, run_einsum, want_einsum},

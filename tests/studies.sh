@@ -86,3 +86,15 @@ grep -q 'fewer than 32 steps of 100 x 16' "$folder/few" || fail "too few steps: 
 sed 's/a/o/' "$folder/text" > "$folder/other" && ! cmp -s "$folder/text" "$folder/other" && mv "$folder/other" "$folder/text"
 ! study --part mlp > "$folder/refused" || fail "another text of the same length is taken for this one"
 grep -q 'is of another text, model, recipe or setting' "$folder/refused" || fail "another text: $(tail -1 "$folder/refused")"
+
+# A note's equations, models that are the same function, and the analyses that count their lines.
+"$programs/sharkey" > "$folder/second" 2>&1 || { cat "$folder/second"; fail sharkey; }
+grep -q '^claims_that_fail: 0$' "$folder/second" || fail "a claim fails: $(cat "$folder/second")"
+"$programs/similarity" --epochs 8 --out "$folder/similarity" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail similarity; }
+grep -q '^pairs_of_the_same_function: 1 in pixel space, 1 in the data metric$' "$folder/second" &&
+    grep -q '^units_alike_disguised: 1.000$' "$folder/second" || fail "similarity: $(cat "$folder/second")"
+"$programs/analyses" --steps 30 --out "$folder/analyses" > "$folder/second" 2>&1 || { cat "$folder/second"; fail analyses; }
+awk '/^lines: / { lines = $2 } / right$/ { right = $(NF - 1); n++ }
+     END { exit !(n == 5 && right > 0.8 && lines > 0 && lines <= 52) }' "$folder/second" ||
+    fail "analyses: five accuracies, the last above 0.8, in 52 lines: $(cat "$folder/second")"

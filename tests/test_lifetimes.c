@@ -105,6 +105,7 @@ static void tensors(life *l)
 static void functions(life *l)
 {
     tn_tensor *x = numbers(l, 4, 6, -1), *part[3], *e, *joined, *stacked;
+    char       text[64];
     tn_record(l->ctx);
     CHECK_STATUS(tn_watch(x), TN_OK);
     e = tn_exp(l->ctx, x);
@@ -114,6 +115,9 @@ static void functions(life *l)
     joined = tn_concat(l->ctx, 3, part, 1);
     stacked = tn_stack(l->ctx, 3, part, 0);
     joined = tn_gather(l->ctx, joined, 1, ids_of(l, 3, 5, 18));
+    CHECK(tn_tensor_table(x, NULL, text, sizeof text) > 0);
+    part[0] = tn_topk(l->ctx, part[2], 1, 3, TN_ORDER_MAGNITUDE, &e);
+    joined = tn_add(l->ctx, tn_sum(l->ctx, joined), tn_sum(l->ctx, tn_sort(l->ctx, part[0], 0, TN_ORDER_LARGEST, NULL)));
     CHECK_STATUS(tn_backward(l->ctx, tn_add(l->ctx, tn_sum(l->ctx, joined), tn_sum(l->ctx, stacked))), TN_OK);
     CHECK(x && x->grad);
 }
@@ -559,6 +563,45 @@ static void spectra(life *l)
     tn_cp_destroy(cp);
 }
 
+/* What is asked about weights: against null models, truncated, in features, aligned. */
+static void analyses(life *l)
+{
+    tn_tensor     *f[2], *q, *cosines;
+    tn_cp         *cp, *canonical, *aligned, *fewer;
+    tn_refit_desc  two;
+    tn_signal_desc d;
+    tn_signal      signal;
+    tn_certificate c;
+    tn_status      s;
+    memset(&d, 0, sizeof d);
+    memset(&two, 0, sizeof two);
+    two.terms = 2;
+    d.draws = 2;
+    f[0] = numbers(l, 4, 9, -1);
+    f[1] = f[0] ? tn_slice_step(f[0], 0, 3, -1, -1) : NULL;
+    cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
+    s = tn_cp_signal(cp, &d, &signal);
+    whole(l, s, signal.values, signal.null_values, signal.edge, signal.signal);
+    s = tn_cp_certify(cp, 0.5, 1, NULL, &c);
+    if (whole(l, s, c.cp, c.rank, c.error, c.bound)) tn_certificate_destroy(&c);
+    s = tn_cp_certify(cp, 0.1, 1, tn_matmul(l->ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0]), &c);
+    whole(l, s, c.cp, c.rank, c.mean, c.bound);
+    q = tn_cp_dictionary(cp, numbers(l, 3, -1, -1), numbers(l, 5, 9, -1), numbers(l, 5, 5, -1));
+    canonical = tn_cp_canonical(cp);
+    s = tn_cp_align(cp, canonical, &aligned, &cosines);
+    whole(l, s, aligned, cosines, aligned, cosines);
+    fewer = tn_cp_refit(cp, &two, NULL);
+    CHECK(q && canonical && fewer && tn_modified_features(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
+    tn_signal_destroy(&signal);
+    tn_certificate_destroy(&c);
+    tn_tensor_destroy(q);
+    tn_tensor_destroy(cosines);
+    tn_cp_destroy(cp);
+    tn_cp_destroy(canonical);
+    tn_cp_destroy(fewer);
+    tn_cp_destroy(aligned);
+}
+
 /* A few pairs of a large problem, found by Lanczos in workspaces of its own. Only the first direction weighs much. */
 static void few_of_many(life *l)
 {
@@ -867,6 +910,7 @@ static const part parts[] = {
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
+    {"analyses", analyses, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
     {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
     {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},

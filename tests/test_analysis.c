@@ -1,0 +1,895 @@
+/* test_analysis.c: what analyses of weights are made of (top-k, tables, views of layers, patterns), and the analyses of
+   operators themselves. */
+#include "test.h"
+
+static tn_ctx *open_ctx(tn_dtype dtype)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 5;
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
+    return ctx;
+}
+
+static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
+
+static double *numbers_of(const tn_tensor *t)
+{
+    double *v = doubles(t ? tn_tensor_count(t) : 0);
+    CHECK(t && tn_read(t, TN_F64, v, tn_tensor_count(t)) == TN_OK);
+    return v;
+}
+
+static tn_tensor *random_tensor(tn_ctx *ctx, uint64_t *seed, int rank, const int64_t *shape)
+{
+    tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    int64_t    n = tn_tensor_count(t);
+    double    *v = doubles(n);
+    for (int64_t i = 0; i < n; i++) v[i] = (double)(float)test_random_real(seed);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    free(v);
+    return t;
+}
+
+static inline tn_tensor *random_2d(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return random_tensor(ctx, seed, 2, shape);
+}
+
+/* ---- top-k, sort, eye ------------------------------------------------------------------------------------ */
+
+/* Whether x comes before y, by the documented rule. */
+static bool first_of(tn_order order, double x, double y)
+{
+    const bool nx = x != x, ny = y != y;
+    if (order == TN_ORDER_SMALLEST) return !nx && (ny || x < y);
+    if (nx || ny) return nx && !ny;
+    return order == TN_ORDER_MAGNITUDE ? fabs(x) > fabs(y) : x > y;
+}
+
+TEST(topk_is_a_stable_sort)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1}, {2, 7, 3}, {3, 1, 2}, {1, 40, 1}, {2, 0, 3}, {0, 5, 2}, {4, 5, 1}};
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tn_ctx  *ctx = open_ctx(dtype ? TN_F64 : TN_F32);
+        uint64_t seed = 3;
+        for (int round = 0; round < 7 * 3 * 3; round++) {
+            const int64_t *shape = shapes[round % 7], n = shape[1];
+            const tn_order order = (tn_order)(round / 7 % 3);
+            int64_t count = shape[0] * n * shape[2], k = round < 21 ? n : round < 42 ? n / 2 : n > 0;
+            double *v = doubles(count);
+            tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 3, shape), *ids, *values;
+            for (int64_t i = 0; i < count; i++) {                    /* full of ties, with NaN and both zeros */
+                v[i] = (double)test_random_int(&seed, -3, 3);
+                if (v[i] == 3) v[i] = (double)NAN;
+                if (v[i] == 0 && i % 2) v[i] = -0.0;
+            }
+            CHECK_STATUS(tn_write(t, TN_F64, v, count), TN_OK);
+            values = k == n ? tn_sort(ctx, t, 1, order, &ids) : tn_topk(ctx, t, -2, k, order, &ids);
+            CHECK_CTX(ctx);
+            REQUIRE(values && ids && values->shape[1] == k && ids->dtype == TN_I32);
+            double  *got = numbers_of(values), *at = numbers_of(ids);
+            for (int64_t row = 0; row < shape[0] * shape[2] && n > 0; row++) {
+                const double *x = v + row / shape[2] * n * shape[2] + row % shape[2];
+                int64_t place = row / shape[2] * k * shape[2] + row % shape[2], wrong = 0;
+                for (int64_t i = 0; i < n; i++) {
+                    int64_t before = 0;                              /* how many come before element i */
+                    for (int64_t j = 0; j < n; j++) {
+                        bool later = first_of(order, x[i * shape[2]], x[j * shape[2]]);
+                        before += first_of(order, x[j * shape[2]], x[i * shape[2]]) || (!later && j < i);
+                    }
+                    if (before >= k) continue;
+                    wrong += (int64_t)at[place + before * shape[2]] != i;
+                    const double value = x[i * shape[2]];
+                    wrong += value == value && memcmp(&got[place + before * shape[2]], &value, sizeof value) != 0;
+                }
+                CHECK_INT(wrong, 0);
+            }
+            free(v); free(got); free(at);
+            tn_ctx_reset(ctx);
+        }
+        tn_ctx_destroy(ctx);
+    }
+}
+
+#ifndef TN_NO_TRAINING
+TEST(topk_has_a_gradient)
+{
+    tn_ctx    *ctx = open_ctx(TN_F64);
+    double     v[6] = {1, -5, 2, 4, 0, 3}, want[6] = {2, -10, 4, 8, 0, 0};
+    tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 3, 2), *y;             /* columns 1 2 0 and -5 4 3 */
+    CHECK_STATUS(tn_write(t, TN_F64, v, 6), TN_OK);
+    CHECK_STATUS(tn_watch(t), TN_OK);
+    tn_record(ctx);
+    y = tn_topk(ctx, tn_transpose(t, 0, 1), 1, 2, TN_ORDER_MAGNITUDE, NULL);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
+    double *g = numbers_of(t->grad);
+    for (int i = 0; i < 6; i++) CHECK_NEAR(g[i], want[i], 0);
+    free(g);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+#endif
+
+TEST(topk_refuses)
+{
+    tn_ctx    *ctx = open_ctx(TN_F32);
+    tn_tensor *t = tn_eye(ctx, 3), *ids = t;
+    CHECK(!tn_topk(ctx, t, 0, 4, TN_ORDER_LARGEST, &ids) && !ids);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "topk: k is 4, expected 0 to 3, the extent of axis 0");
+    CHECK(!tn_topk(ctx, t, 0, -1, TN_ORDER_LARGEST, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "topk: k is -1, expected 0 or more");
+    CHECK(!tn_sort(ctx, t, 2, TN_ORDER_LARGEST, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sort: axis is 2");
+    CHECK(!tn_sort(ctx, t, 0, (tn_order)3, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sort: order is 3");
+    CHECK(!tn_topk(ctx, NULL, 0, 1, TN_ORDER_LARGEST, NULL) && !tn_sort(ctx, NULL, 0, TN_ORDER_LARGEST, NULL));
+    tn_ctx_clear_error(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(eye)
+{
+    tn_ctx *ctx = open_ctx(TN_F32);
+    for (int64_t n = 0; n < 4; n++) {
+        tn_tensor *t = tn_eye(ctx, n);
+        double    *v = numbers_of(t);
+        CHECK(t && t->rank == 2 && t->shape[0] == n && t->shape[1] == n);
+        for (int64_t i = 0; i < n * n; i++) CHECK_NEAR(v[i], i / n == i % n, 0);
+        free(v);
+    }
+    CHECK(!tn_eye(ctx, -1));
+    tn_ctx_clear_error(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------------- */
+
+static void check_table(const tn_tensor *t, const tn_table_desc *d, const char *want)
+{
+    char    text[512], part[8];
+    int64_t n = tn_tensor_table(t, d, text, sizeof text);
+    CHECK_INT(n, strlen(want));
+    CHECK_STR(text, want);
+    CHECK_INT(tn_tensor_table(t, d, NULL, 0), n);                    /* the length alone, and a short buffer */
+    CHECK_INT(tn_tensor_table(t, d, part, sizeof part), n);
+    CHECK(strncmp(part, want, strlen(part)) == 0 && strlen(part) == (n < 7 ? (size_t)n : 7));
+}
+
+TEST(tables)
+{
+    tn_ctx       *ctx = open_ctx(TN_F64);
+    const double  v[6] = {1, -0.25, 1e-9, 12.5, -3, 1.0 / 3};
+    const char   *rows[2] = {"ab", "\xc3\xa9\n"}, *columns[3] = {"x", "long name", "z"};
+    tn_tensor    *t = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+    tn_table_desc d;
+    char          text[8];
+    const int64_t six = 6;
+    CHECK_STATUS(tn_write(t, TN_F64, v, 6), TN_OK);
+    memset(&d, 0, sizeof d);
+    check_table(t, NULL, "      0      1       2\n0     1  -0.25   1e-09\n1  12.5     -3  0.3333");
+    d.row_names = rows;
+    d.column_names = columns;
+    d.digits = 2;
+    check_table(t, &d, "      x  long name      z\nab    1      -0.25  1e-09\n\xc3\xa9\\n  12         -3   0.33");
+    d.top = 2;
+    d.digits = 0;
+    check_table(t, &d, "\xc3\xa9\\n  x  12.5\nab   x     1");
+    d.order = TN_ORDER_MAGNITUDE;
+    check_table(t, &d, "\xc3\xa9\\n  x          12.5\n\xc3\xa9\\n  long name    -3");
+    d.symmetric = true;
+    check_table(t, &d, "\xc3\xa9\\n  long name  -3\nab   x           1");
+    d.each_row = true;
+    check_table(t, &d, "ab   x 1  long name -0.25\n\xc3\xa9\\n  long name -3  z 0.3333");
+    d.symmetric = d.each_row = false;
+    d.top = 1;
+    d.row_names = NULL;
+    d.order = TN_ORDER_LARGEST;
+    d.top = 2;
+    check_table(tn_reshape(t, 1, &six), &d, "3  12.5\n0     1");
+    check_table(tn_tensor_2d(ctx, TN_REAL, 0, 3), NULL, "  0  1  2");
+    check_table(tn_tensor_2d(ctx, TN_REAL, 0, 3), &d, "");
+    CHECK_CTX(ctx);
+    d.top = -1;
+    CHECK_INT(tn_tensor_table(t, &d, text, sizeof text), -1);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "table: top is -1");
+    CHECK_INT(tn_tensor_table(tn_tensor_3d(ctx, TN_REAL, 1, 1, 1), NULL, text, sizeof text), -1);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "table: t is [1,1,1], expected rank 1 or 2");
+    CHECK_INT(tn_tensor_table(NULL, NULL, text, sizeof text), -1);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- views of layers, and patterns ----------------------------------------------------------------------- */
+
+TEST(views_of_layers)
+{
+    tn_ctx       *ctx = open_ctx(TN_F64);
+    tn_params    *ps = tn_params_create(ctx);
+    tn_mlp_desc   md;
+    tn_mlp        mlp;
+    memset(&md, 0, sizeof md);
+    md.in = 3; md.hidden = 4; md.order = 3;
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &md, &mlp), TN_OK);
+    for (int64_t e = 0; e < 3; e++) {
+        tn_tensor *w = tn_mlp_encoder(&mlp, e);
+        REQUIRE(w && w->rank == 2 && w->shape[0] == 4 && w->shape[1] == 3);
+        CHECK(w->data == (char *)mlp.w->data + e * 12 * 8 && tn_tensor_contiguous(w));       /* a view, no copy */
+    }
+    CHECK(!tn_mlp_encoder(&mlp, 3));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp_encoder: e is 3, expected 0 to 2");
+    CHECK(!tn_mlp_encoder(NULL, 0) && !tn_attention_head(NULL, 0, TN_HEAD_V));
+    tn_ctx_destroy(ctx);
+}
+
+/* For each kind: the layer's output from its patterns and the views of its heads, sum_h P_h x V_h^T O_h^T. */
+TEST(patterns_and_heads_make_the_layer)
+{
+    for (int kind = TN_ATTENTION_SOFTMAX; kind <= TN_ATTENTION_DIFFERENTIAL_PLAIN; kind++) {
+        tn_ctx   *ctx = open_ctx(TN_F64);
+        uint64_t  seed = 7;
+        int64_t   shape[3] = {2, 5, 6};
+        double    worst = 0;
+        tn_params *ps = tn_params_create(ctx);
+        tn_attention_desc d;
+        tn_attention      layer;
+        memset(&d, 0, sizeof d);
+        d.kind = (tn_attention_kind)kind;
+        d.dim = 6; d.heads = 3; d.d_qk = 4; d.d_v = 2; d.out = 7; d.window = kind == TN_ATTENTION_SQUARED ? 3 : 0;
+        CHECK_STATUS(tn_attention_init(ps, "a", &d, &layer), TN_OK);
+        tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *p = tn_attention_pattern(ctx, &layer, x);
+        REQUIRE(p && p->rank == 4 && p->shape[0] == 2 && p->shape[1] == 3 && p->shape[2] == 5 && p->shape[3] == 5);
+        for (int64_t b = 0; b < 2; b++) {
+            tn_tensor *y = NULL, *xb = tn_reshape_2d(tn_slice(x, 0, b, b + 1), 5, 6);
+            double    *want, *got;
+            for (int64_t h = 0; h < 3; h++) {
+                tn_tensor *ph = tn_reshape_2d(tn_slice(tn_slice(p, 0, b, b + 1), 1, h, h + 1), 5, 5);
+                tn_tensor *v = tn_attention_head(&layer, h, TN_HEAD_V), *o = tn_attention_head(&layer, h, TN_HEAD_O);
+                tn_tensor *head = tn_affine(ctx, tn_matmul(ctx, ph, xb), v, NULL);
+                if (kind == TN_ATTENTION_DIFFERENTIAL)
+                    head = tn_scale(ctx, tn_rmsnorm(ctx, head, NULL, 1e-5), 1 - layer.desc.lambda_init);
+                head = tn_affine(ctx, head, o, NULL);
+                y = y ? tn_add(ctx, y, head) : head;
+            }
+            want = numbers_of(tn_slice(tn_attention_forward(ctx, &layer, x, NULL), 0, b, b + 1));
+            got = numbers_of(y);
+            for (int i = 0; i < 35; i++) test_raise(&worst, fabs(want[i] - got[i]));
+            free(want); free(got);
+        }
+        WORST(tn_attention_kind_name(d.kind), worst, 1e-14);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* Scores from Q and K of the heads, by hand: squared and bilinear patterns without positions. */
+TEST(heads_make_the_pattern)
+{
+    for (int kind = TN_ATTENTION_SQUARED; kind <= TN_ATTENTION_BILINEAR; kind++) {
+        tn_ctx   *ctx = open_ctx(TN_F64);
+        uint64_t  seed = 8;
+        int64_t   shape[3] = {1, 4, 5};
+        double    worst = 0;
+        tn_params *ps = tn_params_create(ctx);
+        tn_attention_desc d;
+        tn_attention      layer;
+        memset(&d, 0, sizeof d);
+        d.kind = (tn_attention_kind)kind;
+        d.dim = 5; d.heads = 2; d.d_qk = 3; d.d_v = 2; d.no_rope = true; d.bidirectional = true; d.row = TN_ROW_SCALE_NONE;
+        CHECK_STATUS(tn_attention_init(ps, "a", &d, &layer), TN_OK);
+        tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *x2 = tn_reshape_2d(x, 4, 5);
+        tn_tensor *p = tn_attention_pattern(ctx, &layer, x);
+        double    *got = numbers_of(p);
+        for (int64_t h = 0; h < 2; h++) {
+            double *s[2];
+            for (int set = 0; set < 2; set++) {
+                bool two = set == 1 && kind == TN_ATTENTION_BILINEAR;
+                tn_tensor *q = tn_attention_head(&layer, h, two ? TN_HEAD_Q2 : TN_HEAD_Q1);
+                tn_tensor *k = tn_attention_head(&layer, h, two ? TN_HEAD_K2 : TN_HEAD_K1);
+                q = tn_affine(ctx, x2, q, NULL);
+                s[set] = numbers_of(tn_matmul(ctx, q, tn_transpose(tn_affine(ctx, x2, k, NULL), 0, 1)));
+            }
+            for (int i = 0; i < 16; i++) test_raise(&worst, fabs(got[h * 16 + i] - s[0][i] * s[1][i] / 9));
+            free(s[0]); free(s[1]);
+        }
+        free(got);
+        WORST(tn_attention_kind_name(d.kind), worst, 1e-15);
+        CHECK(!tn_attention_head(&layer, 2, TN_HEAD_Q1));
+        CHECK_ERROR(ctx, TN_ERR_ARG, "attention_head: h is 2, expected 0 to 1");
+        CHECK((tn_attention_head(&layer, 0, TN_HEAD_K2) != NULL) == (kind == TN_ATTENTION_BILINEAR));
+        if (kind == TN_ATTENTION_SQUARED) CHECK_ERROR(ctx, TN_ERR_ARG, "attention_head: part is 3");
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- small products: values and gradients are in cases.h -------------------------------------------------- */
+
+TEST(products_refuse)
+{
+    tn_ctx       *ctx = open_ctx(TN_F32);
+    tn_tensor    *a = tn_tensor_2d(ctx, TN_REAL, 2, 3), *b = tn_tensor_2d(ctx, TN_REAL, 4, 5);
+    const int64_t shape[3] = {2, 3, 4}, eight[8] = {1, 1, 1, 1, 1, 1, 1, 3};
+    tn_tensor    *c = tn_tensor_3d(ctx, TN_REAL, 1, 1, 3), *deep = tn_full(ctx, 8, eight, 1);
+    CHECK(!tn_contract_axes(ctx, a, 0, b, 1));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "contract_axes: j is 0, expected an axis of [2,3], counted from 1");
+    CHECK(!tn_contract_axes(ctx, a, 2, b, 3));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "contract_axes: k is 3, expected an axis of [4,5], counted from 1");
+    CHECK(!tn_contract_axes(ctx, a, 2, b, 1));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "contract_axes: axis 2 of u [2,3] and axis 1 of v [4,5] differ");
+    CHECK(!tn_contract_axes(ctx, c, 3, deep, 8));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "has rank 9, expected at most 8");
+    CHECK(!tn_khatri_rao(ctx, a, b));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "khatri_rao: a is [2,3] but b is [4,5], expected matrices with equal columns");
+    CHECK(!tn_khatri_rao_rows(ctx, a, b));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "khatri_rao_rows: a is [2,3] but b is [4,5], expected matrices with equal rows");
+    CHECK(!tn_kronecker(ctx, a, c));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "kronecker: a is [2,3] but b is [1,1,3], expected equal ranks of at most 4");
+    CHECK(!tn_mode_product(ctx, c, 1, a));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mode_product: a is [2,3], expected [m,1] for axis 1 of x [1,1,3]");
+    CHECK(!tn_unfold(ctx, a, 2));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "unfold: axis is 2");
+    CHECK(!tn_fold(ctx, a, 1, 3, shape));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "fold: m is [2,3], expected the unfolding of [2,3,4] by axis 1");
+    CHECK(!tn_fold(ctx, a, 3, 3, shape));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "fold: axis is 3");
+    tn_ctx_destroy(ctx);
+}
+
+/* X_(n) = A_n Y_(n) (A_1 (x) A_2 (x) A_3 without A_n)^T, in row-major order. */
+TEST(unfoldings_of_mode_products)
+{
+    tn_ctx   *ctx = open_ctx(TN_F64);
+    uint64_t  seed = 12;
+    const int64_t shape[3] = {2, 3, 4};
+    tn_tensor *y = random_tensor(ctx, &seed, 3, shape), *x = y, *a[3];
+    double     worst = 0;
+    for (int k = 0; k < 3; k++) {
+        a[k] = random_2d(ctx, &seed, 5 - k, shape[k]);
+        x = tn_mode_product(ctx, x, k, a[k]);
+    }
+    for (int n = 0; n < 3; n++) {
+        tn_tensor *others = tn_kronecker(ctx, a[n == 0], a[n == 2 ? 1 : 2]);
+        tn_tensor *want = tn_affine(ctx, tn_matmul(ctx, a[n], tn_unfold(ctx, y, n)), others, NULL);
+        double    *u = numbers_of(tn_unfold(ctx, x, n)), *v = numbers_of(want);
+        for (int64_t i = 0; i < tn_tensor_count(want); i++) test_raise(&worst, fabs(u[i] - v[i]));
+        free(u); free(v);
+    }
+    WORST("unfolded mode products", worst, 1e-14);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- operators --------------------------------------------------------------------------------------------- */
+
+static tn_cp *random_cp(tn_ctx *ctx, uint64_t *seed, int order, int64_t out, int64_t h, int64_t n, bool constant)
+{
+    tn_tensor *f[4];
+    for (int k = 0; k < order; k++) f[k] = random_2d(ctx, seed, h, n);
+    return tn_cp_create(ctx, order, random_2d(ctx, seed, out, h), f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+}
+
+static double largest_difference(const tn_tensor *a, const tn_tensor *b)
+{
+    double *x = numbers_of(a), *y = numbers_of(b), worst = 0;
+    CHECK_INT(tn_tensor_count(a), tn_tensor_count(b));
+    for (int64_t i = 0; i < tn_tensor_count(a); i++) test_raise(&worst, fabs(x[i] - y[i]));
+    free(x); free(y);
+    return worst;
+}
+
+static double frobenius(const double *v, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += v[i] * v[i];
+    return sqrt(sum);
+}
+
+/* What follows from the definition: against itself nothing is signal, against a smaller one much is; a strong direction that
+   is planted in noise is found; and equal seeds give equal results. */
+TEST(signal_against_its_nulls)
+{
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tn_ctx     *ctx = open_ctx(dtype ? TN_F64 : TN_F32);
+        const double eps = dtype ? 1e-12 : 1e-5;
+        uint64_t    seed = 21;
+        const int64_t one = 1;
+        tn_cp      *cp = random_cp(ctx, &seed, 2, 3, 9, 12, false), *half, *nulls[2];
+        tn_signal   s, again;
+        tn_signal_desc d;
+        tn_tensor  *u = tn_scale(ctx, tn_eye(ctx, 3), 0.5);
+        half = tn_cp_fold_out(cp, u, NULL);
+        memset(&d, 0, sizeof d);
+        nulls[0] = half; nulls[1] = half;
+        d.nulls = (const tn_cp *const *)nulls;
+        d.draws = 2;
+        REQUIRE(CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK));
+        double *v = numbers_of(s.values), *null = numbers_of(s.null_values);
+        double *edge = numbers_of(s.edge), *n = numbers_of(s.signal);
+        for (int64_t o = 0; o < 3; o++) {
+            int64_t beyond = 0;
+            for (int64_t i = 0; i < s.count; i++) {
+                CHECK_NEAR(null[o * s.count + i], fabs(v[o * s.count + i]) / 2, eps * 10);
+                beyond += fabs(v[o * s.count + i]) > edge[o];
+            }
+            CHECK_NEAR(edge[o], fabs(v[o * s.count]) / 2, eps * 10);
+            CHECK_INT(n[o], beyond);
+            CHECK(beyond > 0);
+        }
+        free(v); free(null); free(edge); free(n);
+        d.scaled = true;                                             /* to the same norm: the same values */
+        tn_signal_destroy(&s);
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
+        v = numbers_of(s.values);
+        null = numbers_of(s.null_values);
+        for (int64_t i = 0; i < 3 * s.count; i++) CHECK_NEAR(null[i], fabs(v[i]), eps * 10);
+        free(v); free(null);
+        d.scaled = false;
+        tn_signal_destroy(&s);
+        nulls[0] = nulls[1] = cp;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
+        n = numbers_of(s.signal);
+        for (int64_t o = 0; o < 3; o++) CHECK_NEAR(n[o], 0, 0);
+        free(n);
+        tn_signal_destroy(&s);
+        d.nulls = NULL;
+        d.scaled = true;
+        for (int null_of = 0; null_of < 2; null_of++) {              /* one planted direction in noise, 64 inputs */
+            double     w[64 * 40], p[40];
+            tn_tensor *f[2], *pt = tn_tensor_2d(ctx, TN_REAL, 1, 40);
+            tn_cp     *planted;
+            f[0] = tn_tensor_2d(ctx, TN_REAL, 40, 64);
+            f[1] = tn_tensor_2d(ctx, TN_REAL, 40, 64);
+            for (int k = 0; k < 2; k++) {
+                for (int64_t i = 0; i < 40 * 64; i++) w[i] = test_random_real(&seed);
+                for (int64_t i = 0; i < 10 * 64; i++) w[i] += 4 * ((i % 64) % 2 ? 1 : -1);
+                CHECK_STATUS(tn_write(f[k], TN_F64, w, 40 * 64), TN_OK);
+            }
+            for (int i = 0; i < 40; i++) p[i] = i < 10 ? 1 : test_random_real(&seed);
+            CHECK_STATUS(tn_write(pt, TN_F64, p, 40), TN_OK);
+            planted = tn_cp_create(ctx, 2, pt, f, TN_CP_INPUT_PLAIN);
+            d.null = null_of ? TN_NULL_PAIRS : TN_NULL_ENTRIES;
+            d.draws = 9;
+            CHECK_STATUS(tn_cp_signal(planted, &d, &s), TN_OK);
+            CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
+            n = numbers_of(s.signal);
+            if (null_of == 0) CHECK_INT(n[0], 1);                    /* the rows keep their numbers, not the pattern */
+            CHECK_NEAR(largest_difference(s.null_values, again.null_values), 0, 0);
+            d.seed++;
+            tn_signal_destroy(&again);
+            CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
+            CHECK(largest_difference(s.null_values, again.null_values) > 0);
+            CHECK_INT(tn_tensor_count(s.edge), one);
+            free(n);
+            tn_signal_destroy(&s);
+            tn_signal_destroy(&again);
+        }
+        d.draws = -1;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "signal: draws is -1");
+        CHECK(!s.values && !s.edge);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* sum over i,j of x_i Q_ij x_j of each output, by the operator */
+static double *outputs_of(const tn_cp *cp, tn_tensor *x) { return numbers_of(tn_cp_apply(cp->ctx, cp, x)); }
+
+TEST(certificates_hold)
+{
+    double worst_error = 0, worst_bound = 0, worst_tight = 0, worst_mean = 0;
+    for (int round = 0; round < 8; round++) {
+        const bool constant = round & 1, data = round & 2, wide = round & 4;
+        const int64_t out = 3, h = wide ? 3 : 8, n = 6, plain = n - constant, rows = 200;
+        tn_ctx    *ctx = open_ctx(TN_F64);
+        uint64_t   seed = 40 + (uint64_t)round;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, out, h, n, constant), *full, *cut;
+        tn_tensor *x = random_2d(ctx, &seed, rows, plain), *s = NULL, *dense, *short_;
+        const double radius = 1.5;
+        tn_certificate c;
+        if (data) {
+            tn_tensor *x1 = constant ? tn_append_one(ctx, x) : x;
+            s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x1, 0, 1), x1), 1.0 / (double)rows);
+        }
+        REQUIRE(CHECK_STATUS(tn_cp_certify(cp, 0.4, radius, s, &c), TN_OK));
+        double *rank = numbers_of(c.rank), *error = numbers_of(c.error);
+        double *bound = numbers_of(c.bound), *mean = numbers_of(c.mean);
+        full = data ? tn_cp_data_metric(cp, s) : cp;
+        cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
+        dense = tn_cp_dense_symmetric(full);
+        short_ = tn_cp_dense_symmetric(cut);
+        double *q = numbers_of(dense), *qk = numbers_of(short_), *y, *yk;
+        tn_eigen e;
+        CHECK_STATUS(tn_cp_eigen_all(full, 0, &e), TN_OK);
+        double *l = numbers_of(e.values);
+        for (int64_t o = 0; o < out; o++) {
+            double size = frobenius(q + o * n * n, n * n), tail = 0;
+            int64_t k = (int64_t)rank[o];
+            for (int64_t i = 0; i < n * n; i++) qk[o * n * n + i] -= q[o * n * n + i];
+            test_raise(&worst_error, fabs(frobenius(qk + o * n * n, n * n) / size - error[o]));
+            CHECK(error[o] <= 0.4);
+            for (int64_t i = k - 1; k > 0 && i < e.count; i++) tail += l[o * e.count + i] * l[o * e.count + i];
+            CHECK(k == 0 || sqrt(tail) > 0.4 * size * (1 - 1e-9));   /* one pair fewer would not do */
+            double next = k < e.count ? fabs(l[o * e.count + k]) : 0;
+            test_raise(&worst_tight, fabs(bound[o] - (radius * radius + (constant && !data)) * next));
+        }
+        for (int64_t sample = 0; sample < 20; sample++) {            /* points of the ball */
+            double *z = doubles(n), length;
+            tn_tensor *point = random_2d(ctx, &seed, 1, data ? n : plain);
+            double *v = numbers_of(point);
+            length = frobenius(v, data ? n : plain);
+            for (int64_t i = 0; i < (data ? n : plain); i++) z[i] = v[i] * radius / length;
+            CHECK_STATUS(tn_write(point, TN_F64, z, data ? n : plain), TN_OK);
+            y = outputs_of(full, point);
+            yk = outputs_of(cut, point);
+            for (int64_t o = 0; o < out; o++) test_raise(&worst_bound, fabs(y[o] - yk[o]) - bound[o]);
+            free(z); free(v); free(y); free(yk);
+        }
+        y = outputs_of(cp, x);
+        yk = outputs_of(c.cp, x);
+        for (int64_t o = 0; o < out && data; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < rows; i++) sum += fabs(y[i * out + o] - yk[i * out + o]) / (double)rows;
+            test_raise(&worst_mean, sum - mean[o]);
+            CHECK(sum > mean[o] / 20);                               /* a bound of the right size */
+        }
+        if (!data) CHECK(mean[0] != mean[0]);
+        free(rank); free(error); free(bound); free(mean); free(q); free(qk); free(y); free(yk); free(l);
+        tn_certificate_destroy(&c);
+        CHECK_STATUS(tn_cp_certify(cp, 1, 1, NULL, &c), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "certify: error is 1, expected 0 <= error < 1");
+        CHECK_STATUS(tn_cp_certify(cp, 0, -1, NULL, &c), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "certify: radius is -1");
+        CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, &c), TN_OK);
+        CHECK(largest_difference(tn_cp_dense_symmetric(c.cp), tn_cp_dense_symmetric(cp)) < 1e-13);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("error of a certificate against the tensors", worst_error, 1e-12);
+    WORST("bound against the next eigenvalue", worst_tight, 1e-10);
+    WORST("outputs beyond their bound", worst_bound, 0);
+    WORST("mean beyond its bound", worst_mean, 0);
+}
+
+TEST(dictionary_and_modified_features)
+{
+    double worst = 0;
+    for (int constant = 0; constant < 2; constant++) {
+        tn_ctx    *ctx = open_ctx(TN_F64);
+        uint64_t   seed = 50;
+        const int64_t m = 4, n = 5, rows = 30, all = m + constant;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, 2, 3, n + constant, constant);
+        tn_tensor *d = random_2d(ctx, &seed, m, n), *a = random_2d(ctx, &seed, rows, m);
+        tn_tensor *a1 = constant ? tn_append_one(ctx, a) : a;
+        tn_tensor *u = tn_reshape(random_2d(ctx, &seed, 1, 2), 1, (const int64_t *)&cp->out), *moment, *c, *x;
+        moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a1, 0, 1), a1), 1.0 / (double)rows);
+        c = tn_cp_dictionary(cp, u, d, moment);
+        REQUIRE(c && c->shape[0] == all && c->shape[1] == all);
+        x = tn_matmul(ctx, a, d);                                    /* sum_i a_i d_i */
+        double *y = outputs_of(cp, x), *v = numbers_of(c), *w = numbers_of(u), sum = 0, mean = 0;
+        for (int64_t i = 0; i < all * all; i++) sum += v[i];
+        for (int64_t i = 0; i < rows; i++) mean += (y[2 * i] * w[0] + y[2 * i + 1] * w[1]) / (double)rows;
+        test_raise(&worst, fabs(sum - mean));
+        free(v); free(y);
+        c = tn_cp_dictionary(cp, u, tn_transpose(random_2d(ctx, &seed, n, m), 0, 1), NULL);
+        CHECK(c != NULL);                                            /* a strided dictionary */
+        c = tn_cp_dictionary(cp, u, d, NULL);
+        double *q = numbers_of(tn_cp_interaction(cp, u)), *rows_of = numbers_of(d);
+        v = numbers_of(c);
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < m; j++) {
+                double direct = 0;
+                for (int64_t k = 0; k < n * n; k++)
+                    direct += rows_of[i * n + k / n] * q[k / n * (n + constant) + k % n] * rows_of[j * n + k % n];
+                test_raise(&worst, fabs(direct - v[i * all + j]));
+            }
+        free(v); free(q); free(w); free(rows_of);
+        CHECK_CTX(ctx);
+        CHECK(!tn_cp_dictionary(cp, u, random_2d(ctx, &seed, 2, 7), NULL));
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "dictionary: d is");
+        {                                                            /* |u_l - (W d_i) * u_l| */
+            tn_tensor *W = random_2d(ctx, &seed, 3, n), *U = random_2d(ctx, &seed, 3, 6);
+            double *M = numbers_of(tn_modified_features(ctx, W, d, U)), *f = numbers_of(U);
+            double *g = numbers_of(tn_affine(ctx, d, W, NULL));
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t l = 0; l < 6; l++) {
+                    double square = 0;
+                    for (int64_t k = 0; k < 3; k++) square += pow(f[k * 6 + l] - g[i * 3 + k] * f[k * 6 + l], 2);
+                    test_raise(&worst, fabs(sqrt(square) - M[i * 6 + l]));
+                }
+            free(M); free(g); free(f);
+            CHECK(!tn_modified_features(ctx, W, W, d));
+            CHECK_ERROR(ctx, TN_ERR_SHAPE, "modified_features: w is [3,5]");
+        }
+        tn_ctx_destroy(ctx);
+    }
+    WORST("dictionaries and modified features", worst, 1e-13);
+}
+
+/* layer(x) = P (m * features) + p for every kind, with a row of zeros among the inputs. */
+TEST(modifiers_make_the_layer)
+{
+    double worst = 0;
+    for (int kind = TN_MLP_BILINEAR; kind <= TN_MLP_GELU_TANH + 2; kind++) {
+        tn_ctx     *ctx = open_ctx(TN_F64);
+        uint64_t    seed = 60;
+        tn_params  *ps = tn_params_create(ctx);
+        tn_mlp_desc d;
+        tn_mlp      mlp;
+        memset(&d, 0, sizeof d);
+        d.kind = kind > TN_MLP_GELU_TANH ? TN_MLP_BILINEAR : (tn_mlp_kind)kind;
+        d.order = kind > TN_MLP_GELU_TANH ? (kind == TN_MLP_GELU_TANH + 1 ? 1 : 3) : 0;
+        d.in = 4; d.hidden = 5; d.out = 3; d.bias = kind % 2; d.out_bias = true;
+        CHECK_STATUS(tn_mlp_init(ps, "m", &d, &mlp), TN_OK);
+        tn_tensor *x = random_2d(ctx, &seed, 6, 4), *features, *m, *y;
+        CHECK_STATUS(tn_assign(tn_slice(x, 0, 2, 3), tn_full(ctx, 2, tn_slice(x, 0, 2, 3)->shape, 0)), TN_OK);
+        m = tn_mlp_modifier(ctx, &mlp, x, &features);
+        REQUIRE(m && features && m->shape[1] == 5);
+        y = tn_affine(ctx, tn_mul(ctx, m, features), mlp.p, mlp.pb);
+        test_raise(&worst, largest_difference(y, tn_mlp_forward(ctx, &mlp, x)));
+        if (tn_mlp_encoders(d.kind) == 1 && !d.bias) {               /* the slope where z is 0 */
+            double *v = numbers_of(m), want = d.kind == TN_MLP_RELU || d.kind == TN_MLP_RELU2 ? 0 : 0.5;
+            for (int i = 10; i < 15; i++) CHECK_NEAR(v[i], want, 0);
+            free(v);
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("layers from their modifiers", worst, 1e-14);
+}
+
+static tn_tensor *apply(tn_ctx *ctx, const void *user, tn_tensor *x) { return tn_cp_apply(ctx, (const tn_cp *)user, x); }
+
+/* Third differences: 0 for order 2; for order 3 the sum of T over all orders of the directions, at any x. */
+TEST(mixed_differences)
+{
+    tn_ctx    *ctx = open_ctx(TN_F64);
+    uint64_t   seed = 70;
+    tn_cp     *two = random_cp(ctx, &seed, 2, 3, 4, 5, false), *three = random_cp(ctx, &seed, 3, 3, 4, 5, false);
+    tn_tensor *x = random_2d(ctx, &seed, 2, 5), *d[3], *y, *sum = NULL, *twice[2];
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    double     worst = 0;
+    for (int k = 0; k < 3; k++) d[k] = random_2d(ctx, &seed, 1, 5);
+    double *zero = numbers_of(tn_mixed_difference(ctx, apply, two, x, 3, d));
+    for (int i = 0; i < 6; i++) test_raise(&worst, fabs(zero[i]));
+    WORST("third difference of a bilinear operator", worst, 1e-14);
+    y = tn_mixed_difference(ctx, apply, three, x, 3, d);
+    for (int k = 0; k < 6; k++) {
+        tn_tensor *in[3], *part;
+        for (int i = 0; i < 3; i++) in[i] = d[order[k][i]];
+        part = tn_cp_apply_each(ctx, three, in);
+        sum = sum ? tn_add(ctx, sum, part) : part;
+    }
+    twice[0] = twice[1] = sum;
+    sum = tn_concat(ctx, 2, twice, 0);
+    WORST("third difference of a cubic operator", largest_difference(y, sum), 1e-13);
+    y = tn_mixed_difference(ctx, apply, three, x, 1, d);             /* n = 1: f(x + d) - f(x) */
+    sum = tn_sub(ctx, tn_cp_apply(ctx, three, tn_add(ctx, x, d[0])), tn_cp_apply(ctx, three, x));
+    CHECK_NEAR(largest_difference(y, sum), 0, 0);
+    CHECK_CTX(ctx);
+    CHECK(!tn_mixed_difference(ctx, apply, two, x, 9, d));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mixed_difference: n is 9, expected 1 to 8");
+    free(zero);
+    tn_ctx_destroy(ctx);
+}
+
+/* The same function with its terms permuted, factors in another order, and scales that cancel. */
+static tn_cp *disguised(const tn_cp *cp, uint64_t *seed)
+{
+    const int64_t h = cp->terms, n = cp->in[0];
+    double    *p = numbers_of(cp->p), *q = doubles(cp->out * h), *f[4], *g[4];
+    tn_tensor *ft[4], *pt = tn_tensor_2d(cp->ctx, TN_REAL, cp->out, h);
+    tn_cp     *to;
+    for (int k = 0; k < cp->order; k++) { f[k] = numbers_of(cp->f[k]); g[k] = doubles(h * n); }
+    for (int64_t t = 0; t < h; t++) {
+        int64_t from = (t * 5 + 2) % h;                              /* 5 and h have no common factor */
+        int     turn = (int)test_random_int(seed, 0, cp->order - 1);
+        double  all = 1;
+        for (int k = 0; k < cp->order; k++) {
+            double scale = (test_random_int(seed, 0, 1) ? 1 : -1) * (0.25 + fabs(test_random_real(seed)) * 3);
+            for (int64_t i = 0; i < n; i++) g[k][t * n + i] = scale * f[(k + turn) % cp->order][from * n + i];
+            all *= scale;
+        }
+        for (int64_t o = 0; o < cp->out; o++) q[o * h + t] = p[o * h + from] / all;
+    }
+    CHECK_STATUS(tn_write(pt, TN_F64, q, cp->out * h), TN_OK);
+    for (int k = 0; k < cp->order; k++) {
+        ft[k] = tn_tensor_2d(cp->ctx, TN_REAL, h, n);
+        CHECK_STATUS(tn_write(ft[k], TN_F64, g[k], h * n), TN_OK);
+        free(f[k]); free(g[k]);
+    }
+    to = tn_cp_create(cp->ctx, cp->order, pt, ft, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    free(p); free(q);
+    return to;
+}
+
+TEST(canonical_forms_are_equal)
+{
+    double worst = 0, function = 0;
+    for (int order = 1; order <= 3; order++) {
+        tn_ctx   *ctx = open_ctx(TN_F64);
+        uint64_t  seed = 80;
+        tn_cp    *a = random_cp(ctx, &seed, order, 3, 7, 5, order == 2), *b = disguised(a, &seed), *ca, *cb, *zero, *cz;
+        tn_tensor *x = random_2d(ctx, &seed, 4, 5), *f[3];
+        ca = tn_cp_canonical(a);
+        cb = tn_cp_canonical(b);
+        REQUIRE(ca && cb);
+        test_raise(&worst, largest_difference(ca->p, cb->p));
+        for (int k = 0; k < order; k++) test_raise(&worst, largest_difference(ca->f[k], cb->f[k]));
+        test_raise(&function, largest_difference(tn_cp_apply(ctx, a, x), tn_cp_apply(ctx, ca, x)));
+        for (int k = 0; k < order; k++) f[k] = tn_full(ctx, 2, a->f[0]->shape, 0);
+        zero = tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN);
+        cz = tn_cp_canonical(zero);
+        REQUIRE(cz != NULL);
+        double *p = numbers_of(cz->p);
+        for (int i = 0; i < 21; i++) CHECK_NEAR(p[i], 0, 0);
+        free(p);
+        f[0] = tn_full(ctx, 2, a->f[0]->shape, (double)NAN);
+        CHECK(!tn_cp_canonical(tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN)));
+        CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: the operator has NaN or infinity");
+        tn_ctx_destroy(ctx);
+    }
+    WORST("canonical forms", worst, 1e-14);
+    WORST("function of a canonical form", function, 1e-13);
+}
+
+/* The cosine of term i of a and term j of b, as symmetric tensors, by tn_cp_cosine of operators of one term. */
+static double term_cosine(const tn_cp *a, int64_t i, const tn_cp *b, int64_t j)
+{
+    const tn_cp *of[2];
+    tn_cp  *one[2];
+    double  c = 0;
+    of[0] = a; of[1] = b;
+    for (int k = 0; k < 2; k++) {
+        int64_t t = k ? j : i;
+        tn_tensor *f[2];
+        for (int e = 0; e < 2; e++) f[e] = tn_slice(of[k]->f[e], 0, t, t + 1);
+        one[k] = tn_cp_create(a->ctx, 2, tn_slice(of[k]->p, 1, t, t + 1), f, TN_CP_INPUT_PLAIN);
+    }
+    CHECK_STATUS(tn_cp_cosine(one[0], one[1], &c), TN_OK);
+    tn_cp_destroy(one[0]);
+    tn_cp_destroy(one[1]);
+    return c;
+}
+
+static double best_sum(const double *c, int n, int row, int used)
+{
+    double best = -HUGE_VAL;
+    if (row == n) return 0;
+    for (int j = 0; j < n; j++) {
+        double sum = used >> j & 1 ? -HUGE_VAL : c[row * n + j] + best_sum(c, n, row + 1, used | 1 << j);
+        if (sum > best) best = sum;
+    }
+    return best;
+}
+
+TEST(alignment_finds_the_units)
+{
+    double  weights = 0, sums = 0, cosine = 0, function = 0;
+    tn_ctx *ctx = open_ctx(TN_F64);
+    uint64_t seed = 90;
+    for (int round = 0; round < 12; round++) {
+        const int64_t h = 1 + round % 6;
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, h == 5 ? 6 : h, 5, false);
+        tn_cp *b = random_cp(ctx, &seed, 2, 3, a->terms, 5, false);
+        tn_cp *same = disguised(a, &seed), *aligned;
+        tn_tensor *cosines, *x = random_2d(ctx, &seed, 4, 5);
+        double *c, *v, sum = 0;
+        REQUIRE(CHECK_STATUS(tn_cp_align(a, same, &aligned, &cosines), TN_OK));
+        test_raise(&weights, largest_difference(aligned->p, a->p));
+        for (int k = 0; k < 2; k++) test_raise(&weights, largest_difference(aligned->f[k], a->f[k]));
+        v = numbers_of(cosines);
+        for (int64_t i = 0; i < a->terms; i++) test_raise(&weights, fabs(v[i] - 1));
+        free(v);
+        tn_tensor_destroy(cosines);
+        REQUIRE(CHECK_STATUS(tn_cp_align(a, b, &aligned, &cosines), TN_OK));
+        v = numbers_of(cosines);
+        c = doubles(a->terms * a->terms);
+        for (int64_t i = 0; i < a->terms; i++) {
+            sum += v[i];
+            test_raise(&cosine, fabs(v[i] - term_cosine(a, i, aligned, i)));
+            for (int64_t j = 0; j < a->terms; j++) c[i * a->terms + j] = term_cosine(a, i, b, j);
+        }
+        test_raise(&sums, fabs(sum - best_sum(c, (int)a->terms, 0, 0)));
+        test_raise(&function, largest_difference(tn_cp_apply(ctx, b, x), tn_cp_apply(ctx, aligned, x)));
+        free(v); free(c);
+        tn_tensor_destroy(cosines);
+    }
+    WORST("weights after alignment", weights, 1e-13);
+    WORST("cosines of pairs", cosine, 1e-13);
+    WORST("assignment against all permutations", sums, 1e-13);
+    WORST("function after alignment", function, 1e-13);
+    CHECK_CTX(ctx);
+    {
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, 4, 5, false), *b = random_cp(ctx, &seed, 2, 3, 3, 5, false), *c = a;
+        CHECK_STATUS(tn_cp_align(a, b, &c, NULL), TN_ERR_SHAPE);
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "align: b has 3 outputs and 3 terms, expected 3 and 4 as a");
+        CHECK(!c);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* Doubled terms are recognised; the error is that of the tensors and falls from sweep to sweep; and for one output and one
+   term the optimum is known: sym(w v^T) has one positive and one negative eigenvalue, so that it can take away those two of
+   largest magnitude, and no others. */
+TEST(refits_are_least_squares)
+{
+    double worst = 0, doubled = 0, optimum = 0;
+    tn_ctx *ctx = open_ctx(TN_F64);
+    uint64_t seed = 100;
+    for (int round = 0; round < 6; round++) {
+        tn_cp        *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed), *both, *c;
+        tn_tensor    *p[2], *f[2], *g[2];
+        tn_refit_desc d;
+        double        error, last = 2;
+        memset(&d, 0, sizeof d);
+        d.terms = 7;
+        p[0] = a->p; p[1] = b->p;
+        for (int k = 0; k < 2; k++) { g[0] = a->f[k]; g[1] = b->f[k]; f[k] = tn_concat(ctx, 2, g, 0); }
+        both = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+        c = tn_cp_refit(both, &d, &error);
+        REQUIRE(c && c->terms == 7 && c->constant == a->constant);
+        CHECK(error < 1e-7);
+        test_raise(&doubled, largest_difference(tn_cp_dense_symmetric(c), tn_cp_dense_symmetric(both)));
+        d.terms = 4;
+        d.tol = 1e-12;
+        for (d.sweeps = 1; d.sweeps <= 64; d.sweeps *= 4) {
+            c = tn_cp_refit(a, &d, &error);
+            REQUIRE(c && c->terms == 4);
+            double *x = numbers_of(tn_cp_dense_symmetric(a)), *y = numbers_of(tn_cp_dense_symmetric(c));
+            double  size = frobenius(x, 108);
+            for (int i = 0; i < 108; i++) x[i] -= y[i];
+            test_raise(&worst, fabs(frobenius(x, 108) / size - error));
+            CHECK(error < last && error < 1 && error > 0.01);
+            last = error;
+            free(x); free(y);
+        }
+        a = random_cp(ctx, &seed, 2, 1, 7, 6, false);
+        d.terms = 1;
+        d.sweeps = 2000;
+        c = tn_cp_refit(a, &d, &error);
+        tn_eigen e;
+        CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
+        double *l = numbers_of(e.values), high = 0, low = 0, all = 0;
+        for (int64_t i = 0; i < e.count; i++) {
+            all += l[i] * l[i];
+            if (l[i] > high) high = l[i];
+            if (l[i] < low) low = l[i];
+        }
+        test_raise(&optimum, fabs(error - sqrt((all - high * high - low * low) / all)));
+        free(l);
+        tn_eigen_destroy(&e);
+    }
+    WORST("doubled terms", doubled, 1e-7);
+    WORST("error of a refit against the tensors", worst, 1e-10);
+    WORST("one term against the optimum", optimum, 1e-6);
+    CHECK_CTX(ctx);
+    {
+        tn_refit_desc d;
+        tn_cp *a = random_cp(ctx, &seed, 2, 3, 3, 5, false);
+        memset(&d, 0, sizeof d);
+        double error;
+        d.terms = 3;
+        a = tn_cp_refit(tn_cp_fold_out(a, tn_full(ctx, 2, a->p->shape, 0), NULL), &d, &error);      /* of zeros */
+        CHECK(a && a->terms == 0 && error == 0);
+        d.terms = 0;
+        a = random_cp(ctx, &seed, 2, 3, 4, 5, false);
+        CHECK(!tn_cp_refit(a, &d, NULL));
+        CHECK_ERROR(ctx, TN_ERR_ARG, "refit: terms is 0, expected at least 1");
+    }
+    tn_ctx_destroy(ctx);
+}
+
+#ifdef TN_NO_TRAINING
+TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
+          heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
+          certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer, mixed_differences,
+          canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
+#else
+TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
+          patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
+          signal_against_its_nulls, certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer,
+          mixed_differences, canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
+#endif
