@@ -1012,6 +1012,16 @@ expect 1 "missing.txt" generate a --prompt-file missing.txt
 expect 0 '2 parts of the prompt are not in the vocabulary and become [UNK]: "' generate a \
     --prompt "one $(printf '\342\202\254') day @" --new 2
 if "$tn" generate a --prompt "one day" 2>&1 > g3 | grep -q UNK; then fail "a prompt without [UNK]"; else pass; fi
+rm -rf m
+expect 0 '1 part of the prompt is not in the vocabulary and becomes [UNK]: "@"' train text --out m $small --stop-at 1 \
+    --prompt "one @ day"
+expect 0 '1 part of the prompt is not in the vocabulary and becomes [UNK]: "@"' train --resume m --stop-at 2
+rm -rf m
+for prompt in "--prompt one" "--prompt @ --sample-every 0"; do
+    expect 0 "Stopped" train text --out m $small --stop-at 1 $prompt
+    if grep "of the prompt" said; then fail "tn train $prompt says that"; else pass; fi
+    rm -rf m
+done
 # What --stop names is not printed, nor is anything after it, even where several tokens make it.
 "$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 > whole 2> said
 stop=$(cut -d ' ' -f 6,7 whole)
