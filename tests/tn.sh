@@ -146,6 +146,14 @@ if command -v bash > /dev/null 2>&1; then
     completed "marks;" tokenizer train --split m
     completed "cpu;cuda;" generate dir --backend c
     completed "" train --layers ""
+    completed "auto;" train --heads ""
+    completed "auto;" train --lr au
+    completed "" train --lr 0
+    completed "auto;" eval run --batch = a
+    completed "squared;" train --attention sq
+    completed "bilinear,softmax;bilinear,squared;" train --attention bilinear,s
+    completed "relu,relu,swish;relu,relu,swiglu;" train --mlp = relu,relu,sw
+    completed "" train --optimizer muon,a
     completed "" train --prompt ""
     completed "file;file 2;" train --data f
     completed "file;file 2;" train f
@@ -175,12 +183,22 @@ if command -v zsh > /dev/null 2>&1; then
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
             "$(options "$command" | tr '\n' ';')"
     done < names
+    offered train "" > specs
+    holds "zsh completes auto" grep -q '^--heads=.*:N:(auto)$' specs
+    holds "zsh completes words" grep -q '^--optimizer=.*:value:(muon adamw)$' specs
+    holds "zsh completes lists" grep -q '^--attention=.*:value: _sequence -d compadd - softmax squared ' specs
 fi
 if command -v fish > /dev/null 2>&1; then
     fish_offers() { HOME=$dir fish -c 'source tn.fish; complete -C "$argv"' "$1" 2>&1 | sed 's/	.*//' | tr '\n' ';'; }
     is "fish completes tn tra" "$(fish_offers "tn tra")" "train;"
     is "fish completes tn tokenizer e" "$(fish_offers "tn tokenizer e")" "encode;"
     is "fish completes tn train --mlp re" "$(fish_offers "tn train --mlp re")" "reglu;relu;relu2;"
+    is "fish completes tn train --lr " "$(fish_offers "tn train --lr ")" "auto;"
+    is "fish completes tn train --heads=" "$(fish_offers "tn train --heads=")" "--heads=auto;"
+    is "fish completes tn train --attention bilinear,s" "$(fish_offers "tn train --attention bilinear,s")" \
+        "bilinear,softmax;bilinear,squared;"
+    is "fish completes tn train --mlp=relu,relu,sw" "$(fish_offers "tn train --mlp=relu,relu,sw")" \
+        "--mlp=relu,relu,swiglu;--mlp=relu,relu,swish;"
     is "fish completes tn train --lay" "$(fish_offers "tn train --lay")" "--layers;"
     is "fish completes tn synthetic --mlp" "$(fish_offers "tn synthetic --ml")" ""
     is "fish completes tn help g" "$(fish_offers "tn help g")" "generate;"
