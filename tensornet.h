@@ -1037,6 +1037,10 @@ TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const 
 /* x [B,T,dim] -> [B,T,out]. If values is not NULL, it passes v [B,T,heads,d_v] from the first layer of a model to the
    others: a *values of NULL becomes this layer's v, any other is mixed in where the desc has mix_values. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
+/* x [B,T,dim] -> [B,T,heads,T]: element [b,i,h,j] is the factor that v_j has in what position i reads by head h, c_i P_ij of
+   tn_attend; of the differential kinds softmax1 - lambda softmax2, before their norm. Unlike _forward it stores T T numbers
+   for each head. */
+TN_API tn_tensor  *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x);
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);                 /* a constant such as "softmax" */
 
 /* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
@@ -1688,6 +1692,8 @@ TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, const
 TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 /* Computes all of forward but the unembedding: ids [B,T] -> [B,T,dim]. */
 TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* Computes the pattern of block l, 0 <= l < layers: ids [B,T] -> [B,T,heads,T], as tn_attention_pattern does. */
+TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, int64_t l);
 /* Applies the unembedding, and softcap: [B,T,dim] -> logits [B,T,vocab]. */
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
@@ -10853,19 +10859,25 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
-/* The results of the heads: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+/* What the heads read: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+static tn_tensor *tni_attention_read(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                     tn_tensor *k, tn_tensor *v)
+{
+    const int64_t H = layer->desc.heads;
+    tn_tensor    *o, *second;
+    if (!tni_attention_kinds[layer->desc.kind].differential) return tn_attend(ctx, q, k, v, a);
+    o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+    second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+    second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
+    return second ? tn_sub(ctx, o, second) : NULL;
+}
+
+/* The results of the heads: the same with their norm. */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                       tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
-    const int64_t H = d->heads;
-    tn_tensor    *o, *second;
-    if (tni_attention_kinds[d->kind].differential) {
-        o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
-        second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
-        second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
-        o = second ? tn_sub(ctx, o, second) : NULL;
-    } else o = tn_attend(ctx, q, k, v, a);
+    tn_tensor               *o = tni_attention_read(ctx, layer, a, q, k, v);
     if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
     return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
 }
@@ -10905,6 +10917,39 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     y = k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
     if (y && values && !*values) *values = v;
     return y;
+}
+
+/* v [B,T,heads,T], of which v_j is row j of the identity: what a head reads is then its pattern. */
+static tn_tensor *tni_attention_rows(tn_ctx *ctx, int64_t B, int64_t T, int64_t heads)
+{
+    int64_t    shape[4], flat[2], h;
+    tn_tensor *v, *all, *ones;
+    shape[0] = B; shape[1] = T; shape[2] = heads; shape[3] = T;
+    if (!(v = tn_full(ctx, 4, shape, 0)) || tn_tensor_count(v) == 0) return v;
+    flat[0] = B; flat[1] = T * heads * T;
+    all = tn_reshape(v, 2, flat);
+    for (h = 0; h < heads; h++) {
+        ones = all ? tn_slice_step(all, 1, h * T, flat[1], heads * T + 1) : NULL;
+        if (!ones || tni_fill(ones, 1) != TN_OK) return NULL;
+    }
+    return v;
+}
+
+tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
+{
+    tn_attend_desc a;
+    tn_tensor     *qk, *q, *k, *v;
+    int64_t        n;
+    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    a.form = TN_ATTEND_FORM_QUADRATIC;
+    qk = tni_attention_qk(ctx, layer, x, 0);
+    v = qk ? tni_attention_rows(ctx, x->shape[0], x->shape[1], layer->desc.heads) : NULL;
+    if (!v) return NULL;
+    n = qk->shape[2] / 2;
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_read(ctx, layer, &a, q, k, v) : NULL;
 }
 
 /* ---- the KV cache of an attention layer, or its state ------------------- >>layer-attention-cache */
@@ -18985,14 +19030,20 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
 }
 
+/* What the attention of a block reads. *x: the residual stream at the block's beginning. */
+static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
+                                     tn_tensor *x0)
+{
+    if (b->lambdas) *x = tni_model_mix(ctx, b->lambdas, *x, x0);
+    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x) : *x;
+}
+
 /* One block. With a cache x holds the new tokens only. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
 {
     const bool before = m->desc.place != TN_PLACE_POST;
-    tn_tensor *y;
-    if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
-    y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
+    tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0);
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
     x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
     y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
@@ -19034,12 +19085,11 @@ struct tn_transformer_cache {
     tn_attention_cache **attn;          /* [layers] */
 };
 
-/* ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
-                                tn_transformer_cache *cache)
+/* What the first block begins with: ids [B,T], which follow `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past)
 {
-    tn_tensor *x, *x0, *values = NULL;
-    int64_t    l, end = past + ids->shape[1];
+    const int64_t end = past + ids->shape[1];
+    tn_tensor    *x;
     if (m->position && end > m->desc.context) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
                  (long long)end, (long long)m->desc.context);
@@ -19049,21 +19099,51 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     if (m->desc.embed_norm) x = tni_model_normed(ctx, m, &m->embed_norm, x);
     if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
-    if (m->desc.dropout > 0) x = tn_dropout(ctx, x, m->desc.dropout);
-    x0 = x;
-    for (l = 0; l < m->desc.layers && x; l++) {
+    return m->desc.dropout > 0 ? tn_dropout(ctx, x, m->desc.dropout) : x;
+}
+
+/* The residual stream after the first n blocks. */
+static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
+                                   tn_transformer_cache *cache)
+{
+    tn_tensor *x = x0, *values = NULL;
+    int64_t    l;
+    for (l = 0; l < n && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
                                       cache ? cache->attn[l] : NULL);
     }
+    return x;
+}
+
+/* ids [B,T], which follow `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+                                tn_transformer_cache *cache)
+{
+    tn_tensor *x = tni_model_blocks(ctx, m, tni_model_embedded(ctx, m, ids, past), m->desc.layers, cache);
     return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
 }
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
     return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+}
+
+tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
+{
+    tn_tensor *x, *x0, *y;
+    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (l < 0 || l >= m->desc.layers) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: block is %lld, expected 0 <= block < %lld, the number of layers",
+                 (long long)l, (long long)m->desc.layers);
+        return NULL;
+    }
+    x0 = tni_model_embedded(ctx, m, ids, 0);
+    x = tni_model_blocks(ctx, m, x0, l, NULL);
+    y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0) : NULL;
+    return y ? tn_attention_pattern(ctx, &m->blocks[l].attn, y) : NULL;
 }
 
 /* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */

@@ -974,6 +974,54 @@ awk '{ while (match($0, /"effective_rank":[0-9.e+-]*/)) {
            seen++
        } } END { exit bad || !seen }' m/log.jsonl && pass || fail "effective ranks: $(grep layers m/log.jsonl)"
 expect 2 "--log-layers is given with --backend cuda" train text -o x --backend cuda --log-layers 2
+# Attention of scores that are all 0: the entropy of token i, which sees i of 16, is ln i, with a window of 3 at most ln 3.
+entropies() { sed -n 's/.*"attention_entropy":\[\(.*\)\].*/\1/p' "$1/log.jsonl"; }
+rm -rf u
+still="--steps 1 --lr 0 --adam-lr 0 --log-layers 1 --sample-every 0 --init-std 1e-9 --no-qk-norm"
+expect 0 "Done" train text -o u $small $still --layers 2 --window 0,3
+is "the entropy of equal weights" "$(entropies u)" "$(awk 'BEGIN { for (i = 1; i <= 16; i++) {
+    a += log(i) / 16; b += log(i < 3 ? i : 3) / 16 } printf "%.6g,%.6g", a, b }')"
+# A pattern of zeros has none.
+rm -rf u
+expect 0 "Done" train text -o u $small $still --attention squared --norm none --no-embed-norm --embed-std 1e-9
+is "the entropy of zeros" "$(entropies u)" null
+# Attention of one head of width 2 without norms and positions, computed from the weights; the 13 tokens that are held out are
+# one text.
+printf 'a cat, a dog' > twelve
+floats() {  # FILE TENSOR: its numbers
+    set -- "$1" $(head -c 4096 "$1" | LC_ALL=C tr -d '\000' | LC_ALL=C sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/" | sed 1q) \
+        $(od -An -tu4 -N4 "$1")
+    tail -c +$(($2 + 9 + $4)) "$1" | head -c $(($3 - $2)) | od -An -v -tf4
+}
+for kind in softmax squared bilinear; do
+    rm -rf u
+    expect 0 "Done" train text -o u --val twelve --width 2 --heads 1 --context 13 --batch 1 --steps 1 --log-layers 1 --no-qk-norm \
+        --norm none --no-embed-norm --positions none --attention $kind --sample-every 0 --no-baseline --init-std 1
+    { floats u/model.safetensors embed.w; echo; floats u/model.safetensors blocks.0.attn.qk; echo
+      "$tn" tokenizer encode twelve; } > numbers
+    want=$(awk -v kind=$kind '
+        NF == 0 { part++; next }
+        { for (i = 1; i <= NF; i++) v[part + 0, n[part + 0]++] = $i }
+        END {
+            last = kind == "bilinear" ? 2 : 1
+            for (t = n[1] == 8 || n[1] == 16 ? 0 : 99; t < n[2]; t++) for (s = 0; s < 2 * last; s++) for (r = 0; r < 2; r++)
+                for (c = 0; c < 2; c++) x[t, s, r] += v[1, 4 * s + 2 * r + c] * v[0, 2 * v[2, t] + c]
+            for (t = 0; t < n[2]; t++) {
+                sum = 0
+                for (k = 0; k <= t; k++) {
+                    for (s = 0; s < last; s++) d[s] = x[t, s, 0] * x[k, last + s, 0] + x[t, s, 1] * x[k, last + s, 1]
+                    p[k] = kind == "softmax" ? exp(d[0] / sqrt(2)) : kind == "squared" ? d[0] * d[0] : d[0] * d[1]
+                    if (p[k] < 0) p[k] = -p[k]
+                    sum += p[k]
+                }
+                for (k = 0; k <= t; k++) if (p[k]) all -= p[k] / sum * log(p[k] / sum) / n[2]
+            }
+            printf "%.6f", all
+        }' numbers)
+    holds "the entropy of $kind is $(entropies u), expected $want" awk -v "x=$(entropies u)" -v "y=$want" \
+        'BEGIN { exit !(y > 0.1 && x - y < 1e-5 && y - x < 1e-5) }'
+done
+rm -rf u twelve
 "$tn" info m --csv > m.csv
 is "columns" "$(head -1 m.csv)" "step,tokens,loss,lr,norm,rate,seconds,held,held_byte,held_all"
 is "a line per step and evaluation" "$(wc -l < m.csv)" "$(($(grep -cE '"(loss|held)":' m/log.jsonl) + 1))"

@@ -15,7 +15,7 @@
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
-       layers.c                             what a step does to each parameter, for the log
+       layers.c                             what a step does to each parameter, entropies, for the log
        step.c                               one training step, and what happens when it fails
        heldout.c                            the loss on held-out data, samples
        begin.c                              a run begins, resumes, or continues from another one
