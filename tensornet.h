@@ -2133,6 +2133,8 @@ TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, const
 TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 /* Computes all of forward but the unembedding: ids [B,T] -> [B,T,dim]. */
 TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* Computes the pattern of block l, 0 <= l < layers: ids [B,T] -> [B,heads,T,T], as tn_attention_pattern does. */
+TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, int64_t l);
 /* Applies the unembedding, and softcap: [B,T,dim] -> logits [B,T,vocab]. */
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
@@ -25199,14 +25201,20 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
 }
 
+/* What the attention of a block reads. *x: the residual stream at the block's beginning. */
+static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
+                                     tn_tensor *x0)
+{
+    if (b->lambdas) *x = tni_model_mix(ctx, b->lambdas, *x, x0);
+    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x) : *x;
+}
+
 /* One block. With a cache x holds the new tokens only. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
 {
     const bool before = m->desc.place != TN_PLACE_POST;
-    tn_tensor *y;
-    if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
-    y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
+    tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0);
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
     x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
     y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
@@ -25248,12 +25256,11 @@ struct tn_transformer_cache {
     tn_attention_cache **attn;          /* [layers] */
 };
 
-/* ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
-                                tn_transformer_cache *cache)
+/* What the first block begins with: ids [B,T], which follow `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past)
 {
-    tn_tensor *x, *x0, *values = NULL;
-    int64_t    l, end = past + ids->shape[1];
+    const int64_t end = past + ids->shape[1];
+    tn_tensor    *x;
     if (m->position && end > m->desc.context) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
                  (long long)end, (long long)m->desc.context);
@@ -25263,21 +25270,51 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     if (m->desc.embed_norm) x = tni_model_normed(ctx, m, &m->embed_norm, x);
     if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
-    if (m->desc.dropout > 0) x = tn_dropout(ctx, x, m->desc.dropout);
-    x0 = x;
-    for (l = 0; l < m->desc.layers && x; l++) {
+    return m->desc.dropout > 0 ? tn_dropout(ctx, x, m->desc.dropout) : x;
+}
+
+/* The residual stream after the first n blocks. */
+static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
+                                   tn_transformer_cache *cache)
+{
+    tn_tensor *x = x0, *values = NULL;
+    int64_t    l;
+    for (l = 0; l < n && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         x = m->desc.recompute && !cache && !first
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
                                       cache ? cache->attn[l] : NULL);
     }
+    return x;
+}
+
+/* ids [B,T], which follow `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+                                tn_transformer_cache *cache)
+{
+    tn_tensor *x = tni_model_blocks(ctx, m, tni_model_embedded(ctx, m, ids, past), m->desc.layers, cache);
     return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
 }
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
     return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+}
+
+tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
+{
+    tn_tensor *x, *x0, *y;
+    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (l < 0 || l >= m->desc.layers) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: block is %lld, expected 0 <= block < %lld, the number of layers",
+                 (long long)l, (long long)m->desc.layers);
+        return NULL;
+    }
+    x0 = tni_model_embedded(ctx, m, ids, 0);
+    x = tni_model_blocks(ctx, m, x0, l, NULL);
+    y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0) : NULL;
+    return y ? tn_attention_pattern(ctx, &m->blocks[l].attn, y) : NULL;
 }
 
 /* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */

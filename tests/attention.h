@@ -153,19 +153,17 @@ static inline double plain_lambda(const tn_attention_desc *d, const double *lamb
     return exp(first) - exp(second) + 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
 }
 
-/* x [B,T,dim], values [B,T,heads,d_v] or NULL -> y [B,T,out]. d: as an init has left it. Returns the least root mean square of a row that is
-   divided by it: where that is small there is a kink. */
-static inline double plain_attention_layer(const tn_attention_desc *d, plain_weights w, const double *x, const double *values, int64_t B,
-                                           int64_t T, double *y)
+/* What the heads read before their norm: x [B,T,dim], v [B,T,heads,dv] -> o [B,T,heads,dv]. d: as an init has left it. Returns the least
+   root mean square of a row that is divided by it: where that is small there is a kink. */
+static inline double plain_attention_heads(const tn_attention_desc *d, plain_weights w, const double *x, const double *v, int64_t dv, int64_t B,
+                                           int64_t T, double *o)
 {
     const bool    differential = d->kind >= TN_ATTENTION_DIFFERENTIAL;
-    const int64_t s = d->kind >= TN_ATTENTION_BILINEAR ? 2 : 1, H = d->heads, rows = B * T, width = H * d->d_v, all = 2 * s * H;
-    double       *qk = plain_rows_of(x, w.qk, w.qkb, rows, d->dim, all * d->d_qk), *v = plain_rows_of(x, w.v, w.vb, rows, d->dim, width);
-    double       *o = (double *)calloc((size_t)(rows * width + 1), sizeof *o), *part = (double *)malloc(sizeof *o * (size_t)(rows * width + d->d_qk + 1));
-    double       *out, least = HUGE_VAL;
+    const int64_t s = d->kind >= TN_ATTENTION_BILINEAR ? 2 : 1, H = d->heads, rows = B * T, width = H * dv, all = 2 * s * H;
+    double       *qk = plain_rows_of(x, w.qk, w.qkb, rows, d->dim, all * d->d_qk);
+    double       *part = (double *)malloc(sizeof *o * (size_t)(rows * width + d->d_qk + 1)), least = HUGE_VAL;
     plain_attention a;
     int64_t       r, i, set;
-    for (i = 0; i < rows * width && values && w.mix; i++) v[i] = w.mix[0] * v[i] + w.mix[1] * values[i];
     for (r = 0; r < rows * all; r++) {
         double *row = qk + r * d->d_qk, squares = 0;
         for (i = 0; i < d->d_qk; i++) squares += row[i] * row[i];
@@ -177,11 +175,12 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
     a.kind = d->kind == TN_ATTENTION_SQUARED ? TN_ATTEND_SQUARED : d->kind == TN_ATTENTION_BILINEAR ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
     a.causal = !d->bidirectional;
     a.row = d->row ? d->row : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
-    a.B = B; a.Tq = a.Tk = T; a.H = H; a.d = d->d_qk; a.dv = d->d_v;
+    a.B = B; a.Tq = a.Tk = T; a.H = H; a.d = d->d_qk; a.dv = dv;
     a.window = d->window;
     a.length = d->length ? d->length : 512;
     a.scale = d->scale != 0 ? d->scale : a.kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d->d_qk) : 1 / (double)d->d_qk;
     a.eps = 1e-6;
+    for (i = 0; i < rows * width; i++) o[i] = 0;
     for (set = 0; set < (differential ? 2 : 1); set++) {
         const int64_t n = differential ? H : s * H;
         double *q = plain_heads(qk, rows, all, set * H, n, d->d_qk), *k = plain_heads(qk, rows, all, s * H + set * H, n, d->d_qk);
@@ -190,6 +189,36 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
         free(q);
         free(k);
     }
+    free(qk); free(part);
+    return least;
+}
+
+/* The pattern of each head, p [B,heads,T,T]: what it reads where the values of position j are row j of the identity. */
+static inline double plain_attention_pattern(const tn_attention_desc *d, plain_weights w, const double *x, int64_t B, int64_t T, double *p)
+{
+    const int64_t H = d->heads, size = B * T * H * T + 1;
+    double *v = (double *)calloc((size_t)size, sizeof *v), *read = (double *)calloc((size_t)size, sizeof *read), least;
+    int64_t b, h, i, r;
+    for (r = 0; r < B * T * H; r++) v[r * T + r / H % T] = 1;
+    least = plain_attention_heads(d, w, x, v, T, B, T, read);
+    for (b = 0; b < B; b++)
+        for (h = 0; h < H; h++)
+            for (i = 0; i < T; i++)
+                memcpy(p + ((b * H + h) * T + i) * T, read + ((b * T + i) * H + h) * T, sizeof *p * (size_t)T);
+    free(v); free(read);
+    return least;
+}
+
+/* x [B,T,dim], values [B,T,heads,d_v] or NULL -> y [B,T,out]. Returns as plain_attention_heads does. */
+static inline double plain_attention_layer(const tn_attention_desc *d, plain_weights w, const double *x, const double *values, int64_t B,
+                                           int64_t T, double *y)
+{
+    const int64_t H = d->heads, rows = B * T, width = H * d->d_v;
+    double       *v = plain_rows_of(x, w.v, w.vb, rows, d->dim, width), *o = (double *)calloc((size_t)(rows * width + 1), sizeof *o);
+    double       *out, least;
+    int64_t       r, i;
+    for (i = 0; i < rows * width && values && w.mix; i++) v[i] = w.mix[0] * v[i] + w.mix[1] * values[i];
+    least = plain_attention_heads(d, w, x, v, d->d_v, B, T, o);
     for (r = 0; r < rows * H && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL); r++) {
         double *row = o + r * d->d_v, squares = 0;
         for (i = 0; i < d->d_v; i++) squares += row[i] * row[i];
@@ -199,7 +228,7 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
     }
     out = plain_rows_of(o, w.o, w.ob, rows, width, d->out);
     memcpy(y, out, sizeof *y * (size_t)(rows * d->out));
-    free(qk); free(v); free(o); free(part); free(out);
+    free(v); free(o); free(out);
     return least;
 }
 

@@ -1877,29 +1877,60 @@ static inline tn_tensor *run_attention(setting *s)
     return tn_attention_forward(s->ctx, &s->attention, case_x(s, 0), &values);
 }
 
-static inline void want_attention(setting *s)
+/* The pattern has no gradient by v and o. */
+static inline void build_pattern(setting *s)
+{
+    const tn_attention *a = &s->attention;
+    int k;
+    build_attention(s);
+    for (k = 1; k < s->inputs; k++) {
+        const tn_tensor *t = s->in[k].base;
+        if (t == a->v || t == a->o || t == a->vb || t == a->ob) s->in[k].real = false;
+    }
+}
+
+static inline tn_tensor *run_pattern(setting *s) { return tn_attention_pattern(s->ctx, &s->attention, case_x(s, 0)); }
+
+/* The layer's weights, from input `next` on. */
+static inline plain_weights case_attention_weights(const setting *s, int next)
 {
     const tn_attention_desc *d = &s->attention.desc;
-    const bool differential = d->kind >= TN_ATTENTION_DIFFERENTIAL;
-    plain   x = plain_x(s, 0), values;
-    double *fx = plain_flat(&x), *fv = NULL, *y;
-    int64_t shape[3];
-    int     next = 1;
     plain_weights w;
     memset(&w, 0, sizeof w);
-    if (d->mix_values) { values = plain_x(s, next++); fv = plain_flat(&values); }
     w.qk = s->in[next++].v;
     w.v = s->in[next++].v;
     w.o = s->in[next++].v;
     if (d->bias) { w.qkb = s->in[next++].v; w.vb = s->in[next++].v; }
     if (d->out_bias) w.ob = s->in[next++].v;
-    if (differential) w.lambda = s->in[next++].v;
+    if (d->kind >= TN_ATTENTION_DIFFERENTIAL) w.lambda = s->in[next++].v;
     if (d->mix_values) w.mix = s->in[next++].v;
+    return w;
+}
+
+static inline void want_attention(setting *s)
+{
+    const tn_attention_desc *d = &s->attention.desc;
+    plain   x = plain_x(s, 0), values;
+    double *fx = plain_flat(&x), *fv = NULL, *y;
+    int64_t shape[3];
+    if (d->mix_values) { values = plain_x(s, 1); fv = plain_flat(&values); }
     shape[0] = x.shape[0]; shape[1] = x.shape[1]; shape[2] = d->out;
     y = case_want(s, 3, shape);
-    if (plain_attention_layer(d, w, fx, fv, shape[0], shape[1], y) < 0.15) s->kink = true;
+    if (plain_attention_layer(d, case_attention_weights(s, d->mix_values ? 2 : 1), fx, fv, shape[0], shape[1], y) < 0.15) s->kink = true;
     free(fx);
     free(fv);
+}
+
+static inline void want_pattern(setting *s)
+{
+    const tn_attention_desc *d = &s->attention.desc;
+    plain   x = plain_x(s, 0);
+    double *fx = plain_flat(&x), *y;
+    int64_t shape[4];
+    shape[0] = x.shape[0]; shape[1] = d->heads; shape[2] = shape[3] = x.shape[1];
+    y = case_want(s, 4, shape);
+    if (plain_attention_pattern(d, case_attention_weights(s, 1), fx, shape[0], x.shape[1], y) < 0.15) s->kink = true;
+    free(fx);
 }
 
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
@@ -1921,6 +1952,7 @@ static inline void want_attention(setting *s)
     CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_SCALE_NONE   + ATTEND_LINEAR + ATTEND_SELF)
 
 #define CASE_ATTENTION(name, kind) {name, kind, 6e-6, true, build_attention, run_attention, want_attention},
+#define CASE_PATTERN(name, kind)   {name, kind, 6e-6, true, build_pattern, run_pattern, want_pattern},
 
 static const test_case cases[] = {
     {"copy",            TN_REAL, 0,     true,  build_any,       run_copy,          want_cast},
@@ -2107,7 +2139,12 @@ static const test_case cases[] = {
     {"einsum abc->cb",            7, 3e-6, true, build_einsum, run_einsum, want_einsum},
     {"einsum abc,cd,bd,da->",     8, 3e-6, true, build_einsum, run_einsum, want_einsum},
     {"einsum ca,cb->cab",         9, 3e-6, true, build_einsum, run_einsum, want_einsum},
-    {"einsum ac,bcd,ad->b",       10, 3e-6, true, build_einsum, run_einsum, want_einsum}
+    {"einsum ac,bcd,ad->b",       10, 3e-6, true, build_einsum, run_einsum, want_einsum},
+
+    CASE_PATTERN("attention pattern",              TN_ATTENTION_SOFTMAX + ATTENTION_BIAS)
+    CASE_PATTERN("attention pattern squared",      TN_ATTENTION_SQUARED + ATTENTION_WINDOW + ATTENTION_BOTH_WAYS)
+    CASE_PATTERN("attention pattern bilinear",     TN_ATTENTION_BILINEAR + ATTENTION_LINEAR)
+    CASE_PATTERN("attention pattern differential", TN_ATTENTION_DIFFERENTIAL + ATTENTION_NORM)
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -356,6 +356,45 @@ TEST(hidden_and_head)
     WORST("head of the last position against forward", worst, 1e-13);
 }
 
+/* The attention of block l reads what the model of the first l blocks returns, with the block's norm as its last one. With
+   x0_residual that is so for block 0, which reads 3/4 x + 1/4 x here. */
+TEST(patterns)
+{
+    const double parts[2] = {0.75, 0.25};
+    double       worst = 0;
+    int64_t      l;
+    int          k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        const int64_t       T = d.context < 5 ? d.context : 5, n = 2 * T * d.heads * T;
+        tn_transformer      m;
+        tn_tensor          *ids;
+        world               w;
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 270 + (uint64_t)k));
+        ids = ids_of(w.ctx, &d, 2, T, 5);
+        if (d.x0_residual) CHECK_STATUS(tn_write(m.blocks[0].lambdas, TN_F64, parts, 2), TN_OK);
+        for (l = 0; l < (d.x0_residual ? 1 : d.layers); l++) {
+            tn_transformer first = m;
+            tn_tensor     *whole = tn_transformer_pattern(w.ctx, &m, ids, l);
+            double        *got = numbers(whole), *want, error;
+            first.desc.layers = l;
+            first.norm = m.blocks[l].norm1;
+            want = numbers(tn_attention_pattern(w.ctx, &m.blocks[l].attn, tn_transformer_hidden(w.ctx, &first, ids)));
+            CHECK_INT(tn_tensor_count(whole), n);
+            error = test_max_error(got, want, n);
+            if (!CHECK(error <= 1e-15)) printf("     %s, block %d\n", what, (int)l);
+            test_raise(&worst, error);
+            free(got);
+            free(want);
+        }
+        CHECK(!tn_transformer_pattern(w.ctx, &m, ids, d.layers));
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: block is ");
+        close_world(&w);
+    }
+    WORST("pattern of a block against that of its attention", worst, 1e-15);
+}
+
 /* The future changes nothing that is past. */
 TEST(causality)
 {
@@ -1919,7 +1958,7 @@ TEST(config_norm_bias)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
+TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
           hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, first_loss, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,

@@ -156,6 +156,14 @@ if command -v bash > /dev/null 2>&1; then
     completed "marks;" tokenizer train --split m
     completed "cpu;cuda;" generate dir --backend c
     completed "" train --layers ""
+    completed "auto;" train --heads ""
+    completed "auto;" train --lr au
+    completed "" train --lr 0
+    completed "auto;" eval run --batch = a
+    completed "squared;" train --attention sq
+    completed "bilinear,softmax;bilinear,squared;" train --attention bilinear,s
+    completed "relu,relu,swish;relu,relu,swiglu;" train --mlp = relu,relu,sw
+    completed "" train --optimizer muon,a
     completed "" train --prompt ""
     completed "file;file 2;" train --data f
     completed "file;file 2;" train f
@@ -185,12 +193,22 @@ if command -v zsh > /dev/null 2>&1; then
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
             "$(options "$command" | tr '\n' ';')"
     done < names
+    offered train "" > specs
+    holds "zsh completes auto" grep -q '^--heads=.*:N:(auto)$' specs
+    holds "zsh completes words" grep -q '^--optimizer=.*:value:(muon adamw)$' specs
+    holds "zsh completes lists" grep -q '^--attention=.*:value: _sequence -d compadd - softmax squared ' specs
 fi
 if command -v fish > /dev/null 2>&1; then
     fish_offers() { HOME=$dir fish -c 'source tn.fish; complete -C "$argv"' "$1" 2>&1 | sed 's/	.*//' | tr '\n' ';'; }
     is "fish completes tn tra" "$(fish_offers "tn tra")" "train;"
     is "fish completes tn tokenizer e" "$(fish_offers "tn tokenizer e")" "encode;"
     is "fish completes tn train --mlp re" "$(fish_offers "tn train --mlp re")" "reglu;relu;relu2;"
+    is "fish completes tn train --lr " "$(fish_offers "tn train --lr ")" "auto;"
+    is "fish completes tn train --heads=" "$(fish_offers "tn train --heads=")" "--heads=auto;"
+    is "fish completes tn train --attention bilinear,s" "$(fish_offers "tn train --attention bilinear,s")" \
+        "bilinear,softmax;bilinear,squared;"
+    is "fish completes tn train --mlp=relu,relu,sw" "$(fish_offers "tn train --mlp=relu,relu,sw")" \
+        "--mlp=relu,relu,swiglu;--mlp=relu,relu,swish;"
     is "fish completes tn train --lay" "$(fish_offers "tn train --lay")" "--layers;"
     is "fish completes tn synthetic --mlp" "$(fish_offers "tn synthetic --ml")" ""
     is "fish completes tn help g" "$(fish_offers "tn help g")" "generate;"
@@ -253,6 +271,7 @@ echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
 expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
+expect 2 "--no-bos and --shard are given, expected one of them" tokenizer encode plain --no-bos --shard x
 # A line of 80 MB needs 16 bytes for each of its own at once, which is more than this limit: how much it was is said.
 if ( ulimit -v 1000000 && "$tn" --version ) > said 2>&1; then       # not with the address sanitizer
     head -c 80000000 /dev/zero | tr '\0' 'a' > line
@@ -859,7 +878,7 @@ if grep -q "begins with a word" said; then fail "a prompt is no word of the text
 field() { awk -v row="$1" -v back="$2" 'index($0, row "  ") == 1 { print $(NF - back) }' said; }
 last=$(sed -n 's/.*"held":\([0-9.]*\).*"all":true.*/\1/p' a/log.jsonl | tail -1)
 expect 0 "nats/token" eval a --no-baseline
-is "the last look of the training" "$(field "held-out part" 2)" "$(printf %.4f "$last")"
+is "the last look of the training" "$(field "held-out part" 2)" "$(printf %.6f "$last")"
 is "tokens" "$(field "held-out part" 4)" \
     "$(sed -n 's/.*"held_tokens":\([0-9]*\).*/\1/p' a/log.jsonl | awk '{ print $1 - 1 }')"
 head -c 700 text > part1
@@ -889,7 +908,7 @@ tail -c +129 logits.npy | od -An -v -tf4 -w240 | awk '
     NR == FNR { id[NR - 1] = $1; next }
     { sum = 0; for (i = 1; i <= 60; i++) sum += exp($i); nats += log(sum) - $(id[FNR] + 1); n = FNR }
     END { printf "%.4f\n", nats / n }' ids - > ours
-is "the loss of the logits" "$(cat ours)" "$nats"
+is "the loss of the logits" "$(cat ours)" "$(printf %.4f "$nats")"
 
 expect 1 "nothing: no such run or file" eval nothing
 expect 1 "nofile: No such file" eval a part1 nofile
@@ -929,7 +948,7 @@ mv part2 part2.kept
 expect 1 "the run's text $dir/part2 no longer exists" eval v
 mv part2.kept part2
 expect 0 "" eval v part2
-is "a text of its own that is held out" "$(field part2 4)" "$(printf %.4f "$held")"
+is "a text of its own that is held out" "$(field part2 4)" "$(printf %.6f "$held")"
 best=$(sed -n 's/.*"step":\([0-9]*\),"held":\([0-9.]*\).*"all":false.*/\2 \1/p' v/log.jsonl | sort -n | head -1)
 holds "the best weights" test -f v/best.safetensors
 if [ "${best#* }" = 12 ]; then same "the last were the best" v/best.safetensors v/model.safetensors
@@ -986,6 +1005,54 @@ awk '{ while (match($0, /"effective_rank":[0-9.e+-]*/)) {
            seen++
        } } END { exit bad || !seen }' m/log.jsonl && pass || fail "effective ranks: $(grep layers m/log.jsonl)"
 expect 2 "--log-layers is given with --backend cuda" train text -o x --backend cuda --log-layers 2
+# Attention of scores that are all 0: the entropy of token i, which sees i of 16, is ln i, with a window of 3 at most ln 3.
+entropies() { sed -n 's/.*"attention_entropy":\[\(.*\)\].*/\1/p' "$1/log.jsonl"; }
+rm -rf u
+still="--steps 1 --lr 0 --adam-lr 0 --log-layers 1 --sample-every 0 --init-std 1e-9 --no-qk-norm"
+expect 0 "Done" train text -o u $small $still --layers 2 --window 0,3
+is "the entropy of equal weights" "$(entropies u)" "$(awk 'BEGIN { for (i = 1; i <= 16; i++) {
+    a += log(i) / 16; b += log(i < 3 ? i : 3) / 16 } printf "%.6g,%.6g", a, b }')"
+# A pattern of zeros has none.
+rm -rf u
+expect 0 "Done" train text -o u $small $still --attention squared --norm none --no-embed-norm --embed-std 1e-9
+is "the entropy of zeros" "$(entropies u)" null
+# Attention of one head of width 2 without norms and positions, computed from the weights; the 13 tokens that are held out are
+# one text.
+printf 'a cat, a dog' > twelve
+floats() {  # FILE TENSOR: its numbers
+    set -- "$1" $(head -c 4096 "$1" | LC_ALL=C tr -d '\000' | LC_ALL=C sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/" | sed 1q) \
+        $(od -An -tu4 -N4 "$1")
+    tail -c +$(($2 + 9 + $4)) "$1" | head -c $(($3 - $2)) | od -An -v -tf4
+}
+for kind in softmax squared bilinear; do
+    rm -rf u
+    expect 0 "Done" train text -o u --val twelve --width 2 --heads 1 --context 13 --batch 1 --steps 1 --log-layers 1 --no-qk-norm \
+        --norm none --no-embed-norm --positions none --attention $kind --sample-every 0 --no-baseline --init-std 1
+    { floats u/model.safetensors embed.w; echo; floats u/model.safetensors blocks.0.attn.qk; echo
+      "$tn" tokenizer encode twelve; } > numbers
+    want=$(awk -v kind=$kind '
+        NF == 0 { part++; next }
+        { for (i = 1; i <= NF; i++) v[part + 0, n[part + 0]++] = $i }
+        END {
+            last = kind == "bilinear" ? 2 : 1
+            for (t = n[1] == 8 || n[1] == 16 ? 0 : 99; t < n[2]; t++) for (s = 0; s < 2 * last; s++) for (r = 0; r < 2; r++)
+                for (c = 0; c < 2; c++) x[t, s, r] += v[1, 4 * s + 2 * r + c] * v[0, 2 * v[2, t] + c]
+            for (t = 0; t < n[2]; t++) {
+                sum = 0
+                for (k = 0; k <= t; k++) {
+                    for (s = 0; s < last; s++) d[s] = x[t, s, 0] * x[k, last + s, 0] + x[t, s, 1] * x[k, last + s, 1]
+                    p[k] = kind == "softmax" ? exp(d[0] / sqrt(2)) : kind == "squared" ? d[0] * d[0] : d[0] * d[1]
+                    if (p[k] < 0) p[k] = -p[k]
+                    sum += p[k]
+                }
+                for (k = 0; k <= t; k++) if (p[k]) all -= p[k] / sum * log(p[k] / sum) / n[2]
+            }
+            printf "%.6f", all
+        }' numbers)
+    holds "the entropy of $kind is $(entropies u), expected $want" awk -v "x=$(entropies u)" -v "y=$want" \
+        'BEGIN { exit !(y > 0.1 && x - y < 1e-5 && y - x < 1e-5) }'
+done
+rm -rf u twelve
 "$tn" info m --csv > m.csv
 is "columns" "$(head -1 m.csv)" "step,tokens,loss,lr,norm,rate,seconds,held,held_byte,held_all"
 is "a line per step and evaluation" "$(wc -l < m.csv)" "$(($(grep -cE '"(loss|held)":' m/log.jsonl) + 1))"
@@ -1042,6 +1109,16 @@ expect 1 "missing.txt" generate a --prompt-file missing.txt
 expect 0 '2 parts of the prompt are not in the vocabulary and become [UNK]: "' generate a \
     --prompt "one $(printf '\342\202\254') day @" --new 2
 if "$tn" generate a --prompt "one day" 2>&1 > g3 | grep -q UNK; then fail "a prompt without [UNK]"; else pass; fi
+rm -rf m
+expect 0 '1 part of the prompt is not in the vocabulary and becomes [UNK]: "@"' train text --out m $small --stop-at 1 \
+    --prompt "one @ day"
+expect 0 '1 part of the prompt is not in the vocabulary and becomes [UNK]: "@"' train --resume m --stop-at 2
+rm -rf m
+for prompt in "--prompt one" "--prompt @ --sample-every 0"; do
+    expect 0 "Stopped" train text --out m $small --stop-at 1 $prompt
+    if grep "of the prompt" said; then fail "tn train $prompt says that"; else pass; fi
+    rm -rf m
+done
 # What --stop names is not printed, nor is anything after it, even where several tokens make it.
 "$tn" generate a --temperature 0 --no-stop --prompt "one day" --new 60 > whole 2> said
 stop=$(cut -d ' ' -f 6,7 whole)
@@ -1110,6 +1187,17 @@ for model in gpt2 llama qwen2 mistral; do
     expect 0 "written: out-$model/config.json" export "run-$model" --hf "out-$model"
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
+    # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
+    unread=$hf/text.txt
+    if [ $model = mistral ]; then                     # a shard of 684 ids: magic number, version, count, 1012 bytes of zero
+        unread=ids.bin
+        { printf '\210\330\064\001\001\000\000\000\254\002\000\000' && head -c 1012 /dev/zero && printf "$(od -An -v -tu1 \
+            "$hf/text.txt" | awk '{ for (i = 1; i <= NF; i++) printf "\\%03o\\000", $i % 39 + 1 }')"; } > $unread
+    fi
+    expect 0 "nats/token" eval "run-$model" $unread
+    nats=$(sed 's/.*,"nats":\([0-9.]*\).*/\1/' "$hf/$model/golden.json") ours=$(field $unread 2)
+    holds "$model: $ours nats per token, expected $nats" awk -v "x=$ours" -v "y=$nats" \
+        'BEGIN { exit !(x && x - y < 1e-5 && y - x < 1e-5) }'
     [ -f "in-$model/tokenizer.json" ] || continue
     same "the tokenizer of $model" "in-$model/tokenizer.json" "out-$model/tokenizer.json"
     # Greedy decoding gives the tokens and the text that transformers gives.

@@ -179,6 +179,7 @@ static void print_facts(run *r)
     journal_print(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in total\n", (long long)r->steps,
                   (long long)r->s->accumulate, (long long)r->s->batch, (long long)r->m.desc.context,
                   (double)r->steps * (double)(r->s->accumulate * r->s->batch * r->m.desc.context));
+    if (r->s->sample_every && *r->s->prompt && r->m.tokenizer) report_unknown(&r->m, r->s->prompt);
 }
 
 /* Counting more tokens would take more than a gigabyte of tables. */

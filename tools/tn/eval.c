@@ -119,7 +119,7 @@ static void print_row(const char *name, int width, const corpus *c, double nats,
 {
     printf("%-*s  %9lld", width, name, (long long)(c->held_count - 1));
     print_number(c->held_bytes > 0 ? c->held_bytes : NAN, "%.0f", 10);
-    print_number(nats, "%.4f", 10);
+    print_number(nats, "%.6f", 10);                   /* enough digits to compare programs */
     print_number(exp(nats), "%.2f", 10);
     print_number(nats_per_byte(c, nats), "%.4f", 10);
     if (grams) print_number(grams[3], "%.4f", 8), print_number(grams[5], "%.4f", 8);

@@ -104,31 +104,6 @@ static int64_t read_ids(const model *m, const char *text, const char *name, int3
     }
 }
 
-/* Warns of the words of a prompt that become [UNK]: the model does not see them. */
-static void report_unknown(const model *m, const char *prompt)
-{
-    const size_t  n = strlen(prompt);
-    const int32_t unknown = (int32_t)tn_tokenizer_unk(m->tokenizer);
-    int32_t      *ids = (int32_t *)allocate(n + 1, sizeof *ids);
-    tn_span      *spans = (tn_span *)allocate(n + 1, sizeof *spans);
-    const int64_t count = tn_tokenizer_encode(m->tokenizer, prompt, n, TN_BOS_NONE, ids, (int64_t)n + 1, spans);
-    int64_t       i, found = 0;
-    buffer        words = {0};
-    check_ctx(m->ctx, "the prompt");
-    for (i = 0; i < count && unknown >= 0; i++) {
-        if (ids[i] != unknown) continue;
-        if (found++ >= 5) continue;
-        buffer_print(&words, found > 1 ? ", " : "");
-        json_quote(&words, prompt + spans[i].begin, spans[i].end - spans[i].begin);
-    }
-    if (found)
-        warn("%lld part%s of the prompt %s not in the vocabulary and become%s [UNK]: %s%s", (long long)found,
-             found == 1 ? "" : "s", found == 1 ? "is" : "are", found == 1 ? "s" : "", words.data, found > 5 ? ", ..." : "");
-    free(words.data);
-    free(ids);
-    free(spans);
-}
-
 /* The prompt of the options, a new string; "" if there is none. */
 static char *given_prompt(void)
 {

@@ -1,4 +1,5 @@
-/* layers.c - tn train --log-layers: what a step does to each parameter, as a line of the log */
+/* layers.c - tn train --log-layers: what a step does to each parameter, and how widely each block attends, as a line of the
+   log */
 #include "train.h"
 #include <math.h>
 #include <stdlib.h>
@@ -40,6 +41,69 @@ static double effective_rank(tn_ctx *ctx, tn_tensor *t)
     return squares > 0 ? trace * trace / squares : 0;
 }
 
+/* The mean over rows of p [rows,n] of -sum_j w_j ln w_j, w_j = |p_j| / sum_k |p_k|. Rows of zeros do not count; NaN where
+   there are no others. */
+static double mean_entropy(const float *p, int64_t rows, int64_t n)
+{
+    double  all = 0;
+    int64_t counted = 0, r, j;
+    for (r = 0; r < rows; r++, p += n) {
+        double sum = 0, entropy = 0;
+        for (j = 0; j < n; j++) sum += fabs((double)p[j]);
+        for (j = 0; j < n && sum > 0; j++) if (p[j] != 0) entropy -= fabs((double)p[j]) / sum * log(fabs((double)p[j]) / sum);
+        all += entropy;
+        counted += sum > 0;
+    }
+    return counted ? all / (double)counted : NAN;
+}
+
+enum { PATTERN_NUMBERS = 1 << 24 };
+
+/* Texts of the held-out part, I32 [texts,tokens], spread evenly: as many as in a step, of the model's context, but fewer or
+   shorter where their patterns would have more than PATTERN_NUMBERS numbers. */
+static tn_tensor *held_out_texts(const run *r)
+{
+    const int64_t heads = r->m.desc.heads, fit = (int64_t)sqrt((double)PATTERN_NUMBERS / (double)heads);
+    int64_t       T = r->m.desc.context, n, i;
+    int32_t      *ids;
+    tn_tensor    *t;
+    if (T > fit) T = fit;
+    if (T > r->data.held_count) T = r->data.held_count;
+    n = PATTERN_NUMBERS / (heads * T * T);
+    if (n > r->s->batch) n = r->s->batch;
+    if (n < 1) n = 1;
+    ids = (int32_t *)allocate((size_t)(n * T), sizeof *ids);
+    for (i = 0; i < n; i++)
+        memcpy(ids + i * T, r->data.held + (r->data.held_count - T) * (2 * i + 1) / (2 * n), sizeof *ids * (size_t)T);
+    t = tn_tensor_2d(r->m.ctx, TN_I32, n, T);
+    tn_write(t, TN_I32, ids, n * T);
+    free(ids);
+    return t;
+}
+
+/* Appends the entropy of each block's attention to a list, in nats; null where all of a pattern is zero. */
+static void list_entropies(const run *r, buffer *line)
+{
+    const tn_mark start = tn_arena_mark(r->m.ctx);
+    tn_tensor    *ids = held_out_texts(r);
+    int64_t       l;
+    for (l = 0; l < r->m.desc.layers; l++) {
+        const tn_mark mark = tn_arena_mark(r->m.ctx);
+        tn_tensor    *p = tn_transformer_pattern(r->m.ctx, &r->m.net, ids, l);
+        const int64_t count = p ? tn_tensor_count(p) : 0, n = p ? p->shape[3] : 1;
+        float        *v = (float *)allocate((size_t)count + 1, sizeof *v);
+        double        entropy;
+        tn_read(p, TN_F32, v, count);
+        check_ctx(r->m.ctx, "--log-layers");
+        entropy = mean_entropy(v, count / n, n);
+        if (isnan(entropy)) buffer_print(line, l ? ",null" : "null");
+        else buffer_print(line, l ? ",%.6g" : "%.6g", entropy);
+        free(v);
+        tn_arena_release(r->m.ctx, mark);
+    }
+    tn_arena_release(r->m.ctx, start);
+}
+
 snapshot open_snapshot(run *r)
 {
     snapshot s;
@@ -62,7 +126,7 @@ snapshot open_snapshot(run *r)
 
 void close_snapshot(run *r, snapshot *s)
 {
-    buffer  line = {0};
+    buffer  line = {0}, entropies = {0};
     int64_t i;
     for (i = 0; i < s->count; i++) {
         const tn_param *p = tn_params_at(r->m.params, i);
@@ -79,8 +143,11 @@ void close_snapshot(run *r, snapshot *s)
         free(s->before[i]);
     }
     check_ctx(r->m.ctx, "--log-layers");
-    journal_line(&r->journal, "\"step\":%lld,\"layers\":[%s]", (long long)r->step, line.data ? line.data : "");
+    list_entropies(r, &entropies);
+    journal_line(&r->journal, "\"step\":%lld,\"layers\":[%s],\"attention_entropy\":[%s]", (long long)r->step,
+                 line.data ? line.data : "", entropies.data ? entropies.data : "");
     free(line.data);
+    free(entropies.data);
     free(s->before);
     free(s->gradient);
 }

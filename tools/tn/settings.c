@@ -128,8 +128,8 @@ static option options[] = {
          "memory, bit-identical results", ALWAYS),
     AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),
     /* what is logged and saved */
-    COUNT("log-layers", log_layers, "steps between lines of the log about each parameter: its size, gradient, update and "
-          "effective rank; 0 (the default): none", 0, 1e12, ALWAYS),
+    COUNT("log-layers", log_layers, "steps between lines of the log about each parameter (its size, gradient, update and "
+          "effective rank) and about the entropy of each block's attention; 0 (the default): none", 0, 1e12, ALWAYS),
     COUNT("val-every", val_every, "steps between evaluations on held-out data; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("val-tokens", val_tokens, "held-out tokens per evaluation, in windows spread over the held-out part; after the "
           "last step all tokens are evaluated as well", 1, 1e12, ALWAYS),

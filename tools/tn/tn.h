@@ -15,7 +15,7 @@
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
-       layers.c                             what a step does to each parameter, for the log
+       layers.c                             what a step does to each parameter, entropies, for the log
        step.c                               one training step, and what happens when it fails
        heldout.c                            the loss on held-out data, samples
        begin.c                              a run begins, resumes, or continues from another one
@@ -406,6 +406,8 @@ typedef struct sampling {
 /* The tokens that a text begins with, a new list: [BOS] and the prompt. If m->start_count > 0: the prompt alone, or one of
    m->start by the seed. Returns their number, 0 if there is neither a prompt nor a [BOS]. */
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
+/* Warns of the words of a prompt that become [UNK], which the model does not see. There must be a tokenizer. */
+void    report_unknown(const model *m, const char *prompt);
 /* Continues ids[0..count), which has space for s->length ids; returns the new number. Text up to s->stop is shown, and no
    more; without a tokenizer there is no text. */
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);

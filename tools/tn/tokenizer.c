@@ -168,6 +168,7 @@ int tokenizer_encode_main(int argc, char **argv)
     int64_t       n, i, faults;
     int32_t      *ids;
     if (encoding.jsonl && encoding.shard) usage_error("--jsonl and --shard are given, expected one of them");
+    if (encoding.no_bos && encoding.shard) usage_error("--no-bos and --shard are given, expected one of them");
     text = read_file(path, &bytes);
     if (encoding.jsonl) encode_lines(t, path, text, bytes, !encoding.no_bos);
     else {

@@ -139,7 +139,8 @@ double share_of_peak(run *r);
 typedef struct snapshot { double **before, *gradient; int64_t count; } snapshot;
 /* Between the gradients of a step and its update. */
 snapshot open_snapshot(run *r);
-/* After the update: writes a line of the log with the size, gradient, update and effective rank of each parameter. */
+/* After the update: writes a line of the log with the size, gradient, update and effective rank of each parameter, and the
+   entropy of each block's attention on texts of the held-out part. */
 void   close_snapshot(run *r, snapshot *s);
 
 /* step.c */
