@@ -80,6 +80,25 @@ awk '/^rank_.*: / { rank[$1] = $2 }
                   rank["rank_softmax:"] > 200 && rank["rank_differential:"] > 200) }' "$folder/second" || fail "ranks"
 grep -q '^ *512 *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]*$' "$folder/second" || fail "six times at 512 tokens"
 
+# Two seeds without norms. A model and itself are alike.
+for seed in 1 2; do
+    "$tn" train "$folder/text" --out "$folder/free$seed" --norm none --no-qk-norm --attention bilinear --vocab 320 \
+        --width 16 --heads 2 --context 16 --batch 10 --tokens 10240 --seed $seed --no-baseline > "$folder/tn" 2>&1 ||
+        { cat "$folder/tn"; fail "tn train --norm none"; }
+    "$programs/token_spectra" --run "$folder/free1" --other "$folder/free$seed" --outputs 9 > "$folder/spectra$seed" 2>&1 ||
+        { cat "$folder/spectra$seed"; fail token_spectra; }
+done
+cat "$folder/spectra1" "$folder/spectra2" | awk '{ v[$1] = $2; if ($1 == "likeness_of_seeds:") like[++n] = $2 }
+    END { for (s = 1; s <= 2; s++) {
+              space = s == 1 ? "residual:" : "tokens:"; rank = v["effective_rank_" space]
+              if (!(rank > 1 && rank <= 16 && v["share_of_first_2_" space] > 0 && v["share_of_first_8_" space] < 1 &&
+                    v["share_of_first_2_" space] < v["share_of_first_8_" space])) exit 1
+          }
+          exit !(n == 2 && like[1] == 1 && like[2] > 0 && like[2] < 1) }' ||
+    { cat "$folder"/spectra?; fail "spectra of tokens"; }
+! "$programs/token_spectra" --run "$folder/run" > "$folder/refused" 2>&1 || fail "a model with norms is taken"
+grep -q 'has norms, expected one of tn train --norm none' "$folder/refused" || fail "norms: $(cat "$folder/refused")"
+
 # What is refused
 ! study --tokens 10000 --batch 100 > "$folder/few" || fail "7 steps are a study"
 grep -q 'fewer than 32 steps of 100 x 16' "$folder/few" || fail "too few steps: $(cat "$folder/few")"

@@ -25,6 +25,16 @@ static double embedding_scale(const run *r, const model *m, double adam_lr, bool
     return 15 * sqrt(sum / (double)n);
 }
 
+/* The embedding's weight decay divided by that of the rest. Of a model without norms only the matrices decay: rows of rare
+   tokens would shrink to nothing between the steps that have a gradient for them. */
+static double embedding_decay(const settings *s, bool no_norm, double decay)
+{
+    if (s->embed_decay < 0) return no_norm ? 0 : 1;
+    if (s->embed_decay > 0 && decay == 0)
+        usage_error("--embed-decay is %g, expected 0 or auto: --weight-decay is 0", s->embed_decay);
+    return decay > 0 ? s->embed_decay / decay : 0;
+}
+
 /* The rates of the parameters, as multiples of those of the desc, none of which is 0. */
 static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
 {
@@ -34,7 +44,8 @@ static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
         tn_param *p = tn_params_at(m->params, i);
         if (p->adamw || p->value->rank < 2 ? !adam_rate : !rate) p->lr_scale = 0;
     }
-    tn_params_set_scales(m->params, "embed.w", embedding_scale(r, m, muon ? desc->adam_lr : desc->lr, adam_rate), 1);
+    tn_params_set_scales(m->params, "embed.w", embedding_scale(r, m, muon ? desc->adam_lr : desc->lr, adam_rate),
+                         embedding_decay(r->s, m->desc.no_norm, desc->weight_decay));
 }
 
 static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
@@ -43,7 +54,7 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->ctx = ctx;
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->desc, &m->net);
-    set_optim_desc(r->s, &desc);
+    set_optim_desc(r->s, m->desc.no_norm, &desc);
     set_rates(r, m, &desc);
     *optim = tn_optim_create(m->params, &desc);
     check_ctx(ctx, "the model");

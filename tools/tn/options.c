@@ -75,12 +75,18 @@ static const char *number_text(double v, char *text, size_t bytes)
     return text;
 }
 
+/* The value that stands for `auto`. */
+static double auto_value(const option *o)
+{
+    return o->kind != OPTION_COUNT ? AUTO_NUMBER : o->low > 0 ? AUTO_COUNT : AUTO_COUNT_FROM_0;
+}
+
 /* A number, after which k, M or G may follow; or auto. */
 static double parse_number(const option *o, const char *where, const char *text)
 {
     char  *end, low[40], high[40];
     double v = strtod(text, &end);
-    if (o->automatic && !strcmp(text, "auto")) return o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER;
+    if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
@@ -171,7 +177,7 @@ static const char *default_text(const option *o, char *text, size_t bytes)
 {
     double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
     *text = 0;
-    if (o->automatic && v == (o->kind == OPTION_COUNT ? AUTO_COUNT : AUTO_NUMBER)) return strcpy(text, "auto");
+    if (o->automatic && v == auto_value(o)) return strcpy(text, "auto");
     if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
     else if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)((const cycle *)o->value)->value[0], text, bytes);
     else if (v != 0) number_text(v, text, bytes);
@@ -317,7 +323,7 @@ static char *unquoted(char *value, const char *where)
 static bool is_old_auto(const option *o, const char *value)
 {
     char *end;
-    return o->automatic && strtod(value, &end) == 0 && end != value && !*end;
+    return o->automatic == AUTO && strtod(value, &end) == 0 && end != value && !*end;
 }
 
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)
@@ -383,7 +389,7 @@ void write_config(const usage *u, buffer *out)
         switch (o->kind) {
         case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
         case OPTION_COUNT:
-            if (o->automatic && *(int64_t *)o->value == AUTO_COUNT) buffer_print(out, "%s = auto\n", o->name);
+            if (o->automatic && *(int64_t *)o->value == (int64_t)auto_value(o)) buffer_print(out, "%s = auto\n", o->name);
             else buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value);
             break;
         case OPTION_NUMBER:

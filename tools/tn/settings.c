@@ -9,12 +9,13 @@
 settings train_settings = {
     .prompt = "", .held_out = 0.05,
     .layers = 1, .width = 128, .context = 256,
-    .batch = 8, .accumulate = 1, .tokens = 8000000, .warmup = 20, .seed = 1,
+    .batch = 8, .accumulate = 1, .tokens = 8000000, .seed = 1,
     .mlp = {1, {0}}, .attention = {1, {0}}, .window = {1, {0}},
-    .rope_base = 10000, .norm_eps = 1e-5, .attn_scale = 1, .mlp_scale = 1,
+    .rope_base = 10000, .norm_eps = 1e-5, .attn_scale = AUTO_NUMBER, .mlp_scale = AUTO_NUMBER,
     .init_std = AUTO_NUMBER, .embed_std = AUTO_NUMBER, .score_scale = AUTO_NUMBER,
-    .lr = AUTO_NUMBER, .embed_lr = AUTO_NUMBER, .max_loss = AUTO_NUMBER,
-    .adam_lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .momentum = 0.95, .clip = 1, .decay = 0.5,
+    .lr = AUTO_NUMBER, .embed_lr = AUTO_NUMBER, .weight_decay = AUTO_NUMBER, .embed_decay = AUTO_NUMBER,
+    .clip = AUTO_NUMBER, .max_loss = AUTO_NUMBER, .warmup = AUTO_COUNT_FROM_0,
+    .adam_lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .momentum = 0.95, .decay = 0.5,
     .val_every = 500, .val_tokens = 16384, .sample_every = 1000, .sample_length = 60, .save_every = 500, .keep = 2,
 };
 
@@ -26,6 +27,8 @@ settings train_settings = {
 #define AUTO_NUMBER_OF(name, field, help, low, high, saved) \
     AUTO_NUMBER_ROW(name, &train_settings.field, help, low, high, saved)
 #define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &train_settings.field, help, low, high, ALWAYS)
+#define NEW_AUTO_NUMBER(name, field, help, low, high) \
+    ROW(name, NUMBER, &train_settings.field, "X", help, low, high, ALWAYS, AUTO_SINCE_2)
 #define FLAG(name, field, help, saved)             FLAG_ROW(name, &train_settings.field, help, saved)
 #define MODEL(name, field, help, low, high)        NUMBER_ROW(name, &train_settings.field, help, low, high, IF_GIVEN)
 #define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &train_settings.field, hint, help, saved)
@@ -83,10 +86,12 @@ static option options[] = {
     FLAG("no-zero-init", no_zero_init, "do not initialise output projections and unembedding with zero", IF_GIVEN),
     AUTO_NUMBER_OF("init-std", init_std, "standard deviation of the weights at the start; auto: 1/sqrt(number of inputs)",
                    1e-9, 1e6, IF_GIVEN),
-    AUTO_NUMBER_OF("embed-std", embed_std, "standard deviation of the embedding at the start; auto: 1, or if --tied "
-                   "ln(vocabulary)/(2 width)", 1e-9, 1e6, IF_GIVEN),
-    MODEL("attn-scale", attn_scale, "factor of attention where it is added to the residual stream", 1e-6, 1e6),
-    MODEL("mlp-scale", mlp_scale, "factor of the MLP where it is added", 1e-6, 1e6),
+    AUTO_NUMBER_OF("embed-std", embed_std, "standard deviation of the embedding at the start; auto: 1, with --norm none "
+                   "0.5, or if --tied ln(vocabulary)/(2 width), with --norm none its root", 1e-9, 1e6, IF_GIVEN),
+    AUTO_NUMBER_OF("attn-scale", attn_scale, "factor of attention where it is added to the residual stream; auto: 1, or "
+                   "with --norm none 1/layers", 1e-6, 1e6, IF_GIVEN),
+    AUTO_NUMBER_OF("mlp-scale", mlp_scale, "factor of the MLP where it is added; auto: as --attn-scale", 1e-6, 1e6,
+                   IF_GIVEN),
     AUTO_NUMBER_OF("score-scale", score_scale, "factor of the scores; auto: 1/sqrt(d) for softmax, 1/d for squared and "
                    "bilinear attention", 1e-9, 1e6, IF_GIVEN),
     MODEL("softcap", softcap, "cap the logits z to X tanh(z/X); 0 (the default): no cap", 0, 1e6),
@@ -109,11 +114,13 @@ static option options[] = {
     NUMBER("beta1", beta1, "decay rate of AdamW's first moment", 1e-6, 0.999999),
     NUMBER("beta2", beta2, "decay rate of AdamW's second moment", 1e-6, 0.999999),
     NUMBER("momentum", momentum, "momentum of Muon", 1e-6, 0.999999),
-    NUMBER("weight-decay", weight_decay, "decoupled weight decay; 0 is the default", 0, 1e3),
-    NUMBER("clip", clip, "clip the gradient to this norm; 0: do not", 0, 1e12),
+    NEW_AUTO_NUMBER("weight-decay", weight_decay, "decoupled weight decay; auto: 0, or with --norm none 0.5", 0, 1e3),
+    NEW_AUTO_NUMBER("embed-decay", embed_decay, "that of the embedding; auto: the same, or with --norm none 0", 0, 1e3),
+    NEW_AUTO_NUMBER("clip", clip, "clip the gradient to this norm; 0: do not; auto: 1, or with --norm none 0.1", 0, 1e12),
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "schedule of the learning rate after the warm-up",
           ALWAYS),
-    COUNT("warmup", warmup, "steps in which the learning rate rises from 0", 0, 1e12, ALWAYS),
+    ROW("warmup", COUNT, &train_settings.warmup, "N", "steps in which the learning rate rises from 0; auto: 20, or with "
+        "--norm none 100; never more than half of the steps", 0, 1e12, ALWAYS, AUTO_SINCE_2),
     NUMBER("decay", decay, "last share of the steps, in which the trapezoid falls to 0", 0, 1),
     AUTO_NUMBER_OF("max-loss", max_loss, "stop if the loss exceeds X; auto: 2 ln(vocabulary) + 5", 1e-9, 1e12, ALWAYS),
     COUNT("seed", seed, "seed of the weights and of the order of the data", 0, 9e15, ALWAYS),
@@ -179,6 +186,18 @@ static bool has_row_scale(const tn_transformer_desc *desc)
     return !desc->attention_count && is_polynomial(desc->attention);
 }
 
+/* Without norms nothing bounds the residual stream but the weights. docs/results.md has what was measured. */
+static double start_of_embedding(const tn_transformer_desc *desc)
+{
+    if (train_settings.embed_std == AUTO_NUMBER && desc->no_norm && !desc->tied) return 0.5;
+    return number_or_0(train_settings.embed_std);
+}
+
+static double branch_scale(const tn_transformer_desc *desc, double given)
+{
+    return given != AUTO_NUMBER ? given : desc->no_norm ? 1 / (double)desc->layers : 1;
+}
+
 /* What the blocks use in turn; a cycle of one is what all of them use. */
 #define SET_CYCLE(field, type) { \
     for (i = 0; i < train_settings.field.count; i++) desc->field##_cycle[i] = (type)train_settings.field.value[i]; \
@@ -228,9 +247,9 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("value-residual")) desc->value_residual = train_settings.value_residual;
     if (is_set("no-zero-init")) desc->zero_out = desc->zero_head = !train_settings.no_zero_init;
     if (is_set("init-std")) desc->init_std = number_or_0(train_settings.init_std);
-    if (is_set("embed-std")) desc->embed_std = number_or_0(train_settings.embed_std);
-    if (is_set("attn-scale")) desc->attn_scale = train_settings.attn_scale;
-    if (is_set("mlp-scale")) desc->mlp_scale = train_settings.mlp_scale;
+    if (is_set("embed-std")) desc->embed_std = start_of_embedding(desc);
+    if (is_set("attn-scale")) desc->attn_scale = branch_scale(desc, train_settings.attn_scale);
+    if (is_set("mlp-scale")) desc->mlp_scale = branch_scale(desc, train_settings.mlp_scale);
     if (is_set("score-scale")) desc->score_scale = number_or_0(train_settings.score_scale);
     if (is_set("softcap")) desc->softcap = train_settings.softcap;
     if (desc->tied) desc->zero_head = false;
@@ -246,11 +265,12 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
 }
 
-void set_optim_desc(const settings *s, tn_optim_desc *desc)
+void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)
 {
     static const tn_schedule_kind kinds[] = {TN_SCHEDULE_TRAPEZOID, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR,
         TN_SCHEDULE_CONSTANT};
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet while the speed is measured */
+    const int64_t warmup = s->warmup != AUTO_COUNT_FROM_0 ? s->warmup : no_norm ? 100 : 20;
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_OPTIM_ADAMW : TN_OPTIM_MUON;
     desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;       /* a rate of 0 is a factor of the parameters' */
@@ -258,11 +278,11 @@ void set_optim_desc(const settings *s, tn_optim_desc *desc)
     desc->beta1 = s->beta1;
     desc->beta2 = s->beta2;
     desc->momentum = s->momentum;
-    desc->weight_decay = s->weight_decay;
-    desc->clip_norm = s->clip;
+    desc->weight_decay = s->weight_decay >= 0 ? s->weight_decay : no_norm ? 0.5 : 0;
+    desc->clip_norm = s->clip >= 0 ? s->clip : no_norm ? 0.1 : 1;
     desc->schedule.kind = kinds[s->schedule];
     desc->schedule.total = steps;
-    desc->schedule.warmup = s->warmup < steps / 2 ? s->warmup : steps / 2;
+    desc->schedule.warmup = warmup < steps / 2 ? warmup : steps / 2;
     desc->schedule.decay = (int64_t)(s->decay * (double)steps);
     if (desc->schedule.decay > steps - desc->schedule.warmup) desc->schedule.decay = steps - desc->schedule.warmup;
 }

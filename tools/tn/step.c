@@ -230,7 +230,7 @@ void stop_and_advise(run *r)
     while (count > 0 && steps[count - 1] >= r->step) count--;
     if (!count) fail("stopped; no checkpoint is known to be good. Start again with a lower --lr or --clip");
     path = checkpoint_path(r->folder, steps[count - 1]);
-    set_optim_desc(r->s, &desc);
+    set_optim_desc(r->s, r->m.desc.no_norm, &desc);
     fail("stopped; the last good checkpoint is %s\nA lower --lr or --clip may help: tn train --from %s --lr %g --out NEW",
          path, path, desc.lr / 2);
 }

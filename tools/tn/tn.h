@@ -158,29 +158,31 @@ typedef struct option {
     double      low, high;          /* bounds of a number                                    */
     int         saved;              /* in a run's config.txt: NEVER, ALWAYS or IF_GIVEN      */
     bool        given;
-    bool        automatic;          /* a number that may be `auto`: AUTO_COUNT or AUTO_NUMBER */
+    int         automatic;          /* a number that may be `auto`: 0, AUTO or AUTO_SINCE_2  */
 } option;
 
 enum { NEVER = 0, ALWAYS, IF_GIVEN };
+enum { AUTO = 1, AUTO_SINCE_2 };    /* AUTO: config files before CONFIG_MARK wrote 0 for `auto`; later ones: 0 was 0 there */
 
 /* The value of a number that is `auto`, outside the bounds of those that can be given. */
 #define AUTO_COUNT  0
+#define AUTO_COUNT_FROM_0 (-1)          /* of one that can be 0 */
 #define AUTO_NUMBER (-1.0)
 
 /* Rows of a table of options. */
 #define ROW(name, kind, value, hint, help, low, high, saved, automatic) \
     {name, OPTION_##kind, value, hint, help, low, high, saved, false, automatic}
-#define FLAG_ROW(name, value, help, saved)                   ROW(name, FLAG, value, "", help, 0, 0, saved, false)
-#define COUNT_ROW(name, value, help, low, high, saved)       ROW(name, COUNT, value, "N", help, low, high, saved, false)
-#define NUMBER_ROW(name, value, help, low, high, saved)      ROW(name, NUMBER, value, "X", help, low, high, saved, false)
-#define AUTO_COUNT_ROW(name, value, help, low, high, saved)  ROW(name, COUNT, value, "N", help, low, high, saved, true)
-#define AUTO_NUMBER_ROW(name, value, help, low, high, saved) ROW(name, NUMBER, value, "X", help, low, high, saved, true)
-#define TEXT_ROW(name, value, hint, help, saved)             ROW(name, TEXT, value, hint, help, 0, 0, saved, false)
-#define FILES_ROW(name, value, help, saved)                  ROW(name, FILES, value, "FILE", help, 0, 0, saved, false)
-#define WORDS_ROW(name, value, words, help, saved)           ROW(name, CHOICE, value, words, help, 0, 0, saved, false)
-#define WORD_LIST_ROW(name, value, words, help, saved)       ROW(name, CHOICES, value, words, help, 0, 0, saved, false)
+#define FLAG_ROW(name, value, help, saved)                   ROW(name, FLAG, value, "", help, 0, 0, saved, 0)
+#define COUNT_ROW(name, value, help, low, high, saved)       ROW(name, COUNT, value, "N", help, low, high, saved, 0)
+#define NUMBER_ROW(name, value, help, low, high, saved)      ROW(name, NUMBER, value, "X", help, low, high, saved, 0)
+#define AUTO_COUNT_ROW(name, value, help, low, high, saved)  ROW(name, COUNT, value, "N", help, low, high, saved, AUTO)
+#define AUTO_NUMBER_ROW(name, value, help, low, high, saved) ROW(name, NUMBER, value, "X", help, low, high, saved, AUTO)
+#define TEXT_ROW(name, value, hint, help, saved)             ROW(name, TEXT, value, hint, help, 0, 0, saved, 0)
+#define FILES_ROW(name, value, help, saved)                  ROW(name, FILES, value, "FILE", help, 0, 0, saved, 0)
+#define WORDS_ROW(name, value, words, help, saved)           ROW(name, CHOICE, value, words, help, 0, 0, saved, 0)
+#define WORD_LIST_ROW(name, value, words, help, saved)       ROW(name, CHOICES, value, words, help, 0, 0, saved, 0)
 #define COUNT_LIST_ROW(name, value, help, low, high, saved) \
-    ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, false)
+    ROW(name, COUNTS, value, "N[,N...]", help, low, high, saved, 0)
 
 /* A heading, before the option `first`. The list ends with {NULL, NULL}. */
 typedef struct option_group { const char *first, *title; } option_group;

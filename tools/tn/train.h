@@ -21,7 +21,7 @@ typedef struct settings {
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
-    double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, clip, decay, max_loss;
+    double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, embed_decay, clip, decay, max_loss;
     int64_t     device;
     int         dtype, backend, precision, activations;
     bool        recompute;
@@ -35,7 +35,7 @@ extern const usage train_usage;
 
 /* The model that the settings describe, with that vocabulary. Fails if the settings contradict each other. */
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
-void set_optim_desc(const settings *s, tn_optim_desc *desc);
+void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc);
 void set_ctx_desc(const settings *s, tn_desc *desc);
 
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
