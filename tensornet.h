@@ -911,12 +911,14 @@ TN_API void      tn_cp_als_destroy(tn_cp_als_result *r); /* frees the tensors of
 
 /* ---- joint diagonalisation: one orthonormal basis for several symmetric matrices ---- >>joint
    The basis V for which the matrices V A_b V^T have the smallest off-diagonal part together, by Jacobi rotations: the
-   directions that many interaction matrices share. It is exact if and only if the matrices commute.
+   directions that many interaction matrices share. It is exact if and only if the matrices commute; shared directions that
+   are not orthogonal are only approximated.
    Cardoso & Souloumiac 1996 */
 
 typedef struct tn_joint_eigh_desc {
     int64_t sweeps;              /* at most; 0: 200                                                                */
-    double  tol;                 /* ends when no rotation of a sweep has a larger sine; 0: 1e-8                    */
+    double  tol;                 /* ends when a sweep lowers the off-diagonal squares by less than this share of
+                                    themselves, or leaves only rounding errors; 0: 1e-6                            */
     bool    compare;             /* compute `separate`                                                             */
 } tn_joint_eigh_desc;
 
@@ -11682,8 +11684,8 @@ static tn_status tni_joint_begin(tni_joint_job *j)
     return s;
 }
 
-/* The best rotation of p and q; its sine. */
-static double tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
+/* The best rotation of p and q. */
+static void tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n, b = j->b;
@@ -11698,20 +11700,37 @@ static double tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
     angle = 0.5 * atan2(off, on + hypot(on, off));
     c = cos(angle);
     s = sin(angle);
-    if (fabs(s) < TNI_EPS) return 0;
+    if (fabs(s) < TNI_EPS) return;
     h->by->rotate(n * b, c, -s, j->x + p * n * b, j->x + q * n * b);
     for (i = 0; i < n; i++) h->by->rotate(b, c, -s, j->x + (i * n + p) * b, j->x + (i * n + q) * b);
     h->by->rotate(n, c, -s, j->v + p * n, j->v + q * n);
-    return fabs(s);
 }
 
-static double tni_joint_sweep(tni_joint_job *j)
+/* The squares off the diagonals. *all: and those on them. */
+static double tni_joint_off(const tni_joint_job *j, double *all)
 {
-    double  most = 0;
+    double  off = 0;
+    int64_t i;
+    *all = 0;
+    for (i = 0; i < j->n * j->n; i++) {
+        const double *x = j->x + i * j->b, sum = j->host.by->dot(j->b, x, x);
+        *all += sum;
+        if (i / j->n != i % j->n) off += sum;
+    }
+    return off;
+}
+
+static void tni_joint_sweeps(tni_joint_job *j, int64_t sweeps, double tol, tn_joint_eigh_result *out)
+{
+    double  all, off = tni_joint_off(j, &all), before;
     int64_t p, q;
-    for (p = 0; p < j->n; p++)
-        for (q = p + 1; q < j->n; q++) most = tni_max_f64(most, tni_joint_rotate(j, p, q));
-    return most;
+    while (out->sweeps < sweeps && !out->converged) {
+        for (p = 0; p < j->n; p++) for (q = p + 1; q < j->n; q++) tni_joint_rotate(j, p, q);
+        before = off;
+        off = tni_joint_off(j, &all);
+        out->sweeps++;
+        out->converged = before - off <= tol * off || off <= TNI_EPS * TNI_EPS * all;
+    }
 }
 
 /* Sorts the vectors, by the squares of their values, and points them up; the values are computed anew from A. */
@@ -11807,16 +11826,13 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
 static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a, const tn_joint_eigh_desc *d,
                                tn_joint_eigh_result *out)
 {
-    const double  tol = d->tol > 0 ? d->tol : 1e-8;
+    const double  tol = d->tol > 0 ? d->tol : 1e-6;
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
     tn_status s = tni_read_scaled(ctx, "joint_eigh", a, j->a, &scale);
     if (s != TN_OK || (s = tni_joint_symmetric(ctx, a, j)) != TN_OK) return s;
     if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
-    while (out->sweeps < sweeps && !out->converged) {
-        out->converged = tni_joint_sweep(j) <= tol;
-        out->sweeps++;
-    }
+    tni_joint_sweeps(j, sweeps, tol, out);
     tni_joint_finish(j);
     return tni_joint_write(ctx, j, d, scale, out);
 }
