@@ -537,7 +537,7 @@ TEST(hosvd_bounds)
             test_raise(&grows, h.error - before);
             if (sweep > 0) test_raise(&gained, before - h.error);
             before = h.error;
-            if (h.sweeps > sweeps) sweeps = h.sweeps;
+            sweeps += h.sweeps;
             core = read_all(h.core);
             error = 1 - pow(length(product(rank, h.core->shape), core) / length(all, a), 2);
             test_raise(&pythagoras, fabs(sqrt(error > 0 ? error : 0) - h.error));
@@ -573,7 +573,7 @@ TEST(hosvd_bounds)
     WORST("HOOI's error grows by", grows, 1e-15);
     WORST("|A|^2 - |core|^2", pythagoras, 2e-8);
     WORST("singular values", values, 1e-13);
-    CHECK(gained > 1e-3 && sweeps > 3);                 /* and HOOI improves what can be improved */
+    CHECK(gained > 1e-3 && sweeps > 100);                 /* and HOOI improves what can be improved */
     tn_ctx_destroy(ctx);
 }
 
