@@ -837,38 +837,102 @@ typedef struct tn_eigh_result {  /* of a [b,n,n] each tensor begins with the axi
 TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
 TN_API void      tn_eigh_destroy(tn_eigh_result *r);     /* frees the tensors of the result */
 
-typedef struct tn_qr_desc { bool measure; } tn_qr_desc;
+typedef struct tn_qr_desc {
+    bool   measure;
+    bool   pivot;                /* order the columns so that the diagonal of R descends: it reveals the rank */
+    double tol;                  /* rank counts r_ii > tol r_00; 0: max(m,n) times the eps of a's dtype       */
+} tn_qr_desc;
 
 typedef struct tn_qr_result {
     tn_tensor *q;                /* [m,k], k = min(m,n): orthonormal columns, whatever the rank */
     tn_tensor *r;                /* [k,n] upper triangular, its diagonal not negative           */
+    tn_tensor *order;            /* [n] I32 with pivot: column j of Q R is column order[j] of A; else NULL */
+    int64_t    rank;             /* with pivot, else 0                                          */
     double     error;
 } tn_qr_result;
 
-/* Computes the QR decomposition A = Q R.   a [m,n] */
+/* Computes the QR decomposition A = Q R, or with pivot A[:,order] = Q R.   a [m,n]   Businger & Golub 1965 */
 TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out);
 TN_API void      tn_qr_destroy(tn_qr_result *r);         /* frees the tensors of the result */
+
+typedef enum tn_svd_method {
+    TN_SVD_AUTO = 0,             /* KRYLOV if min(m,n) >= 256, 16 top <= min(m,n) and no rule of truncation is set but rank;
+                                    EXACT if not, and where KRYLOV fails */
+    TN_SVD_EXACT,                /* all values are computed */
+    TN_SVD_KRYLOV,               /* the top ones by Lanczos on A^T A or A A^T, with a residual of at most 1e-13 s_0 each;
+                                    values far below s_0 may not reach it: TN_ERR_CONVERGENCE */
+    TN_SVD_RANDOMISED            /* a fixed number of products with a random block: fast, without a promise. Values are
+                                    never too large; see `residual` */
+} tn_svd_method;
 
 typedef struct tn_svd_desc {
     int64_t       top;           /* number of singular values to keep (largest first); 0: all min(m,n) */
     bool          measure;
     tn_truncation truncation;    /* before top                                                        */
     double        noise;         /* relative error |E|_F/|A|_F of the elements of a; 0: that of rounding to its dtype */
+    tn_svd_method method;
+    int64_t       oversample;    /* RANDOMISED: vectors of a block beyond top; 0: 10                  */
+    int64_t       power;         /* RANDOMISED: further blocks, each multiplied by A A^T once more; 0: 2 */
+    uint64_t      seed;          /* of the random vectors; equal seeds give bit-identical results     */
 } tn_svd_desc;
 
 typedef struct tn_svd_result {
     tn_tensor *u;                /* [m,k] orthonormal columns */
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
-    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above   */
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. RANDOMISED: the noise includes the residual */
     double     error;
+    double     residual;         /* sqrt(sum_i |A v_i - s_i u_i|^2 + |A^T u_i - s_i v_i|^2) / |A|_F of KRYLOV and
+                                    RANDOMISED; NaN of EXACT */
 } tn_svd_result;
 
 /* Computes the singular value decomposition A = U diag(s) Vt.   a [m,n]
-   Every s has an error of about eps times the largest. The component of largest magnitude of each column of U, the first of
-   equals, is positive. */
+   Every s has an error of about eps times the largest, except by TN_SVD_RANDOMISED. The component of largest magnitude of
+   each column of U, the first of equals, is positive. */
 TN_API tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out);
 TN_API void      tn_svd_destroy(tn_svd_result *r);       /* frees the tensors of the result */
+
+/* ---- least squares ------------------------------------------------------ >>lstsq-desc */
+typedef struct tn_lstsq_desc {
+    double ridge;                /* minimises |A x - b|^2 + ridge |x|^2                             */
+    double tol;                  /* as in tn_qr_desc: columns beyond this rank count as dependent   */
+} tn_lstsq_desc;
+
+typedef struct tn_lstsq_result {
+    tn_tensor *x;                /* [n] or [n,r] as b                          */
+    tn_tensor *residual;         /* [r] (r is 1 for b [m]): |A x - b|          */
+    int64_t    rank;             /* of A; with a ridge, of A above the ridge's rows, which is n */
+} tn_lstsq_result;
+
+/* Computes the x that minimises |A x - b|, for each column of b; of many, the shortest one. By pivoted QR and, where columns
+   are dependent, a second QR from the other side.   a [m,n], b [m] or [m,r], any m and n */
+TN_API tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn_lstsq_desc *desc,
+                          tn_lstsq_result *out);
+TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of the result */
+
+/* ---- eigenpairs of any square matrix ----------------------------------- >>eig-desc */
+typedef struct tn_eig_desc {
+    bool no_vectors;             /* values only                               */
+    bool left;                   /* left vectors and condition numbers as well */
+    bool measure;
+} tn_eig_desc;
+
+typedef struct tn_eig_result {
+    tn_tensor *values;           /* [n,2]: real and imaginary parts, largest magnitude first; of a conjugate pair the one
+                                    with the positive imaginary part first */
+    tn_tensor *right;            /* [n,2,n]: A x = l x, real and imaginary parts of unit vectors; the component of largest
+                                    magnitude, the first of equals, is real and positive */
+    tn_tensor *left;             /* [n,2,n]: y^H A = l y^H, unit vectors, y^H x real and not negative, or NULL */
+    tn_tensor *condition;        /* [n]: 1/|y^H x|, at least 1: an error E of A changes l by about |E| times this; with
+                                    left */
+    double     residual;         /* the largest |A x - l x| / |A|_F of the results as stored, with measure, else NaN */
+} tn_eig_result;
+
+/* Computes all eigenvalues and eigenvectors of a square matrix, by the QR algorithm: the values are those of a matrix that
+   differs from A by a few eps |A|.   a [n,n]   A matrix without n independent eigenvectors gives some of them (nearly)
+   twice, with condition numbers of 1/eps and more. */
+TN_API tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out);
+TN_API void      tn_eig_destroy(tn_eig_result *r);       /* frees the tensors of the result */
 
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is given by its products ---- >>lanczos-desc */
 
@@ -1028,12 +1092,14 @@ TN_API void      tn_cp_als_destroy(tn_cp_als_result *r); /* frees the tensors of
 
 /* ---- joint diagonalisation: one orthonormal basis for several symmetric matrices ---- >>joint
    The basis V for which the matrices V A_b V^T have the smallest off-diagonal part together, by Jacobi rotations: the
-   directions that many interaction matrices share. It is exact if and only if the matrices commute.
+   directions that many interaction matrices share. It is exact if and only if the matrices commute; shared directions that
+   are not orthogonal are only approximated.
    Cardoso & Souloumiac 1996 */
 
 typedef struct tn_joint_eigh_desc {
     int64_t sweeps;              /* at most; 0: 200                                                                */
-    double  tol;                 /* ends when no rotation of a sweep has a larger sine; 0: 1e-8                    */
+    double  tol;                 /* ends when a sweep lowers the off-diagonal squares by less than this share of
+                                    themselves, or leaves only rounding errors; 0: 1e-6                            */
     bool    compare;             /* compute `separate`                                                             */
 } tn_joint_eigh_desc;
 
@@ -11302,6 +11368,8 @@ struct tni_algebra {
     void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
     void   (*scale)(int64_t n, double alpha, double *x);
     void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
+    /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
+    void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
        upper triangle of A is read and written. */
     void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
@@ -11527,6 +11595,133 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
     tni_qr_form(h, m, k, at, tau, q, rest);
     tni_qr_finish(m, n, k, scale, q, r);
+    return TN_OK;
+}
+
+/* ---- QR with pivots -------------------------------------------------- >>qr-pivot
+   The next column is always the longest of what is left of the columns; the first of equals. Their lengths are updated, and
+   computed anew where the update has lost half of its digits. Businger & Golub 1965, Drmac & Bujanovic 2008. [dgeqp3] */
+
+/* at: the columns of A [m,n], as rows of m. It gets reflectors, and R in r; order [n], tau [n], lengths [2n]. */
+static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *at, double *tau, tni_mat r, int64_t *order,
+                               double *lengths)
+{
+    const int64_t k = tni_min(m, n);
+    double *exact = lengths + n;                             /* when they were computed */
+    int64_t i, j, l;
+    for (j = 0; j < n; j++) {
+        order[j] = j;
+        lengths[j] = exact[j] = sqrt(h->by->dot(m, at + j * m, at + j * m));
+    }
+    for (j = 0; j < k; j++) {
+        int64_t first = j;
+        double *v = at + j * m;
+        for (l = j + 1; l < n; l++) if (lengths[l] > lengths[first]) first = l;
+        if (first != j) {
+            i = order[j]; order[j] = order[first]; order[first] = i;
+            tni_swap(m, v, at + first * m);
+            lengths[first] = lengths[j];
+            exact[first] = exact[j];
+        }
+        r.p[j * r.row + j * r.col] = tni_reflector(h, m - j, v + j, tau + j);
+        for (i = 0; i < j; i++) { r.p[i * r.row + j * r.col] = v[i]; v[i] = 0; }
+        for (l = j + 1; l < n; l++) {
+            double *c = at + l * m, share, left;
+            h->by->axpy(m - j, -tau[j] * h->by->dot(m - j, v + j, c + j), v + j, c + j);
+            if (lengths[l] == 0) continue;
+            share = fabs(c[j]) / lengths[l];
+            left = fmax(0, (1 - share) * (1 + share));
+            lengths[l] *= sqrt(left);
+            if (left * (lengths[l] / exact[l]) * (lengths[l] / exact[l]) > 1e-8) continue;
+            lengths[l] = exact[l] = sqrt(h->by->dot(m - j - 1, c + j + 1, c + j + 1));
+        }
+    }
+    for (i = 0; i < k; i++)
+        for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
+}
+
+/* The columns of a, scaled by the power of two that is returned; 0 if a is not finite. */
+static double tni_pivoted_read(int64_t m, int64_t n, tni_mat a, double *at)
+{
+    const double largest = tni_largest(m, n, a), scale = tni_unit_scale(largest);
+    int64_t i, j;
+    if (!(largest < HUGE_VAL)) return 0;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
+    return scale;
+}
+
+static int64_t tni_pivoted_work(int64_t m, int64_t n)
+{
+    return m * n + 3 * n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK);
+}
+
+/* a[m,n] with its columns in `order` [n] = q[m,k] r[k,n]; r [k,n] is by rows. a is unchanged. */
+static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, double *r, int64_t *order,
+                                double *work)
+{
+    double *at = work, *tau = at + m * n, *lengths = tau + n, *rest = lengths + 2 * n;
+    const int64_t k = tni_min(m, n);
+    const double  scale = tni_pivoted_read(m, n, a, at);
+    int64_t j;
+    if (scale == 0) return TN_ERR_NONFINITE;
+    for (j = 0; j < n; j++) order[j] = j;
+    if (k == 0) return TN_OK;
+    memset(r, 0, (size_t)(k * n) * sizeof *r);
+    tni_pivoted_factor(h, m, n, at, tau, tni_rows(r, n), order, lengths);
+    tni_qr_form(h, m, k, at, tau, q, rest);
+    tni_qr_finish(m, n, k, scale, q, tni_rows(r, n));
+    return TN_OK;
+}
+
+/* The number of diagonal elements of r [k,n] above tol times the first. */
+static int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double tol)
+{
+    int64_t rank = 0;
+    while (rank < k && fabs(r[rank * (n + 1)]) > tol * fabs(r[0])) rank++;
+    return rank;
+}
+
+/* ---- least squares ---------------------------------------------------- >>lstsq */
+static int64_t tni_lstsq_work(int64_t m, int64_t n)
+{
+    return tni_pivoted_work(m, n) + 4 * n * n + 2 * n + tni_qr_work(n, n);
+}
+
+/* The shortest x of |A x - b| = least, for `count` of them: b [count,m] is overwritten, x [count,n]; rows of both are
+   vectors. A P = Q R; with rank < n the first rows of R are T^T Z^T, and x = P Z T^-T (Q^T b).   Golub & Pereyra 1976 */
+static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t count, tni_mat a, double *b, double *x,
+                           double tol, int64_t *rank, double *work)
+{
+    double *at = work, *tau = at + m * n, *lengths = tau + n, *r = lengths + 2 * n, *z = r + n * n, *t = z + n * n;
+    double *y = t + n * n, *rest = y + n;
+    int64_t *order = (int64_t *)(void *)rest, k = tni_min(m, n), i, j, l;
+    const double scale = tni_pivoted_read(m, n, a, at);
+    tn_status s;
+    if (scale == 0) return TN_ERR_NONFINITE;
+    *rank = 0;
+    memset(x, 0, (size_t)(count * n) * sizeof *x);
+    if (k == 0) return TN_OK;
+    memset(r, 0, (size_t)(n * n) * sizeof *r);
+    tni_pivoted_factor(h, m, n, at, tau, tni_rows(r, n), order, lengths);
+    rest += n;
+    *rank = k = tni_pivoted_rank(k, n, r, tol);
+    if (k < n && k > 0 && (s = tni_qr(h, n, k, tni_turned(tni_rows(r, n)), tni_rows(z, k), tni_rows(t, k), rest)) != TN_OK)
+        return s;
+    for (l = 0; l < count; l++) {
+        double *c = b + l * m;
+        for (j = 0; j < k; j++) {
+            const double *v = at + j * m + j;
+            h->by->axpy(m - j, -tau[j] * h->by->dot(m - j, v, c + j), v, c + j);
+        }
+        if (k == n)
+            for (i = n; i-- > 0;) c[i] = (c[i] - h->by->dot(n - i - 1, r + i * n + i + 1, c + i + 1)) / r[i * n + i];
+        else
+            for (i = 0; i < k; i++)
+                for (c[i] /= t[i * k + i], j = i + 1; j < k; j++) c[j] -= t[i * k + j] * c[i];
+        for (i = 0; i < n; i++) y[i] = k == n ? c[i] : h->by->dot(k, z + i * k, c);
+        for (i = 0; i < n; i++) x[l * n + order[i]] = y[i] * scale;
+    }
     return TN_OK;
 }
 
@@ -12113,6 +12308,590 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
     return TN_OK;
 }
 
+/* ---- eigenpairs of any square matrix ------------------------------------ >>eig
+   B = D^-1 A D, with D of powers of two that make rows and columns about equally long (balancing); B = Q H Q^T, H zero
+   below its first subdiagonal, by reflections in blocks; H = Z T Z^T by implicit QR steps with two shifts, T with blocks of
+   one or two rows on its diagonal, the eigenvalues; then vectors of T by substitution, and from them those of A.
+   [GVL 7.4, 7.5, 7.6] Osborne 1960, Francis 1961, Quintana-Orti & van de Geijn 2006. [dgeev] */
+
+typedef struct tni_complex { double re, im; } tni_complex;
+
+static tni_complex tni_complex_of(double re, double im) { tni_complex c; c.re = re; c.im = im; return c; }
+static tni_complex tni_times(tni_complex a, tni_complex b)
+{
+    return tni_complex_of(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
+}
+static tni_complex tni_minus(tni_complex a, tni_complex b) { return tni_complex_of(a.re - b.re, a.im - b.im); }
+static double      tni_size(tni_complex a)                 { return fabs(a.re) + fabs(a.im); }
+static tni_complex tni_over(tni_complex a, tni_complex b)
+{
+    if (b.im == 0) return tni_complex_of(a.re / b.re, a.im / b.re);
+    if (fabs(b.re) >= fabs(b.im)) {
+        double r = b.im / b.re, d = b.re + b.im * r;
+        return tni_complex_of((a.re + a.im * r) / d, (a.im - a.re * r) / d);
+    } else {
+        double r = b.re / b.im, d = b.re * r + b.im;
+        return tni_complex_of((a.re * r + a.im) / d, (a.im * r - a.re) / d);
+    }
+}
+
+/* Scales rows and columns, without their diagonal elements, to about equal lengths: A becomes D^-1 A D. */
+enum { TNI_BALANCE_SWEEPS = 20, TNI_BALANCE_MOST = 400 };     /* and the largest exponent of D */
+
+static void tni_balance(const tni_host *h, int64_t n, double *a, double *d)
+{
+    int64_t i, j;
+    int     sweep;
+    bool    again = true;
+    for (i = 0; i < n; i++) d[i] = 1;
+    for (sweep = 0; sweep < TNI_BALANCE_SWEEPS && again; sweep++)
+        for (again = false, i = 0; i < n; i++) {
+            double row = -fabs(a[i * n + i]), column = row, f;
+            int    exponent, total;
+            for (j = 0; j < n; j++) { row += fabs(a[i * n + j]); column += fabs(a[j * n + i]); }
+            if (!(row > 0 && column > 0)) continue;
+            if (frexp(sqrt(row) / sqrt(column), &exponent) < 0.7) exponent--;
+            f = ldexp(1, exponent);
+            frexp(d[i] * f, &total);
+            if (exponent == 0 || total > TNI_BALANCE_MOST || total < -TNI_BALANCE_MOST) continue;
+            if (column * f + row / f >= 0.95 * (column + row)) continue;
+            again = true;
+            d[i] *= f;
+            h->by->scale(n, 1 / f, a + i * n);
+            for (j = 0; j < n; j++) a[j * n + i] *= f;
+        }
+}
+
+/* ---- to Hessenberg form ----------------------------------------------------- >>eig-hessenberg
+   Row k of vs is the reflector that clears column k below the subdiagonal; it has zeros up to k. In a panel of w columns
+   from `first` the matrix is A (I - V T V^T), of which only the current column is computed; Y = A V T. The rows of ys and
+   vs are columns of Y and V. */
+static int64_t tni_hessenberg_work(int64_t n)
+{
+    return TNI_BLOCK * (n + TNI_BLOCK) + n + tni_max(TNI_BLOCK * n, tni_reflect_work(n, n, TNI_BLOCK));
+}
+
+/* y -= M^T x, of M [count,n], from row `from` on */
+static void tni_hessenberg_clear(const tni_host *h, int64_t count, int64_t n, int64_t from, const double *m, const double *x,
+                                 double *y)
+{
+    int64_t i;
+    for (i = 0; i < count; i++) h->by->axpy(n - from, -x[i], m + i * n + from, y + from);
+}
+
+static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, int64_t w, double *a, double *vs, double *tau,
+                                 double *ys, double *t, double *column)
+{
+    const int64_t top = first + 1;
+    int64_t c, i, j, l;
+    for (c = first, j = 0; j < w; c++, j++) {
+        double *v = vs + c * n, *y = ys + j * n, product[TNI_BLOCK], turned[TNI_BLOCK], beta;
+        for (i = top; i < n; i++) column[i] = a[i * n + c];
+        for (i = 0; i < j; i++) product[i] = vs[(first + i) * n + c];         /* the row c of V */
+        tni_hessenberg_clear(h, j, n, top, ys, product, column);
+        for (i = 0; i < j; i++) product[i] = h->by->dot(n - top, vs + (first + i) * n + top, column + top);
+        for (i = 0; i < j; i++)                                              /* T^T V^T column */
+            for (turned[i] = 0, l = 0; l <= i; l++) turned[i] += t[l * TNI_BLOCK + i] * product[l];
+        tni_hessenberg_clear(h, j, n, top, vs + first * n, turned, column);
+        memset(v, 0, (size_t)n * sizeof *v);
+        memcpy(v + c + 1, column + c + 1, (size_t)(n - c - 1) * sizeof *v);
+        beta = tni_reflector(h, n - c - 1, v + c + 1, tau + c);
+        for (i = top; i <= c; i++) a[i * n + c] = column[i];
+        a[(c + 1) * n + c] = beta;
+        for (i = c + 2; i < n; i++) a[i * n + c] = 0;
+        for (i = 0; i < j; i++) product[i] = h->by->dot(n - c - 1, vs + (first + i) * n + c + 1, v + c + 1);
+        memset(y, 0, (size_t)n * sizeof *y);
+        h->by->gemm(h, n - top, 1, n - c - 1, 1, tni_rows(a + top * n + c + 1, n), tni_rows(v + c + 1, 1), 0,
+                    tni_rows(y + top, 1));
+        tni_hessenberg_clear(h, j, n, top, ys, product, y);
+        h->by->scale(n - top, tau[c], y + top);
+        for (i = 0; i < j; i++)
+            for (turned[i] = 0, l = i; l < j; l++) turned[i] += t[i * TNI_BLOCK + l] * product[l];
+        for (i = 0; i < j; i++) t[i * TNI_BLOCK + j] = -tau[c] * turned[i];
+        t[j * TNI_BLOCK + j] = tau[c];
+    }
+}
+
+static void tni_hessenberg(const tni_host *h, int64_t n, double *a, double *vs, double *tau, double *work)
+{
+    double *ys = work, *t = ys + TNI_BLOCK * n, *column = t + TNI_BLOCK * TNI_BLOCK, *rest = column + n, *vt = rest;
+    int64_t first, w, next, i, j;
+    for (first = 0; first < n - 2; first = next) {
+        w = tni_min(TNI_BLOCK, n - 2 - first);
+        next = first + w;
+        tni_hessenberg_panel(h, n, first, w, a, vs, tau, ys, t, column);
+        for (i = 0; i < w; i++)                              /* V T, for the rows of Y above the panel */
+            for (memset(vt + i * n, 0, (size_t)n * sizeof *vt), j = 0; j <= i; j++)
+                h->by->axpy(n, t[j * TNI_BLOCK + i], vs + (first + j) * n, vt + i * n);
+        h->by->gemm(h, w, first + 1, n - first - 1, 1, tni_rows(vt + first + 1, n),
+                    tni_turned(tni_rows(a + first + 1, n)), 0, tni_rows(ys, n));
+        h->by->gemm(h, n, n - next, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + next, n), 1,
+                    tni_rows(a + next, n));
+        if (w > 1)
+            h->by->gemm(h, first + 1, w - 1, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + first + 1, n), 1,
+                        tni_rows(a + first + 1, n));
+        tni_reflect(h, n - first - 1, n - next, w, tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, true,
+                    tni_rows(a + (first + 1) * n + next, n), rest);
+    }
+}
+
+/* ---- QR steps ---------------------------------------------------------------- >>eig-schur */
+typedef struct tni_schur {
+    const tni_host *host;
+    int64_t n;
+    double *t, *z;                               /* [n,n] each; the rows of z are Schur vectors, or NULL: values only */
+    double *re, *im;                             /* [n]                                                               */
+} tni_schur;
+
+/* Rows and columns k.. of T, and rows of Z, by a reflection of three (or, if v2 is 0, two) of them; columns from `left`,
+   rows up to `below`. */
+static void tni_schur_reflect(const tni_schur *s, int64_t k, bool three, double tau, double v1, double v2, int64_t left,
+                              int64_t lo, int64_t hi, int64_t below)
+{
+    const int64_t n = s->n, first = s->z ? 0 : lo, end = s->z ? n : hi + 1;
+    double *row = s->t + k * n, spare = 0, *x;
+    int64_t i;
+    if (three) s->host->by->reflect3(end - left, tau, v1, v2, row + left, row + n + left, row + 2 * n + left);
+    else
+        for (i = left; i < end; i++) {
+            double sum = tau * (row[i] + v1 * row[n + i]);
+            row[i] -= sum;
+            row[n + i] -= sum * v1;
+        }
+    for (i = first; i <= below; i++) {
+        double sum, *third;
+        x = s->t + i * n + k;
+        third = three ? x + 2 : &spare;
+        sum = tau * (x[0] + v1 * x[1] + v2 * *third);
+        x[0] -= sum;
+        x[1] -= sum * v1;
+        *third -= sum * v2;
+    }
+    if (!s->z) return;
+    x = s->z + k * n;
+    if (three) s->host->by->reflect3(n, tau, v1, v2, x, x + n, x + 2 * n);
+    else
+        for (i = 0; i < n; i++) {
+            double sum = tau * (x[i] + v1 * x[n + i]);
+            x[i] -= sum;
+            x[n + i] -= sum * v1;
+        }
+}
+
+/* The reflection of rows and columns k.. (three, or two at the end) that takes v, or if v is NULL what column k - 1 has
+   below its diagonal, to one element. Returns tau. */
+static double tni_schur_move(const tni_schur *s, int64_t k, int64_t lo, int64_t hi, double *v)
+{
+    const int64_t n = s->n;
+    const bool    three = k < hi - 1;
+    double       *column = s->t + k * n + k - 1, own[3] = {0, 0, 0}, tau, beta;
+    if (!v) {
+        own[0] = column[0]; own[1] = column[n]; own[2] = three ? column[2 * n] : 0;
+        beta = tni_reflector(s->host, three ? 3 : 2, own, &tau);
+        column[0] = beta; column[n] = 0;
+        if (three) column[2 * n] = 0;
+        v = own;
+    } else tni_reflector(s->host, 3, v, &tau);
+    if (tau != 0) tni_schur_reflect(s, k, three, tau, v[1], three ? v[2] : 0, k, lo, hi, tni_min(k + 3, hi));
+    return tau;
+}
+
+/* v, up to a factor: the first column of (T - s1)(T - s2) of rows m.., with the shifts middle +- sqrt(root), a root that may
+   be negative. */
+static void tni_schur_start(const tni_schur *s, int64_t m, double middle, double root, double *v)
+{
+    const double *d = s->t + m * s->n + m, x = d[0] - middle, y = d[s->n + 1] - middle;
+    double size;
+    int    i;
+    v[0] = (x * x - root) + d[s->n] * d[1];
+    v[1] = d[s->n] * (x + y);
+    v[2] = d[s->n] * d[2 * s->n + 1];
+    size = fabs(v[0]) + fabs(v[1]) + fabs(v[2]);
+    for (i = 0; i < 3 && size > 0; i++) v[i] /= size;
+}
+
+/* One implicit step with two shifts on rows lo..hi, at least three of them. It may begin at a row m > lo, where two small
+   subdiagonals make it possible. */
+static void tni_schur_step(const tni_schur *s, int64_t lo, int64_t hi, double middle, double root)
+{
+    const int64_t n = s->n;
+    double  v[3], tau;
+    int64_t m, k;
+    for (m = hi - 2;; m--) {
+        const double *d = s->t + m * n + m;
+        tni_schur_start(s, m, middle, root, v);
+        if (m == lo) break;
+        if (fabs(d[-1]) * (fabs(v[1]) + fabs(v[2]))
+            <= TNI_EPS * fabs(v[0]) * (fabs(d[-n - 1]) + fabs(d[0]) + fabs(d[n + 1]))) break;
+    }
+    tau = tni_schur_move(s, m, lo, hi, v);
+    if (m > lo) s->t[m * n + m - 1] *= 1 - tau;
+    for (k = m + 1; k < hi; k++) tni_schur_move(s, k, lo, hi, NULL);
+}
+
+/* The block of rows k, k+1 by a rotation to standard form: upper triangular, or two equal diagonal elements and
+   off-diagonals of opposite signs; and its eigenvalues. */
+static void tni_schur_pair(const tni_schur *s, int64_t k)
+{
+    const int64_t n = s->n;
+    double *x = s->t + k * n + k, *y = x + n, p, scale, z;
+    int     pass;
+    for (pass = 0; pass < 2 && y[0] != 0; pass++) {
+        double a = x[0], b = x[1], c = y[0], d = y[1], cosine, sine, length, t;
+        bool    real;
+        int64_t i;
+        p = 0.5 * (a - d);
+        scale = fmax(fabs(p), fmax(fabs(b), fabs(c)));
+        z = (p / scale) * p + (b / scale) * c;               /* the discriminant, over scale */
+        real = z >= 0;
+        if (real) {                                          /* (z,c) is the eigenvector of d + z */
+            z = p + copysign(sqrt(scale) * sqrt(z), p);
+            length = hypot(z, c);
+            cosine = z / length;
+            sine = c / length;
+        } else {
+            double both = b + c;
+            if (p == 0) break;
+            length = hypot(both, 2 * p);
+            cosine = sqrt(0.5 * (1 + fabs(both) / length));
+            sine = -p / (length * cosine) * (both < 0 ? -1 : 1);
+        }
+        for (i = s->z ? 0 : k; i < k + 2; i++) {             /* columns */
+            double *e = s->t + i * n + k;
+            t = e[0];
+            e[0] = cosine * t + sine * e[1];
+            e[1] = cosine * e[1] - sine * t;
+        }
+        s->host->by->rotate((s->z ? n : k + 2) - k, cosine, -sine, x, y);
+        if (s->z) s->host->by->rotate(n, cosine, -sine, s->z + k * n, s->z + (k + 1) * n);
+        if (real) { y[0] = 0; break; }
+        x[0] = y[1] = 0.5 * (x[0] + y[1]);
+        if ((x[1] > 0) != (y[0] > 0)) break;                 /* else rounding errors made the values real */
+    }
+    s->re[k] = x[0];
+    s->re[k + 1] = y[1];
+    s->im[k] = y[0] == 0 ? 0 : sqrt(fabs(x[1])) * sqrt(fabs(y[0]));
+    s->im[k + 1] = -s->im[k];
+}
+
+/* The first row of the last unreduced block that ends at hi; negligible subdiagonals become zero. Besides the test that is
+   relative to the neighbours, that of Ahues & Tisseur 1997. */
+static int64_t tni_schur_split(const tni_schur *s, int64_t hi, double norm)
+{
+    const int64_t n = s->n;
+    int64_t l;
+    for (l = hi; l > 0; l--) {
+        double *d = s->t + l * n + l, e = fabs(d[-1]), above = d[-n - 1], here = d[0], sum = fabs(above) + fabs(here);
+        if (sum == 0) sum = norm;
+        if (e <= TNI_EPS * TNI_EPS * norm) { d[-1] = 0; break; }
+        if (e <= TNI_EPS * sum) {
+            double other = fabs(d[-n]), large = fmax(e, other), small = fmin(e, other), gap = fabs(above - here);
+            double most = fmax(fabs(here), gap), least = fmin(fabs(here), gap), all = most + large;
+            double limit = fmax(TNI_EPS * TNI_EPS * norm, TNI_EPS * (least * (most / all)));
+            if (small * (large / all) <= limit) { d[-1] = 0; break; }
+        }
+    }
+    return l;
+}
+
+enum { TNI_SCHUR_STEPS = 60 };                   /* per eigenvalue; two are usual */
+
+/* By steps with two shifts. */
+static tn_status tni_schur_small(const tni_schur *s)
+{
+    const int64_t n = s->n;
+    const double  norm = tni_frobenius(n * n, s->t);
+    int64_t hi, lo;
+    int     step = 0;
+    for (hi = n - 1; hi >= 0;) {
+        double *d = s->t + hi * n + hi, half, middle, root;
+        lo = tni_schur_split(s, hi, norm);
+        if (lo >= hi - 1) {
+            s->re[hi] = d[0];
+            s->im[hi] = 0;
+            if (lo == hi - 1) tni_schur_pair(s, lo);
+            hi = lo - 1;
+            step = 0;
+            continue;
+        }
+        if (step++ == TNI_SCHUR_STEPS) return TN_ERR_CONVERGENCE;
+        middle = 0.5 * (d[-n - 1] + d[0]);
+        half = 0.5 * (d[-n - 1] - d[0]);
+        root = half * half + d[-n] * d[-1];
+        if (root >= 0) {                                     /* the real shift that is nearer to the corner, twice */
+            middle += copysign(sqrt(root), -half);
+            root = 0;
+        }
+        if (step % 10 == 0) {                                /* a cycle: any other shifts */
+            double e = fabs(d[-1]) + fabs(d[-n - 2]);
+            middle = d[0] + 0.75 * e;
+            root = -0.4375 * e * e;
+        }
+        tni_schur_step(s, lo, hi, middle, root);
+    }
+    return TN_OK;
+}
+
+/* ---- many shifts at a time ------------------------------------------------------ >>eig-shifts
+   m steps follow each other three rows apart, with 2 m eigenvalues of the last 2 m rows as shifts. Together they are moved
+   by TNI_SCHUR_SLIDE rows inside of a window, a copy of a diagonal block, whose reflections, multiplied, then reach the rest
+   of T and Z by matrix products. A block that is left with few rows is a window of its own. Braman, Byers & Mathias 2002,
+   without their early deflation. [dlaqr5] */
+enum {
+    TNI_SCHUR_PAIRS = 12, TNI_SCHUR_SLIDE = 3 * TNI_SCHUR_PAIRS,
+    TNI_SCHUR_WINDOW = TNI_SCHUR_SLIDE + 3 * TNI_SCHUR_PAIRS + 5     /* the largest window */
+};
+
+static int64_t tni_schur_work(int64_t n) { return 2 * TNI_SCHUR_WINDOW * TNI_SCHUR_WINDOW + TNI_SCHUR_WINDOW * (n + 2); }
+
+/* A copy of rows and columns from .. from+w-1, and a unit matrix as its z. */
+static tni_schur tni_schur_open(const tni_schur *s, int64_t from, int64_t w, double *work)
+{
+    tni_schur in;
+    int64_t   i;
+    in.host = s->host; in.n = w; in.t = work; in.z = in.t + w * w;
+    in.re = in.z + w * w; in.im = in.re + w;
+    memset(in.z, 0, (size_t)(w * w) * sizeof *in.z);
+    for (i = 0; i < w; i++) {
+        memcpy(in.t + i * w, s->t + (from + i) * s->n + from, (size_t)w * sizeof *in.t);
+        in.z[i * w + i] = 1;
+    }
+    return in;
+}
+
+/* Puts the window back and applies its z to the rest; lo..hi is the block that is left if only values are wanted. */
+static void tni_schur_close(const tni_schur *s, const tni_schur *in, int64_t from, int64_t lo, int64_t hi)
+{
+    const tni_host *h = s->host;
+    const int64_t   n = s->n, w = in->n, first = s->z ? 0 : lo, next = from + w, end = s->z ? n : hi + 1;
+    double *scratch = in->im + w;
+    tni_mat z = tni_rows(in->z, w);
+    int64_t i;
+    for (i = 0; i < w; i++) memcpy(s->t + (from + i) * n + from, in->t + i * w, (size_t)w * sizeof *in->t);
+    if (end > next) {
+        h->by->gemm(h, w, end - next, w, 1, z, tni_rows(s->t + from * n + next, n), 0, tni_rows(scratch, n));
+        for (i = 0; i < w; i++)
+            memcpy(s->t + (from + i) * n + next, scratch + i * n, (size_t)(end - next) * sizeof *scratch);
+    }
+    if (from > first) {
+        h->by->gemm(h, from - first, w, w, 1, tni_rows(s->t + first * n + from, n), tni_turned(z), 0, tni_rows(scratch, w));
+        for (i = first; i < from; i++)
+            memcpy(s->t + i * n + from, scratch + (i - first) * w, (size_t)w * sizeof *scratch);
+    }
+    if (!s->z) return;
+    h->by->gemm(h, w, n, w, 1, z, tni_rows(s->z + from * n, n), 0, tni_rows(scratch, n));
+    memcpy(s->z + from * n, scratch, (size_t)(w * n) * sizeof *scratch);
+}
+
+/* The shifts, as middle and root of TNI_SCHUR_PAIRS pairs: conjugate ones, and real ones by two. */
+static tn_status tni_schur_shifts(const tni_schur *s, int64_t hi, double *middle, double *root, double *work)
+{
+    const int64_t rows = 2 * TNI_SCHUR_PAIRS;
+    tni_schur in = tni_schur_open(s, hi + 1 - rows, rows, work);
+    double    real = 0;
+    bool      held = false;
+    int64_t   i, count = 0;
+    tn_status status;
+    in.z = NULL;
+    if ((status = tni_schur_small(&in)) != TN_OK) return status;
+    for (i = rows; i-- > 0;) {
+        if (in.im[i] < 0) { middle[count] = in.re[i]; root[count++] = -in.im[i] * in.im[i]; }
+        if (in.im[i] != 0) continue;
+        if (held) {
+            middle[count] = 0.5 * (in.re[i] + real);
+            root[count++] = 0.25 * (in.re[i] - real) * (in.re[i] - real);
+        }
+        real = in.re[i];
+        held = !held;
+    }
+    return TN_OK;
+}
+
+static void tni_schur_sweep(const tni_schur *s, int64_t lo, int64_t hi, const double *middle, const double *root,
+                            double *work)
+{
+    const int64_t last = 3 * (TNI_SCHUR_PAIRS - 1);          /* step i is at row lo + time - 3 i */
+    int64_t time, t, i;
+    for (time = 0; time <= hi - 1 - lo + last; time += TNI_SCHUR_SLIDE) {
+        const int64_t from = tni_max(lo, lo + time - last - 1), end = tni_min(hi + 1, lo + time + TNI_SCHUR_SLIDE + 3);
+        tni_schur in = tni_schur_open(s, from, end - from, work);
+        for (t = time; t < time + TNI_SCHUR_SLIDE; t++)
+            for (i = 0; i < TNI_SCHUR_PAIRS; i++) {
+                const int64_t k = lo + t - 3 * i;
+                double v[3];
+                if (k < lo || k >= hi) continue;
+                if (k == lo) tni_schur_start(&in, 0, middle[i], root[i], v);
+                tni_schur_move(&in, k - from, 0, hi - from, k == lo ? v : NULL);
+            }
+        tni_schur_close(s, &in, from, lo, hi);
+    }
+}
+
+static tn_status tni_schur_run(const tni_schur *s, double *work)
+{
+    double    middle[TNI_SCHUR_PAIRS], root[TNI_SCHUR_PAIRS], norm;
+    int64_t   hi, lo, i;
+    int       sweep = 0;
+    tn_status status;
+    if (s->n <= TNI_SCHUR_WINDOW) return tni_schur_small(s);
+    norm = tni_frobenius(s->n * s->n, s->t);
+    for (hi = s->n - 1; hi >= 0;) {
+        lo = tni_schur_split(s, hi, norm);
+        if (hi - lo < TNI_SCHUR_WINDOW) {
+            tni_schur in = tni_schur_open(s, lo, hi + 1 - lo, work);
+            if ((status = tni_schur_small(&in)) != TN_OK) return status;
+            memcpy(s->re + lo, in.re, (size_t)in.n * sizeof *in.re);
+            memcpy(s->im + lo, in.im, (size_t)in.n * sizeof *in.im);
+            tni_schur_close(s, &in, lo, lo, hi);
+            hi = lo - 1;
+            sweep = 0;
+            continue;
+        }
+        if (sweep++ == TNI_SCHUR_STEPS) return TN_ERR_CONVERGENCE;
+        if ((status = tni_schur_shifts(s, hi, middle, root, work)) != TN_OK) return status;
+        if (sweep % 10 == 0)                                 /* a cycle: any other shifts */
+            for (i = 0; i < TNI_SCHUR_PAIRS; i++) middle[i] += 0.75 * fabs(s->t[(hi - i) * s->n + hi - i - 1]);
+        tni_schur_sweep(s, lo, hi, middle, root, work);
+    }
+    return TN_OK;
+}
+
+/* ---- vectors of T --------------------------------------------------------------- >>eig-substitute */
+/* The solution x of [a b; c d] x = r, by elimination from the larger of a and c; pivots below `least` become `least`. */
+static void tni_solve_two(tni_complex a, double b, double c, tni_complex d, tni_complex *r, double least)
+{
+    tni_complex bc = tni_complex_of(b, 0), cc = tni_complex_of(c, 0), f, last, t;
+    if (tni_size(cc) > tni_size(a)) {
+        t = a; a = cc; cc = t;
+        t = bc; bc = d; d = t;
+        t = r[0]; r[0] = r[1]; r[1] = t;
+    }
+    if (tni_size(a) < least) a = tni_complex_of(least, 0);
+    f = tni_over(cc, a);
+    last = tni_minus(d, tni_times(f, bc));
+    if (tni_size(last) < least) last = tni_complex_of(least, 0);
+    r[1] = tni_over(tni_minus(r[1], tni_times(f, r[0])), last);
+    r[0] = tni_over(tni_minus(r[0], tni_times(bc, r[1])), a);
+}
+
+/* The eigenvector x [n] (imaginary parts y) of the quasi-triangular T of the value at rows j (and j+1, if im > 0), up to a
+   factor. If its components grow beyond 1e100, all are scaled down. */
+static void tni_substitute(const tni_host *h, int64_t n, const double *t, int64_t j, double re, double im, double least,
+                           double *x, double *y)
+{
+    const int64_t end = j + (im > 0 ? 2 : 1);
+    int64_t i;
+    memset(x, 0, (size_t)n * sizeof *x);
+    memset(y, 0, (size_t)n * sizeof *y);
+    x[j] = 1;
+    if (im > 0) {
+        const double b = t[j * n + j + 1], c = t[(j + 1) * n + j];
+        if (fabs(b) >= fabs(c)) y[j + 1] = im / b;
+        else { x[j] = 0; y[j] = im / c; x[j + 1] = 1; }
+    }
+    for (i = j - 1; i >= 0; i--) {
+        const int64_t rows = i > 0 && t[i * n + i - 1] != 0 ? 2 : 1, from = i + 1;
+        tni_complex   r[2], d;
+        double        size;
+        int64_t       q;
+        i -= rows - 1;
+        for (q = 0; q < rows; q++) {
+            const double *row = t + (i + q) * n + from;
+            r[q].re = -h->by->dot(end - from, row, x + from);
+            r[q].im = im > 0 ? -h->by->dot(end - from, row, y + from) : 0;
+        }
+        d = tni_complex_of(t[i * n + i] - re, -im);
+        if (rows == 2)
+            tni_solve_two(d, t[i * n + i + 1], t[(i + 1) * n + i], tni_complex_of(t[(i + 1) * n + i + 1] - re, -im), r,
+                          least);
+        else r[0] = tni_over(r[0], tni_size(d) < least ? tni_complex_of(least, 0) : d);
+        for (size = 0, q = 0; q < rows; q++) {
+            x[i + q] = r[q].re;
+            y[i + q] = r[q].im;
+            size = fmax(size, tni_size(r[q]));
+        }
+        if (size > 1e100) {
+            h->by->scale(end - i, 1 / size, x + i);
+            if (im > 0) h->by->scale(end - i, 1 / size, y + i);
+        }
+    }
+}
+
+/* The vectors of all values, as rows of x [n,n]: of a pair the real part, then the imaginary part. y [n] */
+static void tni_substitute_all(const tni_host *h, int64_t n, const double *t, const double *re, const double *im, bool back,
+                               double *x, double *y)
+{
+    const double least = TNI_EPS * tni_max_f64(tni_largest(n, n, tni_rows((double *)t, n)), 1e-300);
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        const int64_t at = back ? n - 1 - j : j;             /* of a T that is reflected: the place of its value */
+        const double  w = back ? fabs(im[at]) : im[j];
+        tni_substitute(h, n, t, j, re[at], w, least, x + j * n, y);
+        if (w > 0) memcpy(x + ++j * n, y, (size_t)n * sizeof *y);
+    }
+}
+
+/* ---- 3. all together -------------------------------------------------------------- >>eig-solve */
+static int64_t tni_eig_work(int64_t n)
+{
+    return 3 * n * n + 3 * n + tni_max(tni_hessenberg_work(n), tni_schur_work(n));
+}
+
+/* J T^T J, with the order of rows and columns reversed: its right vectors, reversed, are the left ones of T. */
+static void tni_eig_mirror(int64_t n, const double *t, double *to)
+{
+    int64_t i, j;
+    for (i = 0; i < n; i++)
+        for (j = 0; j < n; j++) to[i * n + j] = t[(n - 1 - j) * n + n - 1 - i];
+}
+
+/* Values, and vectors as rows in pairs as in tni_substitute_all, [n,n], not normalised, or NULL, of a[n,n], which is
+   overwritten. left is NULL or as right. */
+static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, double *im, double *right, double *left,
+                         double *work)
+{
+    double   *vs = work, *z = vs + n * n, *x = z + n * n, *tau = x + n * n, *d = tau + n, *y = d + n, *rest = y + n;
+    double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
+    int64_t   i, j, first;
+    tni_schur s;
+    tn_status status;
+    if (n == 0) return TN_OK;
+    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+    scale = tni_unit_scale(largest);
+    h->by->scale(n * n, scale, a);
+    tni_balance(h, n, a, d);
+    tni_hessenberg(h, n, a, vs, tau, rest);
+    s.host = h; s.n = n; s.t = a; s.z = right ? z : NULL; s.re = re; s.im = im;
+    if (right) {                                             /* Q^T */
+        memset(z, 0, (size_t)(n * n) * sizeof *z);
+        for (i = 0; i < n; i++) z[i * n + i] = 1;
+        for (first = n > 2 ? (n - 3) / TNI_BLOCK * TNI_BLOCK : -1; first >= 0; first -= TNI_BLOCK)
+            tni_reflect(h, n - first - 1, n - first - 1, tni_min(TNI_BLOCK, n - 2 - first),
+                        tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, false,
+                        tni_mat_of(z + (first + 1) * (n + 1), 1, n), rest);
+    }
+    if ((status = tni_schur_run(&s, rest)) != TN_OK) return status;
+    if (right) {
+        tni_substitute_all(h, n, a, re, im, false, x, y);
+        h->by->gemm(h, n, n, n, 1, tni_rows(x, n), tni_rows(z, n), 0, tni_rows(right, n));
+        for (i = 0; i < n; i++) for (j = 0; j < n; j++) right[i * n + j] *= d[j];
+    }
+    if (left) {
+        tni_eig_mirror(n, a, vs);
+        tni_substitute_all(h, n, vs, re, im, true, x, y);
+        for (i = 0; i < n; i++)                              /* back to the order of T; a pair is real, imaginary again */
+            for (j = 0; j < n; j++) {
+                const int64_t at = im[i] > 0 ? n - 2 - i : im[i] < 0 ? n - i : n - 1 - i;
+                vs[i * n + j] = (im[i] < 0 ? -1 : 1) * x[at * n + n - 1 - j];
+            }
+        h->by->gemm(h, n, n, n, 1, tni_rows(vs, n), tni_rows(z, n), 0, tni_rows(left, n));
+        for (i = 0; i < n; i++) for (j = 0; j < n; j++) left[i * n + j] /= d[j];
+    }
+    h->by->scale(n, 1 / scale, re);
+    h->by->scale(n, 1 / scale, im);
+    return TN_OK;
+}
+
 /* ---- Lanczos --------------------------------------------------------- >>lanczos
    The rows of V are an orthonormal basis, H = V A V^T, and the part of A V^T outside of it is in the next block:
        A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
@@ -12388,11 +13167,11 @@ static tn_status tni_lanczos(tni_lanczos_job *l)
 }
 
 /* ---- SVD ------------------------------------------------------------ >>svd
-   A = Q R (a wide A: its transposed), then R = L^T diag(s) V by one-sided Jacobi: rotations from the
-   left, L, make the rows of L R orthogonal; they are s_i v_i. Hestenes 1958 [GVL 8.6.3] [dgesvj].
-   The initial L are the eigenvectors of R R^T. They are accurate for singular values above sqrt(eps) times
-   the largest, so that few sweeps are needed; the sweeps correct the smaller ones. The error of every value is
-   about eps times the largest value, as in the method of Golub and Kahan. */
+   A = Q R (a square A: R = A; a wide A: its transposed), then R = L^T diag(s) V with rows of Y = L R that are orthogonal:
+   they are s_i v_i. The initial L are the eigenvectors of R R^T. Rows of Y whose values are far above sqrt(eps) times the
+   largest are then nearly orthogonal, and one or two corrections by matrix products (>>svd-correct) complete them. Smaller
+   ones are made orthogonal by one-sided Jacobi rotations from the left. Hestenes 1958 [GVL 8.6.3] [dgesvj]. The error of
+   every value is about eps times the largest value, as in the method of Golub and Kahan. */
 enum { TNI_JACOBI_SWEEPS = 60 };
 
 #ifdef TN_USE_BLAS
@@ -12403,7 +13182,7 @@ static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_ma
 static int64_t tni_svd_work(int64_t m, int64_t n)
 {
     int64_t k = tni_min(m, n), l = tni_max(m, n);
-    int64_t work = l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_eigh_work(k));
+    int64_t work = l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_max(tni_eigh_work(k), 2 * k * k));
 #ifdef TN_USE_BLAS
     work = tni_max(work, 2 * l * k + k * k + tni_lapack_svd_work(l, k) + 4 * k);
 #endif
@@ -12452,7 +13231,8 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
     return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
 }
 
-static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *left, double *squares)
+/* Rows from `first` on. */
+static tn_status tni_jacobi(const tni_host *h, int64_t first, int64_t n, double *y, double *left, double *squares)
 {
     int64_t i, j, turned = 1;
     int     sweep;
@@ -12460,11 +13240,89 @@ static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *lef
         double noise;
         for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
         noise = tni_jacobi_noise(n, squares);
-        for (turned = 0, i = 0; i < n; i++)
+        for (turned = 0, i = first; i < n; i++)
             for (j = i + 1; j < n && squares[i] > noise; j++)
                 if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
+}
+
+/* ---- corrections of nearly orthogonal rows --------------------------------- >>svd-correct
+   With G = Y Y^T the rotation exp(K), K_ij = g_ij/(g_ii - g_jj) = -K_ji, makes the rows of Y orthogonal up to squares of K.
+   Pairs of a K_ij that is not small, those of nearly equal or small values, are left to Jacobi rotations. The idea is that
+   of Ogita & Aishima 2018. */
+enum { TNI_CORRECTIONS = 5 };
+
+/* C = A B^T, [n,n], its upper triangle by blocks of rows, with zeros below them. */
+static void tni_upper_product(const tni_host *h, int64_t n, int64_t m, tni_mat a, tni_mat b, double *c)
+{
+    const int64_t height = 4 * TNI_BLOCK;
+    int64_t i;
+    memset(c, 0, (size_t)(n * n) * sizeof *c);
+    for (i = 0; i < n; i += height)
+        h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_turned(tni_from(b, i, 0)), 0,
+                    tni_rows(c + i * n + i, n));
+}
+
+/* K instead of the upper triangle of G, and the sum of its squares. *first: the first row of a pair that is left, or n. */
+static double tni_correction(int64_t n, double *g, double *squares, int64_t *first)
+{
+    double  noise, sum = 0;
+    int64_t i, j;
+    for (i = 0; i < n; i++) squares[i] = g[i * n + i];
+    noise = tni_jacobi_noise(n, squares);
+    for (*first = n, i = 0; i < n; i++) {
+        g[i * n + i] = 0;
+        for (j = i + 1; j < n; j++) {
+            double x = g[i * n + j], k = 0;
+            if (squares[i] > noise && squares[j] > noise
+                && fabs(x) > TNI_EPS * sqrt((double)n) * sqrt(squares[i]) * sqrt(squares[j])) {
+                const double gap = squares[i] - squares[j];
+                if (fabs(x) <= 1e-7 * fabs(gap)) k = x / gap;
+                else *first = tni_min(*first, i);
+            }
+            g[i * n + j] = k;
+            g[j * n + i] = -k;
+            sum += 2 * k * k;
+        }
+    }
+    return sum;
+}
+
+/* X <- X + K X, or with the next term K^2 X / 2; scratch [2 n,n] */
+static void tni_correct(const tni_host *h, int64_t n, double *k, bool twice, double *x, double *scratch)
+{
+    double *first = scratch, *second = first + n * n;
+    h->by->gemm(h, n, n, n, 1, tni_rows(k, n), tni_rows(x, n), 0, tni_rows(first, n));
+    if (twice) h->by->gemm(h, n, n, n, 0.5, tni_rows(k, n), tni_rows(first, n), 0, tni_rows(second, n));
+    h->by->axpy(n * n, 1, first, x);
+    if (twice) h->by->axpy(n * n, 1, second, x);
+}
+
+/* Makes the rows of y orthogonal. g [n,n], scratch [2 n,n]. *rotated: rotations were needed, which leave L less exact. */
+static tn_status tni_svd_orthogonal(const tni_host *h, int64_t n, double *y, double *left, double *squares, double *g,
+                                    double *scratch, bool *rotated)
+{
+    int64_t first;
+    int     pass;
+    double  sum;
+    for (pass = 0; pass < TNI_CORRECTIONS; pass++) {
+        tni_upper_product(h, n, n, tni_rows(y, n), tni_rows(y, n), g);
+        sum = tni_correction(n, g, squares, &first);
+        if (sum == 0 && first == n) return TN_OK;
+        if (sum > 1e-11) break;                              /* the terms that are left out would count */
+        if (sum > 0) {
+            tni_correct(h, n, g, sum > 1e-17, y, scratch);
+            tni_correct(h, n, g, sum > 1e-17, left, scratch);
+            if (sum <= 1e-17 && first == n) return TN_OK;    /* what is left is below eps */
+        } else {
+            tn_status s = tni_jacobi(h, first, n, y, left, squares);
+            *rotated = true;
+            if (s != TN_OK) return s;
+        }
+    }
+    *rotated = true;
+    return tni_jacobi(h, 0, n, y, left, squares);
 }
 
 /* Scales the rows of y to unit length, with their lengths in s, in descending order; returns the number of nonzero rows. */
@@ -12497,23 +13355,29 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
     int64_t   i, j, rank;
+    bool      rotated = false;
     tn_status status;
 #ifdef TN_USE_BLAS
     if (n > 0 && m <= TNI_LAPACK_MOST && n <= TNI_LAPACK_MOST) return tni_lapack_svd(m, n, a, u, s, vt, work);
 #endif
-    status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
-    if (status != TN_OK || n == 0) return status;
+    if (n == 0) return TN_OK;
+    if (m == n) {                                            /* Q = I */
+        if (!(tni_largest(n, n, a) < HUGE_VAL)) return TN_ERR_NONFINITE;
+        for (i = 0; i < n; i++) for (j = 0; j < n; j++) r[i * n + j] = a.p[i * a.row + j * a.col];
+    } else if ((status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest)) != TN_OK) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
     h->by->scale(n * n, scale, r);
-    h->by->gemm(h, n, n, n, 1, rm, tni_turned(rm), 0, ym);
+    tni_upper_product(h, n, n, rm, rm, y);
     if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
     for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
     h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
-    if ((status = tni_jacobi(h, n, y, left, s)) != TN_OK) return status;
+    if ((status = tni_svd_orthogonal(h, n, y, left, s, r, rest, &rotated)) != TN_OK) return status;
     rank = tni_svd_lengths(h, n, y, left, s);
     h->by->scale(n, 1 / scale, s);
-    tni_svd_polish(h, n, left, r, rest);
-    h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
+    if (rotated) tni_svd_polish(h, n, left, r, rest);
+    else memcpy(rest, left, (size_t)(n * n) * sizeof *left);
+    if (m == n) for (i = 0; i < n; i++) for (j = 0; j < n; j++) u.p[i * u.row + j * u.col] = rest[j * n + i];
+    else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
         if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
@@ -12523,19 +13387,119 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     return TN_OK;
 }
 
-/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
-   positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+/* The sign rule: the largest component of each column of u becomes positive. */
+static void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
 {
-    int64_t   i, j, k = tni_min(m, n);
-    tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
-                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
-    for (i = 0; status == TN_OK && i < k; i++) {
+    int64_t i, j;
+    for (i = 0; i < k; i++) {
         if (!tni_points_down(m, u.p + i * u.col, u.row)) continue;
         for (j = 0; j < m; j++) u.p[j * u.row + i * u.col] = -u.p[j * u.row + i * u.col];
         for (j = 0; j < n; j++) vt.p[i * vt.row + j * vt.col] = -vt.p[i * vt.row + j * vt.col];
     }
+}
+
+/* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
+   positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
+static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+{
+    tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
+                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
+    if (status == TN_OK) tni_svd_signs(m, n, tni_min(m, n), u, vt);
     return status;
+}
+
+/* ---- some singular values ---------------------------------------------- >>svd-some
+   A is [m,n] with m >= n, else its transposed is taken. Two ways to a space that holds the vectors wanted:
+   - the eigenvectors V of A^T A of the largest values, by Lanczos; then A V = U diag(s) W is the SVD of a narrow matrix,
+     and A = U diag(s) (W V^T) on that space. So s does not suffer from the squares in A^T A.
+   - Q, a basis of [A X, (A A^T) A X, (A A^T)^2 A X, ..] with random X; then the SVD of Q^T A. Musco & Musco 2015 */
+typedef struct tni_few {
+    const tni_host *host;
+    int64_t  m, n, k;                            /* k: vectors to compute       */
+    tni_mat  a;                                  /* [m,n], m >= n               */
+    int64_t  width, power;                       /* of a block; blocks after the first */
+    uint64_t seed;
+    double  *product;                            /* [width,m]                   */
+    tni_lanczos_job lanczos;
+} tni_few;
+
+static tn_status tni_few_times(void *user, int64_t count, const double *x, double *y)
+{
+    const tni_few  *f = (const tni_few *)user;
+    const tni_host *h = f->host;
+    h->by->gemm(h, count, f->m, f->n, 1, tni_rows((double *)x, f->n), tni_turned(f->a), 0, tni_rows(f->product, f->m));
+    h->by->gemm(h, count, f->n, f->m, 1, tni_rows(f->product, f->m), f->a, 0, tni_rows(y, f->n));
+    return TN_OK;
+}
+
+static int64_t tni_few_work(const tni_few *f)
+{
+    const int64_t krylov = f->width * f->m + tni_lanczos_work(&f->lanczos) + f->k * (f->m + f->k) + tni_svd_work(f->m, f->k);
+    const int64_t random = f->k * (2 * f->m + f->n + 2 * f->k) + f->width * (f->n + f->m)
+                         + tni_max(tni_qr_work(f->m, f->k), tni_svd_work(f->k, f->n));
+    return tni_max(f->lanczos.n > 0 ? krylov : random, f->k * f->m);
+}
+
+/* u [m,k], s [k], vt [k,n] */
+static tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+{
+    const tni_host *h = f->host;
+    const int64_t   m = f->m, n = f->n, k = f->k;
+    double   *lefts, *w, *rest;
+    tn_status status;
+    f->product = work;
+    tni_lanczos_lay(&f->lanczos, work + f->width * m);
+    if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
+    lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
+    w = lefts + m * k;
+    rest = w + k * k;
+    h->by->gemm(h, m, k, n, 1, f->a, tni_turned(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
+    if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
+    h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
+    return TN_OK;
+}
+
+static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+{
+    const tni_host *h = f->host;
+    const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
+    double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
+    double   *rest = x + width * (n + m);
+    uint32_t  word[4] = {0, 0, 0, 0};
+    int64_t   i, have, w;
+    tn_status status;
+    f->product = x + width * n;
+    for (i = 0; i < width * n; i++) {
+        if (i % 4 == 0) tni_random_words(f->seed, 0, 0, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+    for (have = 0; have < k; have += w) {                    /* blocks as rows; each is made orthonormal for the next one */
+        w = tni_min(width, k - have);
+        h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
+        status = tni_qr(h, m, w, tni_turned(tni_rows(basis + have * m, m)), tni_turned(tni_rows(basis + have * m, m)),
+                        tni_rows(r, w), rest);
+        if (status != TN_OK) return status;
+        h->by->gemm(h, w, n, m, 1, tni_rows(basis + have * m, m), f->a, 0, tni_rows(x, n));
+    }
+    status = tni_qr(h, m, k, tni_turned(tni_rows(basis, m)), tni_rows(q, k), tni_rows(r, k), rest);
+    if (status != TN_OK) return status;
+    h->by->gemm(h, k, n, m, 1, tni_turned(tni_rows(q, k)), f->a, 0, tni_rows(b, n));
+    if ((status = tni_svd(h, k, n, tni_rows(b, n), tni_rows(ub, k), s, vt, rest)) != TN_OK) return status;
+    h->by->gemm(h, m, k, k, 1, tni_rows(q, k), tni_rows(ub, k), 0, u);
+    return TN_OK;
+}
+
+/* |A^T u_i - s_i v_i| of the first `top`: the root of the sum of squares, and the largest. a [m,n], rest [top,n] */
+static double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
+                               tni_mat vt, double *rest, double *largest)
+{
+    int64_t i, j;
+    h->by->gemm(h, top, n, m, 1, tni_turned(u), a, 0, tni_rows(rest, n));
+    for (*largest = 0, i = 0; i < top; i++) {
+        for (j = 0; j < n; j++) rest[i * n + j] -= s[i] * vt.p[i * vt.row + j * vt.col];
+        *largest = tni_max_f64(*largest, tni_frobenius(n, rest + i * n));
+    }
+    return tni_frobenius(top * n, rest);
 }
 
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
@@ -12637,14 +13601,13 @@ static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *
     return tni_fail(ctx, TN_ERR_ARG, "%s: noise is %g, expected 0 to 1", op, given);
 }
 
-/* cluster and angle of values[n] in any order, of which the first `kept` are results. `floor`: zero is a value, too, as of
-   the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
+/* cluster and angle of values[n] in any order, of which the first `kept` are results; error: 2 |E|_F. `floor`: zero is a
+   value, too, as of the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
 enum { TNI_CLUSTER_PER_ANGLE = 100 };            /* a vector of an angle above 1/100 is in a cluster */
 
-static void tni_clusters(int64_t n, int64_t kept, const double *values, double noise, bool floor, double *cluster,
+static void tni_clusters(int64_t n, int64_t kept, const double *values, double error, bool floor, double *cluster,
                          double *angle, int64_t *order, int64_t *spare)
 {
-    const double error = 2 * noise * tni_frobenius(n, values);
     int64_t begin, end, first, i;
     tni_sort_index(n, values, order, spare);
     for (begin = 0; begin < n; begin = end) {
@@ -12770,7 +13733,8 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
     for (b = 0; b < count; b++) {
         double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
         k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
-        tni_clusters(n, k, j->values + b * n, noise, false, cluster + b * k, angle + b * k, order, spare);
+        tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
+                     angle + b * k, order, spare);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
         for (i = 0; vectors && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
@@ -12810,44 +13774,170 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     return TN_OK;
 }
 
+static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *tol)
+{
+    const int64_t most = tni_max(a->shape[0], a->shape[1]);
+    *tol = given > 0 ? given : (double)most * tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype));
+    return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
+}
+
 static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
-    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *work = r + k * n;
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_qr_work(m, n));
-    tn_status s = tni_decomp_read(ctx, "qr", a, matrix);
-    if (s != TN_OK) return s;
-    if ((s = tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK || !desc->measure) return s;
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
+    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol;
+    int64_t  *order = (int64_t *)(void *)(list + n);
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
+    tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
+    if (s != TN_OK || (s = tni_decomp_read(ctx, "qr", a, matrix)) != TN_OK) return s;
+    s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
+                    : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
+    if (s != TN_OK || (s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK) return s;
+    if (desc->pivot) {
+        out->rank = tni_pivoted_rank(k, n, r, tol);
+        for (j = 0; j < n; j++) list[j] = (double)order[j];
+        if ((s = tni_decomp_put(ctx, &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
+    }
+    if (!desc->measure) return TN_OK;
     tni_decomp_round(ctx, m * k + k * n, q);
+    for (i = 0; i < k && desc->pivot; i++) {                 /* columns back to where they were */
+        for (j = 0; j < n; j++) list[order[j]] = r[i * n + j];
+        memcpy(r + i * n, list, (size_t)n * sizeof *list);
+    }
     out->error = tni_decomp_error(&h, m, n, k, matrix, tni_rows(q, k), NULL, r, work);
     return TN_OK;
 }
 
-static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, int64_t top,
-                                double *room)
+static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc, double *room)
 {
-    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
-    double   *cluster = work + 2 * k;                        /* after the decomposition */
-    int64_t  *order = (int64_t *)(void *)work;
-    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_svd_work(m, n));
-    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
-    if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
-        return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    top = tni_min(top, tn_truncation_count(&desc->truncation, k, values, NULL));
-    tni_clusters(k, top, values, noise, true, cluster, cluster + k, order, order + k);
+    const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
+    const int64_t rows = m + (desc->ridge > 0 ? n : 0);
+    double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
+    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol;
+    tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
+    tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
+    int64_t   i, j;
+    if (s != TN_OK || (s = tni_decomp_read(ctx, "lstsq", a, matrix)) != TN_OK) return s;
+    if ((s = tn_read(b, TN_F64, right, m * count)) != TN_OK) return s;
+    if (!(tni_largest(1, m * count, tni_rows(right, 1)) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "lstsq: b, %s, has NaN or infinity, expected finite numbers", TNI_SHAPE(b));
+    memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
+    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge);
+    memset(c, 0, (size_t)(count * rows) * sizeof *c);
+    for (i = 0; i < m; i++) for (j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
+    s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
+    if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
+    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = x[j * n + i];
+    if ((s = tni_decomp_write(ctx, &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
+    for (j = 0; j < count; j++) {
+        for (i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
+        x[j] = tni_frobenius(m, c + j * m);
+    }
+    return tni_decomp_write(ctx, &out->residual, 1, count, 0, x);
+}
+
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a with this norm. spare [4 k] and, if desc.measure, [k,n] */
+static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
+                             int64_t k, double *matrix, double *u, double *values, double *vt, double noise, double *spare)
+{
+    const int64_t m = a->shape[0], n = a->shape[1];
+    int64_t  *order = (int64_t *)(void *)spare, top = tn_truncation_count(&desc->truncation, k, values, NULL), i;
+    double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
+    tn_status s;
+    if (desc->top > 0) top = tni_min(top, desc->top);
+    tni_clusters(k, top, values, 2 * noise, true, cluster, angle, order, order + k);
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
     if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, cluster + k)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, angle)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
-    tni_decomp_round(ctx, m * k + k * n + k, u);
-    out->error = tni_decomp_error(&h, m, n, top, matrix, tni_rows(u, top), values, vt, work);
+    tni_decomp_round(ctx, m * top, u);
+    tni_decomp_round(ctx, k, values);
+    tni_decomp_round(ctx, k * n, vt);
+    out->error = tni_decomp_error(h, m, n, top, matrix, tni_rows(u, top), values, vt, spare);
     return TN_OK;
+}
+
+/* What the method and the shapes say about a few values; false: all are computed. */
+static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+{
+    const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
+    const tn_truncation *t = &desc->truncation;
+    tni_lanczos_job     *l = &f->lanczos;
+    memset(f, 0, sizeof *f);
+    f->m = tni_max(a->shape[0], a->shape[1]);
+    f->n = least;
+    f->seed = desc->seed;
+    if (top == 0 || desc->method == TN_SVD_EXACT) return false;
+    if (desc->method == TN_SVD_RANDOMISED) {
+        f->width = tni_min(least, top + (desc->oversample ? desc->oversample : 10));
+        f->power = desc->power ? desc->power : 2;
+        f->k = f->power + 1 < least / f->width + 1 ? (f->power + 1) * f->width : least;
+        return f->k < least;
+    }
+    f->k = top + 1;                                          /* the next value tells the gap */
+    if (desc->method == TN_SVD_AUTO
+        && (least < 256 || 16 * top > least || t->absolute > 0 || t->relative > 0 || t->weight > 0)) return false;
+    l->pool = tni_ctx_pool(ctx);
+    l->simd = ctx->desc.simd;
+    l->n = least;
+    l->top = f->k;
+    l->block = f->width = 4;
+    l->room = tni_min(least, 2 * f->k + 40 * l->block);
+    l->limit = tni_max(2 * l->room, least);
+    l->tol = 4 * TNI_EPS;
+    l->seed = desc->seed;
+    l->end = TN_LANCZOS_LARGEST;
+    l->fn = tni_few_times;
+    l->user = f;
+    return least > f->k + 2 * l->block;
+}
+
+/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. room: after the matrix */
+static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
+                                double *matrix, double *room)
+{
+    const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
+    const bool    wide = m < n;
+    double   *u = room, *vt = u + m * k, *values = vt + k * n, *spare = values + k, *work = spare + tni_max(4 * k, k * n);
+    double    noise, largest, residual, size = tni_frobenius(m * n, matrix), scale = tni_unit_scale(size);
+    tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
+    tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
+    tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK) return s;
+    f->host = &h;
+    f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
+    h.by->scale(m * n, scale, matrix);                       /* the squares stay in range */
+    s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
+    if (s != TN_OK) return s;
+    residual = f->lanczos.n > 0                              /* the side that is not exact */
+        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
+        : tni_few_residual(&h, f->n, f->m, desc->top, tni_turned(f->a), tni_turned(right), values, tni_turned(left), work,
+                           &largest);
+    if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
+    tni_svd_signs(m, n, k, um, vm);
+    h.by->scale(m * n, 1 / scale, matrix);
+    h.by->scale(k, 1 / scale, values);
+    residual /= scale;
+    out->residual = size > 0 ? residual / size : residual;
+    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt,
+                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
+}
+
+static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+{
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
+    if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
+        return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
 }
 
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
@@ -12897,9 +13987,178 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     return s;
 }
 
+/* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
+typedef struct tni_eig_job {
+    int64_t n;
+    double *a, *re, *im, *right, *left;          /* of tni_eig */
+    double *values, *vectors, *lefts, *condition;    /* [n,2], [n,2,n] twice, [n] */
+    int64_t *order;                              /* [n]: first rows of values and pairs, in the order of the results */
+} tni_eig_job;
+
+/* Does the value at row i come before that at j? */
+static bool tni_eig_before(const tni_eig_job *e, int64_t i, int64_t j)
+{
+    const double x = hypot(e->re[i], e->im[i]), y = hypot(e->re[j], e->im[j]);
+    return x > y || (x == y && e->re[i] > e->re[j]);
+}
+
+/* from: a row, and the next one if it is a pair, to a unit vector at to [2,n]. */
+static void tni_eig_unit(const tni_host *h, int64_t n, const double *from, bool pair, double *to)
+{
+    double scale, length;
+    memcpy(to, from, (size_t)((pair ? 2 : 1) * n) * sizeof *to);
+    if (!pair) memset(to + n, 0, (size_t)n * sizeof *to);
+    scale = tni_unit_scale(tni_largest(1, 2 * n, tni_rows(to, 2 * n)));
+    h->by->scale(2 * n, scale, to);
+    length = sqrt(h->by->dot(2 * n, to, to));
+    if (length > 0) h->by->scale(2 * n, 1 / length, to);
+}
+
+/* Multiplies the vector at x [2,n] by the unit number w. */
+static void tni_eig_phase(int64_t n, tni_complex w, double *x)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const tni_complex c = tni_times(tni_complex_of(x[i], x[n + i]), w);
+        x[i] = c.re;
+        x[n + i] = c.im;
+    }
+}
+
+static void tni_eig_normalise(const tni_host *h, const tni_eig_job *e, int64_t row, bool pair, double *x, double *y)
+{
+    const int64_t n = e->n;
+    tni_complex w = tni_complex_of(1, 0);
+    double  largest = 0, size;
+    int64_t i, at = 0;
+    tni_eig_unit(h, n, e->right + row * n, pair, x);
+    for (i = 0; i < n; i++)
+        if ((size = hypot(x[i], x[n + i])) > largest * (1 + 4 * TNI_EPS)) { largest = size; at = i; }
+    size = hypot(x[at], x[n + at]);
+    if (size > 0) w = tni_complex_of(x[at] / size, -x[n + at] / size);
+    tni_eig_phase(n, w, x);
+    x[n + at] = 0;
+    if (!y) return;
+    tni_eig_unit(h, n, e->left + row * n, pair, y);
+    w = tni_complex_of(h->by->dot(2 * n, y, x), h->by->dot(n, y, x + n) - h->by->dot(n, y + n, x));      /* y^H x */
+    size = hypot(w.re, w.im);
+    if (size > 0) tni_eig_phase(n, tni_complex_of(w.re / size, w.im / size), y);
+    e->condition[row] = 1 / size;
+}
+
+/* Sorts and normalises; condition is by rows of T until the end. */
+static void tni_eig_finish(const tni_host *h, const tni_eig_job *e, double *spare)
+{
+    const int64_t n = e->n;
+    int64_t count = 0, i, j, k, to = 0;
+    for (i = 0; i < n; i++) if (e->im[i] >= 0) e->order[count++] = i;
+    for (i = 0; i < count; i++) {
+        int64_t first = i, row;
+        for (j = i + 1; j < count; j++) if (tni_eig_before(e, e->order[j], e->order[first])) first = j;
+        row = e->order[first];
+        e->order[first] = e->order[i];
+        e->order[i] = row;
+    }
+    for (i = 0; i < count; i++) {
+        const int64_t row = e->order[i], rows = e->im[row] > 0 ? 2 : 1;
+        double *x = e->vectors + to * 2 * n, *y = e->left ? e->lefts + to * 2 * n : NULL;
+        if (e->right) tni_eig_normalise(h, e, row, rows == 2, x, y);
+        for (k = 0; k < rows; k++, to++) {
+            e->values[2 * to] = e->re[row];
+            e->values[2 * to + 1] = k == 0 ? e->im[row] : -e->im[row];
+            if (e->left) spare[to] = e->condition[row];
+        }
+        if (rows == 1 || !e->right) continue;
+        memcpy(x + 2 * n, x, (size_t)(2 * n) * sizeof *x);
+        h->by->scale(n, -1, x + 3 * n);
+        if (!y) continue;
+        memcpy(y + 2 * n, y, (size_t)(2 * n) * sizeof *y);
+        h->by->scale(n, -1, y + 3 * n);
+    }
+    if (e->left) memcpy(e->condition, spare, (size_t)n * sizeof *spare);
+}
+
+/* The largest |A x - l x| / |A|_F. products [2n,n] */
+static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *a, double *products)
+{
+    const int64_t n = e->n;
+    const double  norm = tni_frobenius(n * n, a);
+    double  worst = 0;
+    int64_t i, j;
+    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_turned(tni_rows(a, n)), 0, tni_rows(products, n));
+    for (i = 0; i < n; i++) {
+        const double re = e->values[2 * i], im = e->values[2 * i + 1], *x = e->vectors + 2 * i * n, *y = x + n;
+        double *p = products + 2 * i * n;
+        for (j = 0; j < n; j++) {
+            p[j] -= re * x[j] - im * y[j];
+            p[n + j] -= re * y[j] + im * x[j];
+        }
+        worst = tni_max_f64(worst, tni_frobenius(2 * n, p));
+    }
+    return norm > 0 ? worst / norm : worst;
+}
+
+static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc, tni_eig_job *e,
+                                double *again, double *work)
+{
+    const int64_t n = e->n;
+    tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
+    tn_status s = tni_decomp_read(ctx, "eig", a, e->a);
+    if (s != TN_OK) return s;
+    if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
+        return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    tni_eig_finish(&h, e, work);
+    if ((s = tni_decomp_write(ctx, &out->values, 2, n, 2, e->values)) != TN_OK || desc->no_vectors) return s;
+    if ((s = tni_decomp_put(ctx, &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_put(ctx, &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_write(ctx, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
+    if (!again) return TN_OK;
+    tni_decomp_round(ctx, 2 * n, e->values);
+    tni_decomp_round(ctx, 2 * n * n, e->vectors);
+    out->residual = tni_eig_residual(&h, e, again, work);
+    return TN_OK;
+}
+
+tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out)
+{
+    static const tn_eig_desc defaults = {false, false, false};
+    tni_eig_job e;
+    int64_t   n, size;
+    bool      vectors, left;
+    double   *room, *at;
+    tn_status s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    memset(&e, 0, sizeof e);
+    out->residual = (double)NAN;
+    if (!desc) desc = &defaults;
+    if ((s = tni_decomp_takes(ctx, "eig", a)) != TN_OK) return s;
+    e.n = n = a->shape[0];
+    if (n != a->shape[1]) return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
+    vectors = !desc->no_vectors;
+    left = vectors && desc->left;
+    size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n) + tni_host_work(2 * n);
+    if (!(room = tni_room_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    at = room;
+    e.a = at;                       at += n * n;
+    e.re = at;                      at += n;
+    e.im = at;                      at += n;
+    e.values = at;                  at += 2 * n;
+    e.condition = at;               at += n;
+    e.order = (int64_t *)(void *)at; at += n;
+    if (vectors) { e.right = at; e.vectors = at + n * n; at += 3 * n * n; }
+    if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
+    s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
+                       at + (vectors && desc->measure ? n * n : 0));
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_eig_destroy(out);
+    return s;
+}
+
 tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
 {
-    static const tn_qr_desc usual = {false};
+    static const tn_qr_desc defaults = {false, false, 0};
     int64_t m, n, k, size;
     tn_status s;
     double *room;
@@ -12908,32 +14167,83 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    size = m * n + k * (m + n) + tni_qr_work(m, n) + tni_host_work(tni_max(m, n));
+    size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
-    s = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
     tni_free_f64(ctx, room, 1, size);
     if (s != TN_OK) tn_qr_destroy(out);
+    return s;
+}
+
+tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn_lstsq_desc *desc, tn_lstsq_result *out)
+{
+    static const tn_lstsq_desc defaults = {0, 0};
+    int64_t m, n, count, rows, size;
+    tn_status s;
+    double *room;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!desc) desc = &defaults;
+    if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
+    if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
+    m = a->shape[0]; n = a->shape[1];
+    if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
+        return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
+                        (long long)m, (long long)m, TNI_SHAPE(a));
+    count = b->rank == 2 ? b->shape[1] : 1;
+    if (!(desc->ridge >= 0) || !(desc->ridge < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "lstsq: ridge is %g, expected 0 or more", desc->ridge);
+    rows = m + (desc->ridge > 0 ? n : 0);
+    if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
+    size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
+         + tni_host_work(tni_max(rows, tni_max(n, count)));
+    if (!(room = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
+    s = tni_lstsq_tensor(ctx, out, a, b, desc, room);
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_lstsq_destroy(out);
     return s;
 }
 
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
     tn_svd_desc defaults;
-    int64_t m, n, k, top, size;
-    tn_status s;
-    double *room;
+    int64_t   m, n, k, size;
+    tn_status s = TN_ERR_CONVERGENCE;
+    tni_few   few;
+    double   *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
-    out->error = (double)NAN;
+    out->error = out->residual = (double)NAN;
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return TN_ERR_ARG;
+    if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
+    if ((unsigned)desc->method > TN_SVD_RANDOMISED)
+        return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
+    if (desc->oversample < 0 || desc->power < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "svd: %s is %lld, expected 0 or more", desc->power < 0 ? "power" : "oversample",
+                        (long long)(desc->power < 0 ? desc->power : desc->oversample));
+    if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
+                        "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
+    if (tni_few_plan(ctx, &few, a, desc)) {
+        size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
+             + tni_host_work(tni_max(m, n));
+        if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        s = tni_decomp_read(ctx, "svd", a, room);
+        if (s == TN_OK) s = tni_few_tensor(ctx, out, a, desc, &few, room, room + m * n);
+        tni_free_f64(ctx, room, 1, size);
+        if (s != TN_OK) tn_svd_destroy(out);
+        if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
+            return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
+                            "all values)", TNI_SHAPE(a), (long long)desc->top);
+        if (s != TN_ERR_CONVERGENCE) return s;
+    }
     size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-    s = tni_svd_tensor(ctx, out, a, desc, top, room);
+    s = tni_svd_tensor(ctx, out, a, desc, room);
     tni_free_f64(ctx, room, 1, size);
     if (s != TN_OK) tn_svd_destroy(out);
     return s;
@@ -13042,10 +14352,15 @@ void tn_eigh_destroy(tn_eigh_result *r)
 {
     if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
 }
-void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
+void tn_qr_destroy(tn_qr_result *r)       { if (r) { tni_drop(&r->q); tni_drop(&r->r); tni_drop(&r->order); } }
+void tn_lstsq_destroy(tn_lstsq_result *r) { if (r) { tni_drop(&r->x); tni_drop(&r->residual); } }
 void tn_svd_destroy(tn_svd_result *r)
 {
     if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
+}
+void tn_eig_destroy(tn_eig_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->right); tni_drop(&r->left); tni_drop(&r->condition); }
 }
 void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
@@ -14534,8 +15849,8 @@ static tn_status tni_joint_begin(tni_joint_job *j)
     return s;
 }
 
-/* The best rotation of p and q; its sine. */
-static double tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
+/* The best rotation of p and q. */
+static void tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n, b = j->b;
@@ -14550,20 +15865,37 @@ static double tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
     angle = 0.5 * atan2(off, on + hypot(on, off));
     c = cos(angle);
     s = sin(angle);
-    if (fabs(s) < TNI_EPS) return 0;
+    if (fabs(s) < TNI_EPS) return;
     h->by->rotate(n * b, c, -s, j->x + p * n * b, j->x + q * n * b);
     for (i = 0; i < n; i++) h->by->rotate(b, c, -s, j->x + (i * n + p) * b, j->x + (i * n + q) * b);
     h->by->rotate(n, c, -s, j->v + p * n, j->v + q * n);
-    return fabs(s);
 }
 
-static double tni_joint_sweep(tni_joint_job *j)
+/* The squares off the diagonals. *all: and those on them. */
+static double tni_joint_off(const tni_joint_job *j, double *all)
 {
-    double  most = 0;
+    double  off = 0;
+    int64_t i;
+    *all = 0;
+    for (i = 0; i < j->n * j->n; i++) {
+        const double *x = j->x + i * j->b, sum = j->host.by->dot(j->b, x, x);
+        *all += sum;
+        if (i / j->n != i % j->n) off += sum;
+    }
+    return off;
+}
+
+static void tni_joint_sweeps(tni_joint_job *j, int64_t sweeps, double tol, tn_joint_eigh_result *out)
+{
+    double  all, off = tni_joint_off(j, &all), before;
     int64_t p, q;
-    for (p = 0; p < j->n; p++)
-        for (q = p + 1; q < j->n; q++) most = tni_max_f64(most, tni_joint_rotate(j, p, q));
-    return most;
+    while (out->sweeps < sweeps && !out->converged) {
+        for (p = 0; p < j->n; p++) for (q = p + 1; q < j->n; q++) tni_joint_rotate(j, p, q);
+        before = off;
+        off = tni_joint_off(j, &all);
+        out->sweeps++;
+        out->converged = before - off <= tol * off || off <= TNI_EPS * TNI_EPS * all;
+    }
 }
 
 /* Sorts the vectors, by the squares of their values, and points them up; the values are computed anew from A. */
@@ -14659,16 +15991,13 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
 static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a, const tn_joint_eigh_desc *d,
                                tn_joint_eigh_result *out)
 {
-    const double  tol = d->tol > 0 ? d->tol : 1e-8;
+    const double  tol = d->tol > 0 ? d->tol : 1e-6;
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
     tn_status s = tni_read_scaled(ctx, "joint_eigh", a, j->a, &scale);
     if (s != TN_OK || (s = tni_joint_symmetric(ctx, a, j)) != TN_OK) return s;
     if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
-    while (out->sweeps < sweeps && !out->converged) {
-        out->converged = tni_joint_sweep(j) <= tol;
-        out->sweeps++;
-    }
+    tni_joint_sweeps(j, sweeps, tol, out);
     tni_joint_finish(j);
     return tni_joint_write(ctx, j, d, scale, out);
 }
@@ -32395,6 +33724,20 @@ TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, do
     }
 }
 
+TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z)
+{
+    const TNI_V a = TNI_SET(v1), b = TNI_SET(v2), t0 = TNI_SET(-tau), t1 = TNI_SET(-tau * v1), t2 = TNI_SET(-tau * v2);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V p = TNI_LOAD(x + i, k), q = TNI_LOAD(y + i, k), r = TNI_LOAD(z + i, k);
+        TNI_V sum = TNI_FMA(a, q, TNI_FMA(b, r, p));
+        TNI_STORE(x + i, TNI_FMA(t0, sum, p), k);
+        TNI_STORE(y + i, TNI_FMA(t1, sum, q), k);
+        TNI_STORE(z + i, TNI_FMA(t2, sum, r), k);
+    }
+}
+
 /* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
 TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
@@ -32554,8 +33897,8 @@ TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, do
 }
 
 static const tni_algebra TNI_T(algebra) = {
-    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(upper_times), TNI_T(rotate_strip),
-    TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
+    TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
 };
 #endif /* double */
 

@@ -831,7 +831,7 @@ TEST(qr_and_svd_of_tensors)
     tn_ctx       *ctx = context(TN_F32);
     double       *a = random_matrix(30, 20, 8), s[20], tail = 0, size = 0;
     tn_tensor    *t = matrix_of(ctx, 30, 20, a);
-    tn_qr_desc    measure = {true};
+    tn_qr_desc    measure = {true, false, 0};
     tn_svd_desc   desc = svd_desc(0, true);
     tn_qr_result  f;
     tn_svd_result g;

@@ -342,5 +342,502 @@ TEST(batches_of_eigen)
     }
 }
 
-TEST_MAIN(truncation_rules, truncation_of_results, eigh_refuses_what_is_not_symmetric, clusters_of_eigenvalues,
-          clusters_bound_the_angle, batches_of_eigen)
+/* ---- eigenpairs of any square matrix -------------------------------------------------------------------------- */
+
+typedef struct eig_errors { double right, left, pairing, condition; } eig_errors;
+
+/* Residuals over eps n |A|_F, norms, order, pairs, signs; of the left vectors, too. */
+static void check_eig(tn_ctx *ctx, int64_t n, const double *a, eig_errors *worst)
+{
+    const double  size = norm(a, n * n), unit = EPS * (double)(n > 0 ? n : 1);
+    tn_eig_desc   desc;
+    tn_eig_result e;
+    double       *l, *x, *y, *c;
+    memset(&desc, 0, sizeof desc);
+    desc.left = desc.measure = true;
+    if (!CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), &desc, &e), TN_OK)) { tn_ctx_clear_error(ctx); return; }
+    l = read_all(e.values); x = read_all(e.right); y = read_all(e.left); c = read_all(e.condition);
+    CHECK(e.residual >= 0 && (n == 0 || e.residual <= 30 * unit));
+    for (int64_t i = 0; i < n; i++) {
+        const double *xr = x + 2 * i * n, *xi = xr + n, *yr = y + 2 * i * n, *yi = yr + n, re = l[2 * i], im = l[2 * i + 1];
+        double right = 0, left = 0, dot_re = 0, dot_im = 0;
+        CHECK(i == 0 || hypot(re, im) <= hypot(l[2 * i - 2], l[2 * i - 1]) * (1 + EPS));
+        if (im > 0) {
+            CHECK(i + 1 < n && l[2 * i + 2] == re && l[2 * i + 3] == -im);
+            for (int64_t j = 0; j < n; j++)
+                CHECK(xr[2 * n + j] == xr[j] && xi[2 * n + j] == -xi[j] && yi[2 * n + j] == -yi[j]);
+        }
+        if (im == 0) for (int64_t j = 0; j < n; j++) CHECK(xi[j] == 0 && yi[j] == 0);
+        test_raise(&worst->pairing, fabs(norm(xr, 2 * n) - 1) / EPS);
+        test_raise(&worst->pairing, fabs(norm(yr, 2 * n) - 1) / EPS);
+        for (int64_t j = 0; j < n; j++) {
+            double p = -re * xr[j] + im * xi[j], q = -re * xi[j] - im * xr[j];               /* A x - l x */
+            double r = -re * yr[j] - im * yi[j], t = -re * yi[j] + im * yr[j];               /* A^T y - conj(l) y */
+            for (int64_t k = 0; k < n; k++) {
+                p += a[j * n + k] * xr[k]; q += a[j * n + k] * xi[k];
+                r += a[k * n + j] * yr[k]; t += a[k * n + j] * yi[k];
+            }
+            right += p * p + q * q;
+            left += r * r + t * t;
+            dot_re += yr[j] * xr[j] + yi[j] * xi[j];
+            dot_im += yr[j] * xi[j] - yi[j] * xr[j];
+        }
+        test_raise(&worst->right, sqrt(right) / (size > 0 ? size * unit : 1));
+        test_raise(&worst->left, sqrt(left) / (size > 0 ? size * unit : 1));
+        test_raise(&worst->condition, fabs(dot_im) / EPS);
+        CHECK(dot_re >= -8 * EPS && c[i] >= 1 - 8 * EPS);
+        if (dot_re > 1e-8) test_raise(&worst->condition, fabs(c[i] * dot_re - 1) * dot_re / EPS);
+    }
+    free(l); free(x); free(y); free(c);
+    tn_eig_destroy(&e);
+    tn_ctx_reset(ctx);
+}
+
+static void report_eig(const eig_errors *worst)
+{
+    WORST("|A x - l x| / (n eps |A|)", worst->right, 30);
+    WORST("|y^H A - l y^H| / (n eps |A|)", worst->left, 30);
+    WORST("lengths of vectors, in eps", worst->pairing, 30);
+    WORST("y^H x, in eps", worst->condition, 60);
+}
+
+TEST(eig_random)
+{
+    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 8, 17, 33, 34, 35, 36, 67, 100};
+    eig_errors worst = {0, 0, 0, 0};
+    tn_ctx    *ctx = context(TN_F64, 1);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        double *a = random_matrix(sizes[k], sizes[k], 40 + k);
+        check_eig(ctx, sizes[k], a, &worst);
+        free(a);
+    }
+    report_eig(&worst);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+static double hard_entry(int kind, int64_t i, int64_t j, int64_t n, const double *noise)
+{
+    const double x = noise[i * n + j];
+    switch (kind) {
+    case 0: return 0;
+    case 1: return i == j;
+    case 2: return (i + 1) % n == j;                                         /* a cycle: all values on the unit circle */
+    case 3: return i == j ? 3 : i + 1 == j;                                  /* one Jordan block */
+    case 4: return i <= j ? x : 0;
+    case 5: return i >= j ? x : 0;
+    case 6: return x * pow(10, -8.0 * (double)(i + j) / (double)n);          /* graded */
+    case 7: return x * pow(10, 8.0 * (double)(i - j) / (double)n);           /* badly balanced */
+    case 8: return noise[i] * noise[j];                                      /* rank 1 */
+    case 9: return i < j ? x : i > j ? -noise[j * n + i] : 0;                /* skew */
+    case 10: return i == 0 ? -(double)(j + 1) : i == j + 1;                  /* companion */
+    case 11: return (double)(i == j) + 1e-9 * x;                             /* one cluster */
+    case 12: return j == n - 1 ? x : i == j + 1;                             /* companion, the other way */
+    case 13: return x * pow(10, 100.0 * (double)(i - j) / (double)n);        /* 10^200 from corner to corner */
+    case 14: return i == j || i + 1 == j ? 2 + (double)(i % 3) : i == j + 1 ? 1e-30 : 0;
+    case 15: return i == 0 || j == 0 || i == j ? 1 : 0;                      /* an arrow */
+    default: return (i / 2 == j / 2) ? (i == j ? (double)(i / 2) : (double)(j - i)) : 0;      /* pairs */
+    }
+}
+
+TEST(eig_hard)
+{
+    static const int64_t sizes[] = {2, 3, 6, 31, 50};
+    static const double  scales[] = {1, 1e150, 1e-150};
+    eig_errors worst = {0, 0, 0, 0};
+    tn_ctx    *ctx = context(TN_F64, 1);
+    for (int kind = 0; kind <= 16; kind++)
+        for (size_t z = 0; z < 5; z++)
+            for (size_t c = 0; c < (z == 2 ? 3 : 1); c++) {
+                const int64_t n = sizes[z];
+                double *noise = random_matrix(n, n, 7), *a = doubles(n * n);
+                for (int64_t i = 0; i < n * n; i++) a[i] = scales[c] * hard_entry(kind, i / n, i % n, n, noise);
+                check_eig(ctx, n, a, &worst);
+                free(noise); free(a);
+            }
+    report_eig(&worst);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* tools/golden_decomp.py */
+static const double golden_general[] = {
+    1.6287995673424411, 0, 1.0528664603327742, 0,
+    -1.0194266087978765, 0.20749568586785552, -1.0194266087978765, -0.20749568586785552,
+    0.25850953109878172, 0.98617190417788092, 0.25850953109878172, -0.98617190417788092,
+    0.93515180584798641, 0.2889356807681665, 0.93515180584798641, -0.2889356807681665,
+    -0.29631774198649824, 0.77840533313981841, -0.29631774198649824, -0.77840533313981841
+};
+
+TEST(eig_known)
+{
+    tn_ctx       *ctx = context(TN_F64, 1);
+    double        a[100], *l, worst = 0;
+    tn_eig_desc   values_only;
+    tn_eig_result e;
+    memset(&values_only, 0, sizeof values_only);
+    values_only.no_vectors = true;
+    for (int i = 0; i < 10; i++)
+        for (int j = 0; j < 10; j++) a[i * 10 + j] = ((5 * i + 11 * j + 2 * i * j + i * i) % 23 - 11) / 16.0;
+    for (int only = 0; only < 2; only++) {
+        REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 10, 10, a), only ? &values_only : NULL, &e), TN_OK));
+        CHECK(!e.left && !e.condition && e.residual != e.residual && (only ? !e.right : e.right->shape[2] == 10));
+        l = read_all(e.values);
+        for (int i = 0; i < 20; i++) test_raise(&worst, fabs(l[i] - golden_general[i]));
+        free(l);
+        tn_eig_destroy(&e);
+    }
+    WORST("against LAPACK", worst, 2e-14);
+    {   /* (x - 1)(x - 2)..(x - 6), and x^4 + 1 by its companion */
+        static const double six[6] = {21, -175, 735, -1624, 1764, -720};
+        double c[36] = {0}, one[16] = {0, 0, 0, -1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0};
+        for (int j = 0; j < 6; j++) c[j] = six[j];
+        for (int j = 0; j < 5; j++) c[(j + 1) * 6 + j] = 1;
+        CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 6, 6, c), NULL, &e), TN_OK);
+        l = read_all(e.values);
+        for (int j = 0; j < 6; j++) { CHECK_NEAR(l[2 * j], 6 - j, 1e-11); CHECK(l[2 * j + 1] == 0); }
+        free(l);
+        tn_eig_destroy(&e);
+        CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 4, 4, one), NULL, &e), TN_OK);
+        l = read_all(e.values);
+        for (int j = 0; j < 4; j++) {
+            CHECK_NEAR(fabs(l[2 * j]), sqrt(0.5), 4 * EPS);
+            CHECK_NEAR(fabs(l[2 * j + 1]), sqrt(0.5), 4 * EPS);
+        }
+        free(l);
+        tn_eig_destroy(&e);
+    }
+    {   /* [1 1; 0 1+h]: y^H x = h / sqrt(1 + h^2), so the condition is about 1/h */
+        double b[4] = {1, 1, 0, 1 + 1e-6}, *c;
+        tn_eig_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.left = true;
+        CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 2, 2, b), &desc, &e), TN_OK);
+        c = read_all(e.condition);
+        CHECK_NEAR(c[0], 1e6, 1); CHECK_NEAR(c[1], 1e6, 1);
+        free(c);
+        tn_eig_destroy(&e);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Equal bits for any number of threads; in floats; 180 rows take windows of many shifts and small blocks. */
+TEST(eig_large)
+{
+    const int64_t n = 180;
+    double       *a = random_matrix(n, n, 3), *first = NULL;
+    eig_errors    worst = {0, 0, 0, 0};
+    for (int threads = 1; threads < 4; threads += 2) {
+        tn_ctx       *ctx = context(TN_F64, threads);
+        tn_eig_result e;
+        double       *x;
+        if (threads == 1) check_eig(ctx, n, a, &worst);
+        REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), NULL, &e), TN_OK));
+        x = read_all(e.right);
+        if (first) CHECK(memcmp(x, first, sizeof *x * (size_t)(2 * n * n)) == 0);
+        if (first) free(x);
+        else first = x;
+        tn_eig_destroy(&e);
+        tn_ctx_destroy(ctx);
+    }
+    report_eig(&worst);
+    {
+        tn_ctx       *ctx = context(TN_F32, 1);
+        tn_eig_desc   desc;
+        tn_eig_result e;
+        memset(&desc, 0, sizeof desc);
+        desc.measure = true;
+        REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), &desc, &e), TN_OK));
+        CHECK_INT(e.right->dtype, TN_F32);
+        WORST("residual in floats", e.residual, 1e-7);
+        tn_eig_destroy(&e);
+        tn_ctx_destroy(ctx);
+    }
+    free(a); free(first);
+}
+
+TEST(eig_refuses)
+{
+    static const double bad[4] = {1, (double)INFINITY, 2, 3};
+    tn_ctx       *ctx = context(TN_F64, 1);
+    tn_eig_result e;
+    CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 2, 2, bad), NULL, &e), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eig: a, [2,2], has NaN or infinity");
+    CHECK_STATUS(tn_eig(ctx, tn_tensor_2d(ctx, TN_REAL, 2, 3), NULL, &e), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "eig: a is [2,3], expected a square matrix");
+    CHECK_STATUS(tn_eig(ctx, tn_tensor_1d(ctx, TN_REAL, 2), NULL, &e), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "eig: a is [2], expected rank 2");
+    CHECK_STATUS(tn_eig(ctx, tn_tensor_2d(ctx, TN_REAL, 2, 2), NULL, NULL), TN_ERR_ARG);
+    CHECK(!e.values && !e.right);
+    tn_eig_destroy(NULL);
+    tn_ctx_clear_error(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- pivoted QR and least squares ------------------------------------------------------------------------------- */
+
+/* [m,n] of this rank; the singular values fall to 10^-grade. */
+static double *of_rank(int64_t m, int64_t n, int64_t rank, double grade, uint64_t seed)
+{
+    double *left = random_matrix(m, rank, seed), *right = random_matrix(rank, n, seed + 1), *a;
+    for (int64_t i = 0; i < m * rank; i++) left[i] *= pow(10, -grade * (double)(i % rank) / (double)rank);
+    a = product(m, n, rank, left, right);
+    free(left); free(right);
+    return a;
+}
+
+TEST(qr_with_pivots)
+{
+    static const int64_t shapes[][3] = {{5, 5, 5}, {40, 17, 17}, {17, 40, 17}, {33, 33, 6}, {50, 20, 1}, {1, 4, 1},
+                                        {4, 1, 1},
+                                        {6, 6, 0}, {0, 3, 0}, {3, 0, 0}, {70, 65, 30}};
+    static const double scales[3] = {1, 1e150, 1e-150};
+    tn_ctx *ctx = context(TN_F64, 1);
+    double  worst = 0;
+    for (size_t z = 0; z < sizeof shapes / sizeof *shapes; z++)
+        for (int c = 0; c < 3; c++) {
+            const int64_t m = shapes[z][0], n = shapes[z][1], k = m < n ? m : n;
+            double       *a = of_rank(m, n, shapes[z][2], 6, z), *r, *order;
+            bool         *seen = (bool *)calloc((size_t)n + 1, sizeof *seen);
+            tn_qr_desc    desc;
+            tn_qr_result  f;
+            for (int64_t i = 0; i < m * n; i++) a[i] *= scales[c];
+            memset(&desc, 0, sizeof desc);
+            desc.pivot = desc.measure = true;
+            REQUIRE(CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, m, n, a), &desc, &f), TN_OK));
+            CHECK_INT(f.rank, shapes[z][2]);
+            test_raise(&worst, f.error / (EPS * (double)(m + n)));
+            r = read_all(f.r); order = read_all(f.order);
+            for (int64_t j = 0; j < n; j++) { CHECK(!seen[(int64_t)order[j]]); seen[(int64_t)order[j]] = true; }
+            for (int64_t i = 0; i < k; i++) {
+                double tail = 0;                                             /* each diagonal element bounds what follows */
+                CHECK(r[i * n + i] >= 0 && (i == 0 || r[i * n + i] <= r[(i - 1) * n + i - 1]));
+                for (int64_t j = i; j < n; j++) {
+                    tail = 0;
+                    for (int64_t l = i; l <= j && l < k; l++) tail += r[l * n + j] / scales[c] * (r[l * n + j] / scales[c]);
+                    CHECK(sqrt(tail) <= r[i * n + i] / scales[c] * (1 + 1e-7) + 1e-15);
+                }
+            }
+            free(a); free(r); free(order); free(seen);
+            tn_qr_destroy(&f);
+        }
+    WORST("|A P - Q R| / (|A| eps (m + n))", worst, 2);
+    {
+        double a[6] = {1, 2, 3, 2, 4, (double)NAN};
+        tn_qr_desc   desc;
+        tn_qr_result f;
+        memset(&desc, 0, sizeof desc);
+        desc.pivot = true;
+        CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, 2, 3, a), &desc, &f), TN_ERR_NONFINITE);
+        tn_ctx_clear_error(ctx);
+        desc.tol = 1;
+        CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, 2, 2, a), &desc, &f), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "qr: tol is 1, expected 0 <= tol < 1");
+        desc.tol = 0;
+        CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, 2, 2, a), NULL, &f), TN_OK);
+        CHECK(!f.order && f.rank == 0);
+        tn_qr_destroy(&f);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* x is a solution if A^T (A x - b) + ridge x = 0, and the shortest if it is in the row space of A: x = A^T z, where the
+   pivoted QR of A^T tells. Here by the pseudo-inverse of the SVD. */
+TEST(lstsq_of_all_shapes)
+{
+    static const int64_t shapes[][3] = {{9, 9, 9}, {30, 11, 11}, {11, 30, 11}, {20, 20, 7}, {25, 10, 4}, {10, 25, 4}, {1, 6, 1},
+                                        {6, 1, 1},
+                                        {5, 5, 0}, {0, 4, 0}, {4, 0, 0}};
+    static const double  scales[3] = {1, 1e150, 1e-150};
+    tn_ctx *ctx = context(TN_F64, 1);
+    double  normal = 0, length = 0, residual = 0;
+    for (size_t z = 0; z < sizeof shapes / sizeof *shapes; z++)
+        for (int c = 0; c < 3; c++)
+            for (int ridge = 0; ridge < (c ? 1 : 2); ridge++) {
+                const int64_t   m = shapes[z][0], n = shapes[z][1], count = 3, k = m < n ? m : n;
+                double         *a = of_rank(m, n, shapes[z][2], 3, 60 + z), *b = random_matrix(m, count, 5);
+                double         *x, *rest, *u, *s, *vt;
+                const double    unit = norm(a, m * n);
+                tn_lstsq_desc   desc;
+                tn_lstsq_result f;
+                tn_svd_result   d;
+                memset(&desc, 0, sizeof desc);
+                desc.ridge = ridge ? 0.01 : 0;
+                REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, m, n, a), NULL, &d), TN_OK));
+                u = read_all(d.u); s = read_all(d.s); vt = read_all(d.vt);
+                tn_svd_destroy(&d);
+                for (int64_t i = 0; i < m * n; i++) a[i] *= scales[c];
+                REQUIRE(CHECK_STATUS(tn_lstsq(ctx, matrix_of(ctx, m, n, a), matrix_of(ctx, m, count, b), &desc, &f), TN_OK));
+                CHECK_INT(f.rank, ridge ? n : shapes[z][2]);
+                CHECK_INT(f.x->shape[0], n); CHECK_INT(f.x->shape[1], count);
+                x = read_all(f.x); rest = read_all(f.residual);
+                for (int64_t j = 0; j < count; j++) {
+                    double *expected = doubles(n), size = 0, off = 0, least = 0, gradient = 0;
+                    for (int64_t l = 0; l < k; l++) {
+                        double dot = 0;
+                        for (int64_t i = 0; i < m; i++) dot += u[i * k + l] * b[i * count + j];
+                        if (l >= shapes[z][2]) continue;
+                        for (int64_t i = 0; i < n; i++)
+                            expected[i] += vt[l * n + i] * dot * s[l] / (s[l] * s[l] + desc.ridge);
+                    }
+                    for (int64_t i = 0; i < m; i++) {
+                        double sum = b[i * count + j];
+                        for (int64_t l = 0; l < n; l++) sum -= a[i * n + l] * x[l * count + j];
+                        least += sum * sum;
+                    }
+                    for (int64_t l = 0; l < n; l++) {
+                        double sum = -desc.ridge * x[l * count + j];
+                        for (int64_t i = 0; i < m; i++) {
+                            double row = b[i * count + j];
+                            for (int64_t q = 0; q < n; q++) row -= a[i * n + q] * x[q * count + j];
+                            sum += a[i * n + l] / scales[c] * row;
+                        }
+                        gradient += sum * sum;
+                    }
+                    for (int64_t i = 0; i < n; i++) {
+                        const double e = expected[i], got = x[i * count + j] * scales[c];
+                        off += (got - e) * (got - e);
+                        size += e * e;
+                    }
+                    test_raise(&normal, sqrt(gradient) / (unit * unit * sqrt(size) + unit * norm(b, m * count) + 1e-300));
+                    test_raise(&length, sqrt(off) / (size > 0 ? sqrt(size) : 1));
+                    test_raise(&residual, fabs(rest[j] - sqrt(least)) / (unit * sqrt(size) + norm(b, m * count) + 1e-300));
+                    free(expected);
+                }
+                free(a); free(b); free(x); free(rest); free(u); free(s); free(vt);
+                tn_lstsq_destroy(&f);
+            }
+    WORST("|A^T (b - A x) - ridge x| / (|A|^2 |x| + |A| |b|)", normal, 1e-14);
+    WORST("against the pseudo-inverse", length, 2e-11);
+    WORST("residual as reported / (|A| |x| + |b|)", residual, 1e-14);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(lstsq_known)
+{
+    static const double a[6] = {1, 0, 1, 1, 1, 2}, b[3] = {1, 3, 2}, bad[3] = {1, (double)NAN, 2};
+    /* the line 1.5 + 0.5 t */
+    tn_ctx         *ctx = context(TN_F32, 1);
+    tn_tensor      *line = matrix_of(ctx, 3, 2, a);
+    tn_lstsq_desc   desc;
+    tn_lstsq_result f;
+    double         *x, *rest;
+    memset(&desc, 0, sizeof desc);
+    REQUIRE(CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 3, 1, 1, b), NULL, &f), TN_OK));
+    x = read_all(f.x); rest = read_all(f.residual);
+    CHECK_INT(f.x->rank, 1); CHECK_INT(f.rank, 2);
+    CHECK_NEAR(x[0], 1.5, 1e-6); CHECK_NEAR(x[1], 0.5, 1e-6); CHECK_NEAR(rest[0], sqrt(1.5), 1e-6);
+    free(x); free(rest);
+    tn_lstsq_destroy(&f);
+    CHECK(!f.x && !f.residual);
+    CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 2, 1, 1, b), NULL, &f), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "lstsq: b is [2], expected [3] or [3,r], as a is [3,2]");
+    CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 3, 1, 1, bad), NULL, &f), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "lstsq: b, [3], has NaN or infinity");
+    desc.ridge = -1;
+    CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 3, 1, 1, b), &desc, &f), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "lstsq: ridge is -1, expected 0 or more");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- some singular values ------------------------------------------------------------------------------------- */
+
+/* The ways to ten values of [m,n] against all of them. */
+TEST(svd_of_few_values)
+{
+    static const int64_t shapes[][2] = {{300, 280}, {260, 400}, {700, 256}};
+    for (size_t z = 0; z < 3; z++)
+        for (int kind = 0; kind < 3; kind++) {                               /* flat, falling, ten equal values and noise */
+            const int64_t  m = shapes[z][0], n = shapes[z][1], top = 10, k = m < n ? m : n;
+            tn_ctx        *ctx = context(TN_F64, 1);
+            double        *a = kind ? of_rank(m, n, k, 8, 3) : random_matrix(m, n, 3), *s, *few, worst[3] = {0, 0, 0}, size;
+            tn_tensor     *t;
+            tn_svd_desc    desc;
+            tn_svd_result  all, r;
+            if (kind == 2) for (int64_t i = 0; i < m * n; i++) a[i] = (i / n == i % n && i / n < 10 ? 5 : 0) + 1e-3 * a[i];
+            t = matrix_of(ctx, m, n, a);
+            size = norm(a, m * n);
+            memset(&desc, 0, sizeof desc);
+            desc.method = TN_SVD_EXACT;
+            REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &all), TN_OK));
+            CHECK(all.residual != all.residual);
+            s = read_all(all.s);
+            desc.top = top;
+            desc.measure = true;
+            for (int method = 0; method < 3; method++) {
+                desc.method = method == 0 ? TN_SVD_AUTO : method == 1 ? TN_SVD_KRYLOV : TN_SVD_RANDOMISED;
+                REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &r), TN_OK));
+                few = read_all(r.s);
+                CHECK_INT(r.s->shape[0], top); CHECK_INT(r.u->shape[1], top); CHECK_INT(r.vt->shape[0], top);
+                if (method < 2) CHECK(r.residual <= 1e-13 * s[0] / size * 4);
+                for (int64_t i = 0; i < top; i++) {
+                    double *u = read_all(r.u), *vt = read_all(r.vt), left = 0, right = 0, high = 0, low = 0;
+                    for (int64_t j = 0; j < m; j++) {
+                        double av = -few[i] * u[j * top + i];
+                        for (int64_t l = 0; l < n; l++) av += a[j * n + l] * vt[i * n + l];
+                        left += av * av;
+                        if (u[j * top + i] > high) high = u[j * top + i];
+                        if (u[j * top + i] < low) low = u[j * top + i];
+                    }
+                    for (int64_t l = 0; l < n; l++) {
+                        double atu = -few[i] * vt[i * n + l];
+                        for (int64_t j = 0; j < m; j++) atu += a[j * n + l] * u[j * top + i];
+                        right += atu * atu;
+                    }
+                    CHECK(high >= -low);
+                    CHECK(few[i] <= s[i] + 1e-14 * s[0]);
+                    test_raise(&worst[0], method < 2 ? fabs(few[i] - s[i]) / s[0] : 0);
+                    test_raise(&worst[1], method < 2 ? sqrt(left + right) / s[0] : 0);
+                    if (method == 2) {
+                        CHECK(sqrt(left + right) <= r.residual * size * 1.0001 + 1e-14 * size);
+                        test_raise(&worst[2], fabs(few[i] - s[i]) / (r.residual * size + 1e-14 * s[0]));
+                    }
+                    free(u); free(vt);
+                }
+                free(few);
+                tn_svd_destroy(&r);
+            }
+            WORST("values, over the largest", worst[0], 1e-14);
+            WORST("|A v - s u| and |A^T u - s v|, over the largest", worst[1], 1e-13);
+            WORST("randomised: error of values / residual", worst[2], 1);
+            free(a); free(s);
+            tn_svd_destroy(&all);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+        }
+}
+
+TEST(svd_methods_are_checked)
+{
+    tn_ctx       *ctx = context(TN_F64, 1);
+    double       *a = of_rank(64, 64, 3, 1, 8), *zero = doubles(64 * 64);
+    tn_svd_desc   desc;
+    tn_svd_result r;
+    memset(&desc, 0, sizeof desc);
+    desc.top = 5;
+    desc.method = TN_SVD_KRYLOV;                                             /* rank 3: the last values are below 1e-13 */
+    CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_OK);
+    tn_svd_destroy(&r);
+    CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, zero), &desc, &r), TN_OK);
+    tn_svd_destroy(&r);
+    desc.truncation.weight = 0.1;
+    CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "svd: truncation.weight is 0.1 and method computes some values");
+    desc.truncation.weight = 0;
+    desc.oversample = -1;
+    CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "svd: oversample is -1, expected 0 or more");
+    desc.oversample = 0;
+    desc.method = (tn_svd_method)7;
+    CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "svd: method is 7, expected 0 to 3");
+    free(a); free(zero);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(svd_of_few_values, svd_methods_are_checked, qr_with_pivots, lstsq_of_all_shapes, lstsq_known,
+          eig_known, eig_large, eig_refuses, eig_random, eig_hard, truncation_rules, truncation_of_results,
+          eigh_refuses_what_is_not_symmetric, clusters_of_eigenvalues, clusters_bound_the_angle, batches_of_eigen)

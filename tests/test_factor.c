@@ -453,7 +453,7 @@ static double hosvd_error(const tn_hosvd_result *h, const int64_t *n, const doub
 
 static const struct { int rank; int64_t n[5], r[5]; } shapes[] = {
     {1, {9}, {1}}, {2, {8, 13}, {3, 3}}, {3, {7, 9, 5}, {3, 2, 4}}, {3, {60, 3, 2}, {4, 3, 2}},
-    {4, {5, 1, 7, 6}, {2, 1, 4, 3}}, {5, {3, 4, 3, 5, 2}, {2, 2, 3, 2, 1}}};
+    {3, {4, 7, 50}, {2, 3, 3}}, {4, {5, 1, 7, 6}, {2, 1, 4, 3}}, {5, {3, 4, 3, 5, 2}, {2, 2, 3, 2, 1}}};
 enum { SHAPES = (int)(sizeof shapes / sizeof *shapes) };
 
 /* A tensor of known multilinear ranks: eps finds them, and the result is the tensor. */
@@ -506,6 +506,7 @@ TEST(hosvd_bounds)
     tn_ctx  *ctx = context(TN_F64, 1);
     uint64_t seed = 15;
     double   over = 0, off = 0, claim = 0, grows = 0, values = 0, pythagoras = 0, gained = 0;
+    int64_t  sweeps = 0;
     for (int c = 1; c < SHAPES; c++) {
         const int     rank = shapes[c].rank;
         const int64_t all = product(rank, shapes[c].n);
@@ -536,6 +537,7 @@ TEST(hosvd_bounds)
             test_raise(&grows, h.error - before);
             if (sweep > 0) test_raise(&gained, before - h.error);
             before = h.error;
+            sweeps += h.sweeps;
             core = read_all(h.core);
             error = 1 - pow(length(product(rank, h.core->shape), core) / length(all, a), 2);
             test_raise(&pythagoras, fabs(sqrt(error > 0 ? error : 0) - h.error));
@@ -571,7 +573,7 @@ TEST(hosvd_bounds)
     WORST("HOOI's error grows by", grows, 1e-15);
     WORST("|A|^2 - |core|^2", pythagoras, 2e-8);
     WORST("singular values", values, 1e-13);
-    CHECK(gained > 1e-3);                               /* and HOOI improves what can be improved */
+    CHECK(gained > 1e-3 && sweeps > 100);                 /* and HOOI improves what can be improved */
     tn_ctx_destroy(ctx);
 }
 
@@ -959,10 +961,12 @@ TEST(joint_noisy)
                 }
         memset(&d, 0, sizeof d);
         d.compare = true;
+        d.tol = 1e-13;
         t = tensor(ctx, 3, shape, a);
         CHECK_STATUS(tn_joint_eigh(ctx, t, &d, &r), TN_OK);
         REQUIRE(r.vectors && r.separate);
-        CHECK(r.converged);
+        printf("noise %g: %d sweeps\n", scale, (int)r.sweeps);
+        CHECK(r.converged && (level > 0 || r.sweeps < 12));     /* fast, where there is a basis to find */
         v = read_all(r.vectors);
         shared = read_all(r.shared);
         separate = read_all(r.separate);

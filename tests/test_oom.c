@@ -300,7 +300,7 @@ static bool decompose(work *w)
     memset(&qd, 0, sizeof qd);
     memset(&ed, 0, sizeof ed);
     memset(&sd, 0, sizeof sd);
-    qd.measure = ed.measure = sd.measure = true;
+    qd.measure = ed.measure = ed.symmetrise = sd.measure = true;
     ed.top = sd.top = 3;
     ed.order = TN_EIGH_MAGNITUDE;
     ok = tn_qr(w->ctx, w->in[0], &qd, &q) == TN_OK;

@@ -12,7 +12,8 @@
 #include "test.h"
 
 /* What is left out is not declared: its names are free. */
-enum { tn_record, tn_backward, tn_recompute, tn_optim_step, tn_graph_begin, tn_checkpoint_read, tn_eigh, tn_cp_create, tn_unfold,
+enum { tn_record, tn_backward, tn_recompute, tn_optim_step, tn_graph_begin, tn_checkpoint_read, tn_eigh, tn_hosvd, tn_cp_create,
+       tn_unfold,
        tn_tokenizer_read, tn_shard_open, tn_transformer_init, tn_image_create };
 
 enum { IN = 3, HIDDEN = 5, OUT = 2, ROWS = 4 };

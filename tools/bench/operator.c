@@ -127,6 +127,54 @@ static void hosvd(int d, int terms, int threads)
     tn_cp_destroy(w.cp);
 }
 
+/* ---- decompositions in double ------------------------------------------------------------------------------ */
+
+typedef enum decomp_kind { DECOMP_SVD, DECOMP_TOP, DECOMP_RANDOM, DECOMP_EIG, DECOMP_BATCH } decomp_kind;
+typedef struct decomp_work { tn_ctx *ctx; tn_tensor *a; decomp_kind kind; } decomp_work;
+
+static void run_decomp(void *arg, long runs)
+{
+    decomp_work *w = arg;
+    for (long i = 0; i < runs; i++) {
+        tn_status s;
+        if (w->kind == DECOMP_EIG) {
+            tn_eig_result r;
+            s = tn_eig(w->ctx, w->a, NULL, &r);
+            tn_eig_destroy(&r);
+        } else if (w->kind == DECOMP_BATCH) {
+            tn_eigh_result r;
+            s = tn_eigh(w->ctx, w->a, &(tn_eigh_desc){ .symmetrise = true }, &r);
+            tn_eigh_destroy(&r);
+        } else {
+            tn_svd_desc   d = { .top = w->kind == DECOMP_SVD ? 0 : 10 };
+            tn_svd_result r;
+            if (w->kind == DECOMP_RANDOM) d.method = TN_SVD_RANDOMISED;
+            s = tn_svd(w->ctx, w->a, &d, &r);
+            tn_svd_destroy(&r);
+        }
+        if (s != TN_OK) bench_check(w->ctx);
+    }
+}
+
+static void decomp(decomp_kind kind, int batch, int n, int threads, double goal)
+{
+    static const char *const names[] = {"svd", "svd_top", "svd_lowrank", "eig", "eigh_batch"};
+    static const char *const peers[] = {"gesdd", "gesdd", "svd_lowrank", "geev", "syevd"};
+    int64_t     shape[3] = {batch, n, n};
+    decomp_work w = { bench_ctx(TN_F64, threads), NULL, kind };
+    bench_row   row = { "", "", threads, .flops = 14.0 / 3 * batch * n * (double)n * n, .goal = goal };
+    char        name[64], work[64];
+    row.peer_name = peers[kind];
+    snprintf(row.name, sizeof row.name, "%s", names[kind]);
+    w.a = kind == DECOMP_BATCH ? bench_normal(w.ctx, 3, shape, 1) : bench_normal(w.ctx, 2, shape + 1, 1);
+    snprintf(row.shape, sizeof row.shape, "%d x %d x %d", batch, n, n);
+    snprintf(work, sizeof work, "%s %d %d", names[kind], batch, n);
+    bench_turns(&row, (bench_side){ run_decomp, &w }, bench_torch(work, threads));
+    snprintf(name, sizeof name, "%s_%d_vs_%s_%dt", names[kind], n, peers[kind], threads);
+    bench_value(name, row.ratio);
+    tn_tensor_destroy(w.a);
+}
+
 /* ---- chains of small matrices: PyTorch multiplies them site by site, all of a batch at once ---------------- */
 
 typedef struct chain_work { tn_ctx *ctx; tn_tensor *m; } chain_work;
@@ -164,6 +212,12 @@ void bench_operator(void)
         eigh(512, threads, 0);
         eigh(1024, threads, 0.5);
         hosvd(256, 1024, threads);
+        decomp(DECOMP_SVD, 1, 512, threads, 0.8);
+        decomp(DECOMP_SVD, 1, 1024, threads, 0.8);
+        decomp(DECOMP_TOP, 1, 1024, threads, 0.8);
+        decomp(DECOMP_RANDOM, 1, 1024, threads, 0.8);
+        decomp(DECOMP_EIG, 1, 512, threads, 0);
+        decomp(DECOMP_BATCH, 64, 64, threads, 0.8);
         chain(16, 784, 8, threads, 15);
         chain(16, 784, 16, threads, 15);
         chain(16, 256, 32, threads, 3);

@@ -216,6 +216,31 @@ def einsum(case):
     return run
 
 
+def svd(batch, n):
+    a = torch.randn(n, n, dtype=torch.float64)
+    return lambda: torch.linalg.svd(a, full_matrices=False)
+
+
+def svd_top(batch, n):
+    """All singular values, as LAPACK has no others."""
+    return svd(batch, n)
+
+
+def svd_lowrank(batch, n):
+    a = torch.randn(n, n, dtype=torch.float64)
+    return lambda: torch.svd_lowrank(a, q=10)
+
+
+def eig(batch, n):
+    a = torch.randn(n, n, dtype=torch.float64)
+    return lambda: torch.linalg.eig(a)
+
+
+def eigh_batch(batch, n):
+    a = torch.randn(batch, n, n, dtype=torch.float64)
+    return lambda: torch.linalg.eigh((a + a.mT) / 2)
+
+
 def chain(batch, sites, d):
     m = torch.randn(batch, sites, d, d) / d ** 0.5
 
