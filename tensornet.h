@@ -9001,7 +9001,8 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
    Labels of extent 1 are left out, so that a repeated axis of extent 1 is an absent one. A set of labels is an array of
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
-enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096, TNI_WRITE_COST = 64 };
+enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096 };
+#define TNI_WRITE_COST 64.0              /* flops that writing an element costs */
 
 /* An operand or the result. Labels begin as the caller's numbers or letters, negative ones from the last axis of an
    ellipsis on; tni_plan_bind replaces them by 0, 1, 2 .., or -1 on an axis of extent 1. */
@@ -10212,36 +10213,58 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     if (last) tni_build_result(b, result, node);
 }
 
-/* Rows of equal lengths, multiplied and summed where the rows do not lie one after the other: MUL, then SUM. */
+/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label lies contiguous in
+   the larger operand: its numbers are far apart in a GEMM, so it is MUL, then SUM over the first axes. The other operand is
+   copied if that is little work. */
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
-    const int  n = b->count[TNI_K] + b->count[TNI_B], inner = b->count[TNI_B] > 0 ? b->list[TNI_B][b->count[TNI_B] - 1] : -1;
-    const bool last = node == b->p->root;
-    tni_lain *result = &b->piece[node], product;
-    tni_move  *m;
-    int64_t   *s[2];
-    tn_view    v[3];
-    int        i, *order;
-    if (b->count[TNI_M] || b->count[TNI_N] || inner < 0 || b->s[0][inner] != 1 || b->s[1][inner] != 1) return false;
-    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
-    if (!order || !tni_lain_begin(b, &product, n) || !tni_lain_begin(b, result, n)) return b->ok = false;
-    for (i = 0; i < b->count[TNI_K]; i++) order[i] = b->list[TNI_K][i];
-    for (; i < n; i++) order[i] = b->list[TNI_B][i - b->count[TNI_K]];
+    const int       which = b->count[TNI_N] > 0;
+    const tni_lain *large = q[which], *small = q[which ^ 1];
+    const int       inner = large->label[large->count - 1];
+    const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
+    tni_lain       *result = &b->piece[node], product;
+    tni_move       *m;
+    int64_t        *s[2];
+    tn_view         v[3];
+    int             n, i, k, *order;
+    if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
+        || !tni_set_has(tni_legs(b->p, node), inner)) return false;
+    if (b->s[which ^ 1][inner] != 1
+        && 4 * tni_elements(b, small->count, small->label) > tni_elements(b, large->count, large->label)) return false;
+    order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    if (!order) b->ok = false;
+    if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
+    for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
+    for (i = 0; i < large->count; i++) {
+        for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
+        if (k == b->count[TNI_K]) order[n++] = large->label[i];
+    }
+    if (b->s[which ^ 1][inner] != 1) {
+        tni_build_ordered(b, q[which ^ 1], node, n, order);
+        if (!b->ok) return false;
+        tni_set_strides(b, q, last);
+    }
     tni_plan_strides(b, n, order, b->s[2]);
-    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) return false;
+    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) {
+        tni_set_strides(b, q, last);
+        return false;
+    }
     product.at.operand = 0;
     m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m) return false;
     tni_lain_set(b, &product, m, n, order);
     s[0] = b->s[0];
     s[1] = b->s[1];
+    k = b->count[TNI_K];
     tni_strides_of(&product, s[0]);
-    for (i = 0; i < b->count[TNI_K]; i++) s[1][order[i]] = 0;
-    if (last) tni_strides_of(&b->result, s[1]);
-    else tni_plan_strides(b, b->count[TNI_B], b->list[TNI_B], s[1]);
+    for (i = 0; i < k; i++) s[1][order[i]] = 0;
+    if (direct) tni_strides_of(&b->result, s[1]);
+    else tni_plan_strides(b, n - k, order + k, s[1]);
     tni_fuse(b, n, order, 2, s, v);
-    m = tni_emit(b, TN_KERNEL_SUM, node, last, &product, NULL, v, &v[1], tni_elements(b, b->count[TNI_B], b->list[TNI_B]));
-    if (m && !last) tni_lain_set(b, result, m, b->count[TNI_B], b->list[TNI_B]);
+    m = tni_emit(b, TN_KERNEL_SUM, node, direct, &product, NULL, v, &v[1], tni_elements(b, n - k, order + k));
+    if (!m || direct) return true;
+    tni_lain_set(b, result, m, n - k, order + k);
+    if (last) tni_build_result(b, result, node);
     return true;
 }
 
@@ -35728,6 +35751,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_OWN_THREADS
 #undef TNI_UNUSED
 #undef TNI_VALUE
+#undef TNI_WRITE_COST
 #undef TNI_X86
 #define TNI_IMPLEMENTED
 #endif /* TENSORNET_IMPLEMENTATION */
