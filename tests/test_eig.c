@@ -762,11 +762,12 @@ TEST(svd_of_few_values)
             size = norm(a, m * n);
             memset(&desc, 0, sizeof desc);
             desc.method = TN_SVD_EXACT;
+            desc.measure = true;
             REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &all), TN_OK));
+            WORST("|A - U S Vt| / |A|", all.error, 2e-14);
             CHECK(all.residual != all.residual);
             s = read_all(all.s);
             desc.top = top;
-            desc.measure = true;
             for (int method = 0; method < 3; method++) {
                 desc.method = method == 0 ? TN_SVD_AUTO : method == 1 ? TN_SVD_KRYLOV : TN_SVD_RANDOMISED;
                 REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &r), TN_OK));
