@@ -41,6 +41,7 @@
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
+       >>contraction  einsum, plans                >>contraction-impl
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
@@ -81,6 +82,7 @@
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
+       TN_NO_CONTRACTION         no products of many tensors and no plans (>>contraction)
        TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
@@ -652,6 +654,65 @@ typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *
 TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
                                                tn_tensor *const *in);
 #endif /* TN_NO_TRAINING */
+
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>contraction  products of many tensors, summed over shared labels
+   Every axis of an operand has a label. The result is the sum, over all values of the labels that it lacks, of the product
+   of the operands' elements: "ij,jk->ik" is a matrix product. A label may occur in any number of operands (a hyperedge),
+   several times in one operand (its diagonal), in one operand only (a private sum), and in the result as well (a batch).
+   A plan is the order of pairwise products, chosen for the least cost: flops + 64 * elements written. Diagonals and private
+   sums come first; up to 14 operands all orders are searched (subset dynamic programming), outer products included; more are
+   ordered by seeded random-greedy searches that are then improved. A flop is a multiplication or an addition.
+   Intermediate results have any number of axes: TN_MAX_RANK binds operands and results alone.
+   Gray & Kourtis 2021, Smith & Gray 2018, Kalachev, Panteleev & Yung 2021
+   ====================================================================== */
+
+/* Computes an expression as numpy.einsum has it, for example "oh,hi,hj->oij". Labels are letters; spaces are ignored; "..."
+   is any number of axes, counted from the last, which the result has as well. Without "->" the result has the labels that
+   occur once, in alphabetical order, after those of "...". Axes of one label have one extent: an axis of extent 1 is not
+   repeated (see tn_plan_desc). 1 to 4096 operands of any strides. Errors name the character. */
+TN_API tn_tensor *tn_einsum(tn_ctx *ctx, const char *expr, int64_t n, tn_tensor *const *operands);
+/* The same with integers as labels: labels[k] has one number >= 0 for each axis of operand k, out those of the result. */
+TN_API tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *operands, const int *const *labels, int rank,
+                                   const int *out);
+
+typedef struct tn_plan tn_plan;
+
+typedef struct tn_plan_desc {
+    size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
+                                   parts, which are computed one after the other. 0: no limit                     */
+    int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 32               */
+    uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
+    bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
+    double (*clock)(void);      /* seconds; if given, tn_plan_run measures each step, and waits for it            */
+} tn_plan_desc;
+
+/* What a plan costs, and what the product without a plan would. */
+typedef struct tn_plan_cost {
+    double   naive;             /* flops of one sum over all labels at once                        */
+    double   flops;             /* flops of the plan, all slices                                   */
+    double   written;           /* elements that its steps write, all slices                       */
+    double   largest;           /* elements of the largest intermediate result, in one slice       */
+    size_t   bytes;             /* of the intermediate results and copies that a run holds at once */
+    int64_t  slices, steps;     /* number of slices; steps of a slice                              */
+} tn_plan_cost;
+
+/* Creates a plan for operands of these ranks and shapes. It is owned: it lives until tn_plan_destroy or the end of the
+   context. TN_ERR_MEMORY if no slicing meets desc.max_bytes. A NULL desc means all defaults; NULL on error. */
+TN_API tn_plan   *tn_plan_create(tn_ctx *ctx, const char *expr, int64_t n, const int *ranks, const int64_t *const *shapes,
+                                 const tn_plan_desc *desc);
+TN_API tn_plan   *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const int64_t *const *shapes,
+                                        const int *const *labels, int rank, const int *out, const tn_plan_desc *desc);
+/* Computes the plan's result for operands of its shapes, any number of times. While operands that need gradients are
+   recorded it is not sliced, because the backward pass needs all intermediate results. */
+TN_API tn_tensor *tn_plan_run(tn_plan *plan, int64_t n, tn_tensor *const *operands);
+TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
+/* Formats a plan as a table, one step per line. Returns the length that the whole text needs without the final zero, as
+   snprintf does; -1 on error. */
+TN_API int64_t    tn_plan_format(const tn_plan *plan, char *dst, size_t bytes);
+TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan */
+#endif /* TN_NO_CONTRACTION */
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
@@ -8281,6 +8342,2066 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #endif /* TNI_PASS >= 8 */
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
+
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>contraction-impl  from an expression to labels, from labels to a tree of pairs, from the tree to kernel calls
+   Labels of extent 1 are left out, so that a repeated axis of extent 1 is an absent one. A set of labels is an array of
+   `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
+   ====================================================================== */
+enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096, TNI_WRITE_COST = 64 };
+
+/* An operand or the result. Labels begin as the caller's numbers or letters, negative ones from the last axis of an
+   ellipsis on; tni_plan_bind replaces them by 0, 1, 2 .., or -1 on an axis of extent 1. */
+typedef struct tni_subscript {
+    int     rank, label[TN_MAX_RANK], at[TN_MAX_RANK];      /* at: the character of the expression, or -1 */
+    int64_t shape[TN_MAX_RANK], strides[TN_MAX_RANK];
+} tni_subscript;
+
+/* Memory that is freed at once: blocks of its own, or of the arena of headers. */
+typedef struct tni_pile_block { struct tni_pile_block *before; size_t bytes; } tni_pile_block;
+typedef struct tni_pile { tn_ctx *ctx; bool owned; tni_pile_block *newest; char *at; size_t left; } tni_pile;
+
+typedef struct tni_move tni_move;
+typedef struct tni_source { int operand; tni_move *from; tn_view view; } tni_source;    /* from NULL: an operand */
+
+/* One kernel call of a program; its views are in the axes of the kernel, without data. */
+struct tni_move {
+    tni_move  *next;
+    tn_kernel  kernel;
+    int        n_in, node;              /* the node of the tree it works for */
+    bool       last;                    /* writes to the result, not to a buffer */
+    tni_source in[2];
+    tn_view    out;
+    int64_t    count;                   /* elements of its buffer */
+    size_t     offset, bytes;           /* its place in the workspace */
+    tn_tensor *made;                    /* its result while recording */
+};
+typedef struct tni_program { tni_move *first; size_t bytes; } tni_program;
+
+struct tn_plan {
+    tni_owned      owned;               /* first: the context destroys it by this */
+    tn_ctx        *ctx;
+    const char    *op, *expr;           /* the function that was called; NULL if labels are integers */
+    tn_plan_desc   desc;
+    tni_pile       pile;
+    int            n, labels, words, root;
+    tni_subscript *operand, out;
+    int           *name;                /* [labels] of the caller */
+    int64_t       *extent, *part;       /* [labels] whole, and in one slice */
+    double        *width;               /* [labels] part, as the planner multiplies it */
+    uint64_t      *all, *legs, *keep;   /* [n] all labels of operands; [2n-1] labels of nodes; of the result */
+    int           *child;               /* [2n-1][2] */
+    int           *order;               /* [n-1] the products in order of evaluation */
+    double        *seconds;             /* [2n-1] measured */
+    int64_t        runs;                /* that were measured */
+    tni_program   *program;
+};
+
+static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
+{
+    size_t bytes = (count * size + 15) / 16 * 16;
+    void  *taken;
+    if (bytes > p->left) {
+        const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
+        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
+                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], room));
+        if (!b) return NULL;
+        b->before = p->newest;
+        b->bytes = room;
+        p->newest = b;
+        p->at = (char *)b + TNI_ALIGN;
+        p->left = room - TNI_ALIGN;
+    }
+    taken = p->at;
+    p->at += bytes;
+    p->left -= bytes;
+    memset(taken, 0, bytes);
+    return taken;
+}
+
+static void tni_pile_free(tni_pile *p)
+{
+    tni_pile_block *b, *before;
+    for (b = p->owned ? p->newest : NULL; b; b = before) {
+        before = b->before;
+        tni_free(p->ctx, b, b->bytes);
+    }
+    p->newest = NULL;
+    p->left = 0;
+}
+
+/* ---- expressions -------------------------------------------------------- >>einsum-parse */
+
+/* Fails at a character of the expression, of which the message shows the next few. */
+TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const char *fmt, ...)
+{
+    char     why[256], shown[16];
+    tni_text t;
+    va_list  args;
+    t.dst = why; t.room = sizeof why; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    if (at < 0 || !p->expr) {
+        tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why);
+        return false;
+    }
+    for (t.length = 0; t.length < 12 && p->expr[(size_t)at + t.length]; t.length++)
+        shown[t.length] = p->expr[(size_t)at + t.length];
+    shown[t.length] = 0;
+    tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "", why);
+    return false;
+}
+
+static bool tni_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/* Reads the letters of one operand, or of the result, from *at on. *dots: how many letters are before "...", or -1. */
+static bool tni_parse_term(const tn_plan *p, int *at, tni_subscript *s, int *dots)
+{
+    const char *e = p->expr;
+    s->rank = 0;
+    *dots = -1;
+    for (; e[*at] && e[*at] != ',' && !(e[*at] == '-' && e[*at + 1] == '>'); ++*at) {
+        if (e[*at] == ' ') continue;
+        if (e[*at] == '.') {
+            if (e[*at + 1] != '.' || e[*at + 2] != '.') return tni_subscript_fail(p, *at, "expected three dots \"...\"");
+            if (*dots >= 0) return tni_subscript_fail(p, *at, "a second \"...\", expected at most one per operand");
+            *dots = s->rank;
+            *at += 2;
+            continue;
+        }
+        if (!tni_is_letter(e[*at])) return tni_subscript_fail(p, *at, "expected a letter, \",\", \"...\" or \"->\"");
+        if (s->rank == TN_MAX_RANK) return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK,
+                                                              TN_MAX_RANK);
+        s->at[s->rank] = *at;
+        s->label[s->rank++] = e[*at];
+    }
+    return true;
+}
+
+/* Inserts `more` axes of an ellipsis after the first `dots` labels: -more .. -1. */
+static bool tni_parse_dots(const tn_plan *p, int at, tni_subscript *s, int dots, int more)
+{
+    int i;
+    if (s->rank + more > TN_MAX_RANK)
+        return tni_subscript_fail(p, at, "the result has rank %d, expected at most %d", s->rank + more, TN_MAX_RANK);
+    for (i = s->rank - 1; i >= dots; i--) {
+        s->label[i + more] = s->label[i];
+        s->at[i + more] = s->at[i];
+    }
+    for (i = 0; i < more; i++) {
+        s->label[dots + i] = i - more;
+        s->at[dots + i] = at;
+    }
+    s->rank += more;
+    return true;
+}
+
+/* The result without "->": the axes of ellipses, then all letters that occur once, in alphabetical order. */
+static bool tni_parse_implicit(tn_plan *p, int at, int most)
+{
+    int  count[128] = {0};
+    int  k, i;
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++)
+            if (p->operand[k].label[i] >= 0) count[p->operand[k].label[i]]++;
+    p->out.rank = 0;
+    for (i = 0; i < 128; i++) {
+        if (count[i] != 1) continue;
+        if (p->out.rank == TN_MAX_RANK)
+            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
+        p->out.at[p->out.rank] = at;
+        p->out.label[p->out.rank++] = i;
+    }
+    return tni_parse_dots(p, at, &p->out, 0, most);
+}
+
+static bool tni_parse(tn_plan *p)
+{
+    const char *e = p->expr;
+    int         at = 0, k, dots, most = -1;
+    for (k = 0; k < p->n; k++) {
+        tni_subscript *s = &p->operand[k];
+        const int      rank = s->rank, begin = at;
+        if (!tni_parse_term(p, &at, s, &dots)) return false;
+        if (dots >= 0 ? s->rank > rank : s->rank != rank)
+            return tni_subscript_fail(p, begin, "%d labels for operand %d of rank %d", s->rank, k, rank);
+        if (dots >= 0) {
+            if (rank - s->rank > most) most = rank - s->rank;
+            if (!tni_parse_dots(p, begin, s, dots, rank - s->rank)) return false;
+        }
+        if (e[at] == ',') {
+            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operands", k + 1, p->n);
+            at++;
+        } else if (k + 1 < p->n)
+            return tni_subscript_fail(p, at, "the expression has %d operand%s, expected %d", k + 1, k > 0 ? "s" : "", p->n);
+    }
+    if (!e[at]) return tni_parse_implicit(p, at, most > 0 ? most : 0);
+    at += 2;
+    if (!tni_parse_term(p, &at, &p->out, &dots)) return false;
+    if (e[at]) return tni_subscript_fail(p, at, "expected the end of the expression after its result");
+    if (dots >= 0 && most < 0) return tni_subscript_fail(p, at, "\"...\" in the result, expected one in an operand as well");
+    if (dots < 0 && most > 0) return tni_subscript_fail(p, at, "the axes of \"...\" are missing in the result");
+    return dots < 0 || tni_parse_dots(p, at, &p->out, dots, most);
+}
+
+/* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
+
+static bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+static void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+
+static int tni_lowest_bit(uint64_t bits)
+{
+#if defined(__GNUC__)
+    return __builtin_ctzll(bits);
+#else
+    int i = 0;
+    while ((bits >> i & 1) == 0) i++;
+    return i;
+#endif
+}
+
+/* The number of a label, new ones in order; the table is open hashing of number + 1. */
+static int tni_label_number(tn_plan *p, int *table, size_t slots, int name)
+{
+    size_t i = ((uint32_t)name * 2654435761u) % slots;
+    for (; table[i] != 0; i = (i + 1) % slots)
+        if (p->name[table[i] - 1] == name) return table[i] - 1;
+    p->name[p->labels] = name;
+    table[i] = ++p->labels;
+    return p->labels - 1;
+}
+
+/* "j", "label 7" or "..." */
+static const char *tni_label_text(const tn_plan *p, int label, char room[32])
+{
+    if (p->name[label] < 0) return "...";
+    if (p->expr) tni_print(room, 32, "%c", (char)p->name[label]);
+    else tni_print(room, 32, "label %d", p->name[label]);
+    return room;
+}
+
+/* Takes the extent of axis i of operand k for its label. `from` is the operand that set it. */
+static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
+{
+    char          text[32];
+    const int64_t now = p->operand[k].shape[i], was = p->extent[label];
+    if (from[label] == 0 || (p->desc.broadcast && was == 1)) {
+        from[label] = k + 1;
+        p->extent[label] = now;
+        return true;
+    }
+    if (was == now || (p->desc.broadcast && now == 1)) return true;
+    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected equal "
+                              "extents", tni_label_text(p, label, text), (long long)was, from[label] - 1, (long long)now, k);
+}
+
+static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
+{
+    char text[32];
+    int  i, known = p->labels;
+    for (i = 0; i < p->out.rank; i++) {
+        const int name = p->out.label[i], label = tni_label_number(p, table, slots, name);
+        if (label >= known)
+            return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
+                                      tni_label_text(p, label, text));
+        if (tni_set_has(p->keep, label))
+            return tni_subscript_fail(p, p->out.at[i], "%s is twice in the result, expected once",
+                                      tni_label_text(p, label, text));
+        tni_set_add(p->keep, label);
+        p->out.label[i] = label;
+        p->out.shape[i] = p->extent[label];
+    }
+    return true;
+}
+
+/* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
+static bool tni_plan_bind(tn_plan *p)
+{
+    const size_t n = (size_t)p->n;
+    int    axes = 1, k, i, *table, *from, *uses;
+    size_t slots;
+    for (k = 0; k < p->n; k++) axes += p->operand[k].rank;
+    axes += p->out.rank;
+    for (slots = 16; slots < 2 * (size_t)axes; slots *= 2) {}
+    p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
+    p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
+    p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
+    p->width = (double *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->width);
+    p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
+    p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
+    p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
+    table = (int *)tni_pile_take(&p->pile, slots, sizeof *table);
+    from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
+    if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
+        return false;
+    uses = from + axes;
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++) {
+            const int label = tni_label_number(p, table, slots, p->operand[k].label[i]);
+            if (!tni_bind_extent(p, k, i, label, from)) return false;
+            p->operand[k].label[i] = label;
+        }
+    p->words = p->labels / 64 + 1;
+    p->keep = (uint64_t *)tni_pile_take(&p->pile, (size_t)p->words, sizeof *p->keep);
+    p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
+    p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
+    if (!p->keep || !p->all || !p->legs) return false;
+    if (!tni_bind_result(p, table, slots)) return false;
+    for (k = 0; k < p->n; k++) {
+        uint64_t *all = p->all + (size_t)k * (size_t)p->words;
+        for (i = 0; i < p->operand[k].rank; i++) {
+            int *label = &p->operand[k].label[i];
+            if (p->extent[*label] != 1 && p->operand[k].shape[i] != 1) {
+                if (!tni_set_has(all, *label)) uses[*label]++;
+                tni_set_add(all, *label);
+            } else *label = -1;
+        }
+    }
+    for (i = 0; i < p->out.rank; i++) {
+        int *label = &p->out.label[i];
+        if (p->extent[*label] == 1) {
+            p->keep[*label / 64] &= ~((uint64_t)1 << (*label % 64));
+            *label = -1;
+        } else uses[*label]++;
+    }
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++) {
+            const int label = p->operand[k].label[i];
+            if (label >= 0 && uses[label] > 1) tni_set_add(p->legs + (size_t)k * (size_t)p->words, label);
+        }
+    for (i = 0; i < p->labels; i++) {
+        p->part[i] = p->extent[i];
+        p->width[i] = (double)p->extent[i];
+    }
+    return true;
+}
+
+/* ---- the order of products ---------------------------------------------- >>plan-order
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, as is that of every part. */
+
+static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
+
+/* The product of the extents of labels that are in one of the sets (b may be NULL). */
+static double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
+{
+    double v = 1;
+    int    w;
+    for (w = 0; w < p->words; w++) {
+        uint64_t bits = b ? a[w] | b[w] : a[w];
+        for (; bits; bits &= bits - 1) v *= p->width[64 * w + tni_lowest_bit(bits)];
+    }
+    return v;
+}
+
+/* The flops of a product of a and b with these remaining labels. */
+static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+{
+    bool sums = false;
+    int  w;
+    for (w = 0; w < p->words; w++) sums = sums || ((a[w] | b[w]) & ~left[w]) != 0;
+    return (sums ? 2 : 1) * tni_volume(p, a, b);
+}
+
+static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+{
+    return tni_couple_flops(p, a, b, left) + TNI_WRITE_COST * tni_volume(p, left, NULL);
+}
+
+static double tni_node_cost(const tn_plan *p, int node)
+{
+    return tni_couple_cost(p, tni_legs(p, p->child[2 * node]), tni_legs(p, p->child[2 * node + 1]), tni_legs(p, node));
+}
+
+/* Subset dynamic programming. Labels that are in the same leaves are one class; sets of classes have two words. */
+typedef struct tni_classes { uint64_t w[2]; } tni_classes;
+typedef struct tni_exact {
+    int          m;                     /* leaves */
+    int16_t     *class_of;              /* [labels] */
+    double       width[TNI_CLASSES];
+    tni_classes  keep, *all, *legs;     /* of subsets of leaves: all labels, those that are needed outside */
+    double      *size, *cost;
+    uint16_t    *part;                  /* the best division, one of its two parts */
+} tni_exact;
+
+static double tni_classes_volume(const tni_exact *x, const tni_classes *a, const tni_classes *without)
+{
+    double v = 1;
+    int    w;
+    for (w = 0; w < 2; w++) {
+        uint64_t bits = without ? a->w[w] & ~without->w[w] : a->w[w];
+        for (; bits; bits &= bits - 1) v *= x->width[64 * w + tni_lowest_bit(bits)];
+    }
+    return v;
+}
+
+/* Merges labels to classes; false if there are too many. */
+static bool tni_exact_classes(tni_exact *x, const tn_plan *p, const int *leaf, const uint64_t *keep, int16_t *seen)
+{
+    int w, i, count = 0;
+    memset(seen, 0, ((size_t)2 << x->m) * sizeof *seen);
+    for (w = 0; w < p->words; w++) {
+        uint64_t bits = 0;
+        for (i = 0; i < x->m; i++) bits |= tni_legs(p, leaf[i])[w];
+        for (; bits; bits &= bits - 1) {
+            const int bit = tni_lowest_bit(bits), label = 64 * w + bit;
+            size_t    where = (size_t)(keep[w] >> bit & 1) << x->m;
+            for (i = 0; i < x->m; i++) where |= (size_t)(tni_legs(p, leaf[i])[w] >> bit & 1) << i;
+            if (seen[where] == 0) {
+                if (count == TNI_CLASSES) return false;
+                x->width[count] = 1;
+                for (i = 0; i <= x->m; i++) {
+                    tni_classes *set = i < x->m ? &x->all[(size_t)1 << i] : &x->keep;
+                    if (where >> i & 1) set->w[count / 64] |= (uint64_t)1 << (count % 64);
+                }
+                seen[where] = (int16_t)++count;
+            }
+            x->class_of[label] = (int16_t)(seen[where] - 1);
+            x->width[seen[where] - 1] *= p->width[label];
+        }
+    }
+    return true;
+}
+
+static void tni_exact_search(tni_exact *x)
+{
+    const size_t full = ((size_t)1 << x->m) - 1;
+    size_t       s, t;
+    for (s = 1; s <= full; s++) {
+        const size_t low = s & (~s + 1);
+        if (s != low) {
+            x->all[s].w[0] = x->all[s ^ low].w[0] | x->all[low].w[0];
+            x->all[s].w[1] = x->all[s ^ low].w[1] | x->all[low].w[1];
+        }
+    }
+    for (s = 1; s <= full; s++) {
+        const size_t low = s & (~s + 1), rest = s ^ low;
+        double       best = HUGE_VAL;
+        x->legs[s].w[0] = x->all[s].w[0] & (x->all[full ^ s].w[0] | x->keep.w[0]);
+        x->legs[s].w[1] = x->all[s].w[1] & (x->all[full ^ s].w[1] | x->keep.w[1]);
+        x->size[s] = tni_classes_volume(x, &x->legs[s], NULL);
+        if (rest == 0) continue;
+        for (t = rest; t; t = (t - 1) & rest) {
+            const size_t       u = s ^ t;
+            const tni_classes *a = &x->legs[u], *b = &x->legs[t];
+            double             cost = x->cost[u] + x->cost[t], flops;
+            if (t != rest && cost >= best) continue;
+            flops = x->size[u] * tni_classes_volume(x, b, a);
+            if (((a->w[0] | b->w[0]) & ~x->legs[s].w[0]) | ((a->w[1] | b->w[1]) & ~x->legs[s].w[1])) flops *= 2;
+            cost += flops;
+            if (t == rest || cost < best) {
+                best = cost;
+                x->part[s] = (uint16_t)t;
+            }
+        }
+        x->cost[s] = best + TNI_WRITE_COST * x->size[s];
+    }
+}
+
+/* Writes the products of subset s into nodes: `node` for its root, spare ones for the others. */
+static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, const int *leaf, const int **spare)
+{
+    const size_t part[2] = {s ^ x->part[s], x->part[s]};
+    uint64_t    *legs = p->legs + (size_t)node * (size_t)p->words;
+    int          k, w, i;
+    for (k = 0; k < 2; k++) {
+        if ((part[k] & (part[k] - 1)) == 0) {
+            for (i = 0; (size_t)1 << i != part[k]; i++) {}
+            p->child[2 * node + k] = leaf[i];
+        } else {
+            p->child[2 * node + k] = *(*spare)++;
+            tni_exact_write(x, p, part[k], p->child[2 * node + k], leaf, spare);
+        }
+    }
+    for (w = 0; w < p->words; w++) {
+        uint64_t bits = tni_legs(p, p->child[2 * node])[w] | tni_legs(p, p->child[2 * node + 1])[w];
+        for (legs[w] = 0; bits; bits &= bits - 1) {
+            const int bit = tni_lowest_bit(bits), c = x->class_of[64 * w + bit];
+            legs[w] |= (x->legs[s].w[c / 64] >> (c % 64) & 1) << bit;
+        }
+    }
+}
+
+/* Memory for a search of up to m leaves. */
+static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int m, int16_t **seen)
+{
+    const size_t sets = (size_t)1 << m;
+    x->class_of = (int16_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *x->class_of);
+    x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
+    x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
+    x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
+    x->cost = (double *)tni_pile_take(room, sets, sizeof *x->cost);
+    x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
+    *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
+    return x->class_of && x->all && x->legs && x->size && x->cost && x->part && *seen;
+}
+
+/* The best tree of m leaves whose product has the labels `keep`; true if it costs less than `most`, and is then written. */
+static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root, const int *spare,
+                           double most, int16_t *seen)
+{
+    int i;
+    x->m = m;
+    x->keep.w[0] = x->keep.w[1] = 0;
+    for (i = 0; i < m; i++) {
+        const size_t s = (size_t)1 << i;
+        x->all[s].w[0] = x->all[s].w[1] = 0;
+        x->cost[s] = 0;
+    }
+    if (!tni_exact_classes(x, p, leaf, keep, seen)) return false;
+    tni_exact_search(x);
+    if (!(x->cost[((size_t)1 << m) - 1] < most)) return false;
+    tni_exact_write(x, p, ((size_t)1 << m) - 1, root, leaf, &spare);
+    return true;
+}
+
+/* Random numbers of a search: Philox words, four at a time. */
+typedef struct tni_dice { uint64_t seed, block; uint32_t word[4]; int used; int64_t call; } tni_dice;
+
+static double tni_dice_unit(tni_dice *d)
+{
+    if (d->used == 4) {
+        tni_random_words(d->seed, d->call, 0, d->block++, d->word);
+        d->used = 0;
+    }
+    return (double)tni_unit(d->word[d->used++]);
+}
+
+static int tni_dice_below(tni_dice *d, int n) { return (int)(tni_dice_unit(d) * n) % n; }
+
+/* A candidate pair of a greedy search. */
+typedef struct tni_couple { double score; int a, b; } tni_couple;
+typedef struct tni_greedy {
+    int      *live, count, *uses, pairs, most; /* nodes not yet multiplied; tensors that have a label; candidates */
+    double    alpha, heat;
+    tni_couple *pair;
+    double   *size;                     /* [2n-1] */
+    tni_dice  dice;
+} tni_greedy;
+
+/* The labels that remain of a product, by the number of tensors that have each. */
+static void tni_couple_legs(const tn_plan *p, const int *uses, int a, int b, uint64_t *legs)
+{
+    int w;
+    for (w = 0; w < p->words; w++) {
+        const uint64_t x = tni_legs(p, a)[w], y = tni_legs(p, b)[w];
+        uint64_t       bits = x & y;
+        legs[w] = x | y;
+        for (; bits; bits &= bits - 1) {
+            const int bit = tni_lowest_bit(bits);
+            if (uses[64 * w + bit] == 2) legs[w] &= ~((uint64_t)1 << bit);
+        }
+    }
+}
+
+/* Small products of large factors have a low score; noise of a Gumbel distribution, times heat, makes searches differ. */
+static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64_t *legs)
+{
+    double score, noise;
+    tni_couple_legs(p, g->uses, a, b, legs);
+    score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
+    score = score < 0 ? -log(1 - score) : log(1 + score);
+    noise = -log(-log(tni_dice_unit(&g->dice)));
+    g->pair[g->pairs].score = score - g->heat * noise;
+    g->pair[g->pairs].a = a;
+    g->pair[g->pairs++].b = b;
+}
+
+static bool tni_share(const tn_plan *p, int a, int b)
+{
+    int w;
+    for (w = 0; w < p->words; w++) if (tni_legs(p, a)[w] & tni_legs(p, b)[w]) return true;
+    return false;
+}
+
+/* Multiplies nodes a and b to `node`. */
+static void tni_greedy_join(tni_greedy *g, tn_plan *p, int a, int b, int node, uint64_t *legs)
+{
+    uint64_t *to = p->legs + (size_t)node * (size_t)p->words;
+    int       i, n = 0, w;
+    tni_couple_legs(p, g->uses, a, b, to);
+    for (w = 0; w < p->words; w++) {
+        uint64_t bits = tni_legs(p, a)[w] & tni_legs(p, b)[w];
+        for (; bits; bits &= bits - 1) g->uses[64 * w + tni_lowest_bit(bits)]--;
+    }
+    p->child[2 * node] = a;
+    p->child[2 * node + 1] = b;
+    g->size[node] = tni_volume(p, to, NULL);
+    for (i = 0; i < g->count; i++) if (g->live[i] != a && g->live[i] != b) g->live[n++] = g->live[i];
+    g->count = n;
+    for (i = n = 0; i < g->pairs; i++) {
+        const tni_couple q = g->pair[i];
+        if (q.a != a && q.a != b && q.b != a && q.b != b) g->pair[n++] = q;
+    }
+    g->pairs = n;
+    for (i = 0; i < g->count; i++)
+        if (g->pairs < g->most && tni_share(p, g->live[i], node)) tni_greedy_add(g, p, g->live[i], node, legs);
+    g->live[g->count++] = node;
+}
+
+/* One search. Where no two tensors share a label the two smallest are multiplied. */
+static void tni_greedy_tree(tni_greedy *g, tn_plan *p, uint64_t *legs)
+{
+    int i, k, node, w;
+    memset(g->uses, 0, (size_t)p->labels * sizeof *g->uses);
+    g->count = g->pairs = 0;
+    for (k = 0; k <= p->n; k++)
+        for (w = 0; w < p->words; w++) {
+            uint64_t bits = k < p->n ? tni_legs(p, k)[w] : p->keep[w];
+            for (; bits; bits &= bits - 1) g->uses[64 * w + tni_lowest_bit(bits)]++;
+        }
+    for (k = 0; k < p->n; k++) {
+        g->size[k] = tni_volume(p, tni_legs(p, k), NULL);
+        for (i = 0; i < k; i++) if (g->pairs < g->most && tni_share(p, i, k)) tni_greedy_add(g, p, i, k, legs);
+        g->live[g->count++] = k;
+    }
+    for (node = p->n; g->count > 1; node++) {
+        int a = -1, b = -1, best = 0;
+        for (i = 1; i < g->pairs; i++) if (g->pair[i].score < g->pair[best].score) best = i;
+        if (g->pairs > 0) { a = g->pair[best].a; b = g->pair[best].b; }
+        for (i = 0; g->pairs == 0 && i < g->count; i++) {
+            const int t = g->live[i];
+            if (a < 0 || g->size[t] < g->size[a]) { b = a; a = t; }
+            else if (b < 0 || g->size[t] < g->size[b]) b = t;
+        }
+        tni_greedy_join(g, p, a, b, node, legs);
+    }
+}
+
+static double tni_tree_cost(const tn_plan *p, double *cost)
+{
+    double total = 0;
+    int    v;
+    for (v = p->n; v < 2 * p->n - 1; v++) total += cost[v] = tni_node_cost(p, v);
+    return total;
+}
+
+/* Annealing: at a product v = (a b) c, multiplies a or b with c first if that costs less or, with a probability that falls
+   with the ratio of costs and with time, if it costs more. */
+static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
+{
+    const int n = p->n;
+    int       sweep, i, w, side, other;
+    for (sweep = 0; sweep < sweeps; sweep++) {
+        const double beta = 1 + 30.0 * sweep / sweeps;
+        for (i = 0; i < n; i++) {
+            const int v = n + tni_dice_below(d, n - 1);
+            int      *cv = p->child + 2 * v, u, a, b, c;
+            double    now, turned_u, turned_v;
+            side = tni_dice_below(d, 2);
+            if (cv[side] < n) side ^= 1;
+            u = cv[side];
+            if (u < n) continue;
+            c = cv[side ^ 1];
+            other = tni_dice_below(d, 2);
+            a = p->child[2 * u + other];
+            b = p->child[2 * u + (other ^ 1)];
+            for (w = 0; w < p->words; w++)
+                legs[w] = (tni_legs(p, a)[w] | tni_legs(p, c)[w]) & (tni_legs(p, b)[w] | tni_legs(p, v)[w]);
+            now = cost[u] + cost[v];
+            turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
+            if (turned_u > 1e3 * now) continue;
+            turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
+            if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
+            p->child[2 * u + other] = a;
+            p->child[2 * u + (other ^ 1)] = c;
+            cv[side ^ 1] = b;
+            memcpy(p->legs + (size_t)u * (size_t)p->words, legs, (size_t)p->words * sizeof *legs);
+            cost[u] = turned_u;
+            cost[v] = turned_v;
+        }
+    }
+}
+
+/* Replaces the part of the tree below v, down to m leaves (the largest are opened first), by the best one. */
+static bool tni_improve_below(tn_plan *p, tni_exact *x, int v, int most, const double *cost, int16_t *seen)
+{
+    int    leaf[TNI_EXACT], spare[TNI_EXACT], m = 1, free = 0, i;
+    double total = 0;
+    leaf[0] = v;
+    while (m < most) {
+        int    open = -1;
+        double largest = -1;
+        for (i = 0; i < m; i++) {
+            const double size = leaf[i] < p->n ? -1 : leaf[i] == v ? HUGE_VAL : cost[leaf[i]];
+            if (size > largest) { largest = size; open = i; }
+        }
+        if (open < 0) break;
+        i = leaf[open];
+        if (i != v) spare[free++] = i;
+        total += cost[i];
+        leaf[open] = p->child[2 * i];
+        leaf[m++] = p->child[2 * i + 1];
+    }
+    return m > 2 && tni_exact_tree(x, p, m, leaf, tni_legs(p, v), v, spare, total * (1 - 1e-12), seen);
+}
+
+static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int16_t *seen)
+{
+    double total = tni_tree_cost(p, cost);
+    bool   better = true;
+    int    v, pass;
+    for (pass = 0; better && pass < 20; pass++) {
+        better = false;
+        for (v = p->n; v < 2 * p->n - 1; v++)
+            if (tni_improve_below(p, x, v, most, cost, seen)) {
+                better = true;
+                total = tni_tree_cost(p, cost);
+            }
+    }
+    return total;
+}
+
+/* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
+static bool tni_search(tn_plan *p, tni_pile *room)
+{
+    const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 32;
+    const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
+    double       best = HUGE_VAL, *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
+    uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
+    uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
+    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child), sample;
+    int16_t     *seen;
+    tni_exact    x;
+    tni_greedy   g;
+    memset(&g, 0, sizeof g);
+    g.most = 16 * n + 1024;
+    g.live = (int *)tni_pile_take(room, nodes, sizeof *g.live);
+    g.uses = (int *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *g.uses);
+    g.pair = (tni_couple *)tni_pile_take(room, (size_t)g.most, sizeof *g.pair);
+    g.size = (double *)tni_pile_take(room, nodes, sizeof *g.size);
+    if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
+        || !g.pair || !g.size) return false;
+    for (sample = 0; sample < samples; sample++) {
+        double total;
+        g.dice.seed = p->desc.seed;
+        g.dice.call = sample;
+        g.dice.block = 0;
+        g.dice.used = 4;
+        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
+        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
+        tni_greedy_tree(&g, p, legs);
+        tni_tree_cost(p, cost);
+        tni_anneal(p, &g.dice, 200, cost, legs);
+        total = tni_improve(p, &x, 8, cost, seen);
+        if (sample > 0 && !(total < best)) continue;
+        best = total;
+        memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
+        memcpy(best_child, p->child, 2 * nodes * sizeof *best_child);
+    }
+    memcpy(p->legs, best_legs, nodes * words * sizeof *legs);
+    memcpy(p->child, best_child, 2 * nodes * sizeof *best_child);
+    tni_improve(p, &x, 10, cost, seen);
+    return true;
+}
+
+/* The most elements that are held at once while a node is computed. The child that needs more comes first. */
+static double tni_plan_peak(tn_plan *p, int node)
+{
+    int   *c = p->child + 2 * node, k;
+    double peak[2], size[2], most;
+    if (node < p->n) return 0;
+    for (k = 0; k < 2; k++) {
+        peak[k] = tni_plan_peak(p, c[k]);
+        size[k] = c[k] < p->n ? 0 : tni_volume(p, tni_legs(p, c[k]), NULL);
+    }
+    k = peak[1] - size[1] > peak[0] - size[0];
+    if (k) {
+        const int first = c[1];
+        c[1] = c[0];
+        c[0] = first;
+    }
+    most = size[0] + size[1] + tni_volume(p, tni_legs(p, node), NULL);
+    if (size[k] + peak[k ^ 1] > most) most = size[k] + peak[k ^ 1];
+    return peak[k] > most ? peak[k] : most;
+}
+
+static void tni_plan_order(tn_plan *p, int node, int *count)
+{
+    if (node < p->n) return;
+    tni_plan_order(p, p->child[2 * node], count);
+    tni_plan_order(p, p->child[2 * node + 1], count);
+    p->order[(*count)++] = node;
+}
+
+/* Finds the tree, and the order in which its products are computed. */
+static bool tni_plan_tree(tn_plan *p)
+{
+    tn_ctx      *ctx = p->ctx;
+    tni_arena   *heads = &ctx->heads[ctx->head];
+    const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
+    tni_pile     room;
+    tni_exact    x;
+    int16_t     *seen;
+    int          leaf[TNI_EXACT], spare[TNI_EXACT], k, count = 0;
+    bool         ok = true;
+    memset(&room, 0, sizeof room);
+    room.ctx = ctx;
+    p->root = p->n > 1 ? p->n : 0;
+    for (k = 0; k < TNI_EXACT; k++) {
+        leaf[k] = k;
+        spare[k] = p->n + 1 + k;
+    }
+    if (p->n == 2) {
+        p->child[2 * p->root + 1] = 1;
+        memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
+    } else if (p->n > TNI_EXACT) {
+        ok = tni_search(p, &room);
+        p->root = 2 * p->n - 2;
+    } else if (p->n > 2) {
+        ok = tni_exact_begin(&x, p, &room, p->n, &seen);
+        if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, HUGE_VAL, seen);
+    }
+    heads->at = at;
+    heads->used = used;
+    if (!ok) return false;
+    tni_plan_peak(p, p->root);
+    tni_plan_order(p, p->root, &count);
+    return true;
+}
+
+/* ---- kernel calls ------------------------------------------------------- >>plan-program
+   A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
+   stride; an operand that does not lie so is copied. A product without sums is MUL, private labels are SUM. */
+
+/* Where the numbers of a node are, and in which order: its labels of extent other than 1 by falling stride. */
+typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
+
+enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
+
+typedef struct tni_builder {
+    const tn_plan *p;
+    tni_pile      *pile;
+    const int64_t *extent;              /* [labels] of a slice */
+    size_t         size;                /* of an element */
+    tni_program   *program;
+    tni_move     **end;
+    tni_lain     *piece, result;       /* [2n-1] */
+    tni_move     **live;                /* buffers in use, by offset */
+    int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
+    int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
+    bool           ok;
+} tni_builder;
+
+static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
+
+/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most TN_MAX_RANK + 1. */
+static int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
+{
+    int i, k, rank = 0;
+    memset(v, 0, (size_t)views * sizeof *v);
+    for (i = 0; i < n; i++) {
+        bool joined = i > 0;
+        for (k = 0; k < views && joined; k++)
+            joined = s[k][label[i - 1]] == s[k][label[i]] * tni_step_of(b, label[i]);
+        if (!joined && rank++ == TN_MAX_RANK) return rank;
+        for (k = 0; k < views; k++) {
+            const int64_t stride = s[k][label[i]];
+            v[k].shape[rank - 1] = stride == 0 ? 1 : (joined ? v[k].shape[rank - 1] : 1) * b->extent[label[i]];
+            v[k].strides[rank - 1] = stride;
+        }
+    }
+    for (k = 0; k < views; k++) v[k].rank = rank;
+    return rank;
+}
+
+static int64_t tni_elements(const tni_builder *b, int n, const int *label)
+{
+    int64_t count = 1;
+    int     i;
+    for (i = 0; i < n; i++) count *= b->extent[label[i]];
+    return count;
+}
+
+/* Gives labels the strides of a contiguous tensor in this order. */
+static void tni_lay(const tni_builder *b, int n, const int *label, int64_t *s)
+{
+    int64_t stride = 1;
+    int     i;
+    for (i = n - 1; i >= 0; i--) {
+        s[label[i]] = stride;
+        stride *= tni_step_of(b, label[i]);
+    }
+}
+
+static void tni_strides_of(const tni_lain *q, int64_t *s)
+{
+    int i;
+    for (i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
+}
+
+static bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
+{
+    q->count = 0;
+    q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
+    q->stride = (int64_t *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->stride);
+    return b->ok = b->ok && q->label && q->stride;
+}
+
+static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
+{
+    int i;
+    tni_lay(b, n, label, b->s[2]);
+    q->at.from = from;
+    q->count = n;
+    for (i = 0; i < n; i++) {
+        q->label[i] = label[i];
+        q->stride[i] = b->s[2][label[i]];
+    }
+}
+
+/* The first place in the workspace that is free. */
+static void tni_buffer_place(tni_builder *b, tni_move *m)
+{
+    size_t at = 0;
+    int    i, k;
+    m->bytes = ((size_t)m->count * b->size + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    for (i = 0; i < b->lives && b->live[i]->offset - at < m->bytes; i++) at = b->live[i]->offset + b->live[i]->bytes;
+    for (k = b->lives++; k > i; k--) b->live[k] = b->live[k - 1];
+    b->live[i] = m;
+    m->offset = at;
+    if (at + m->bytes > b->program->bytes) b->program->bytes = at + m->bytes;
+}
+
+static void tni_buffer_free(tni_builder *b, const tni_move *m)
+{
+    int i, n = 0;
+    for (i = 0; i < b->lives; i++) if (b->live[i] != m) b->live[n++] = b->live[i];
+    b->lives = n;
+}
+
+/* Appends a kernel call: v[0], v[1] its operands, v[2] its result. A buffer is used once, and is free afterwards. */
+static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+                          const tn_view *v, const tn_view *out, int64_t count)
+{
+    tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
+    int       k;
+    b->ok = m != NULL;
+    if (!m) return NULL;
+    m->kernel = kernel;
+    m->node = node;
+    m->last = last;
+    m->n_in = y ? 2 : 1;
+    m->in[0] = x->at;
+    if (y) m->in[1] = y->at;
+    for (k = 0; k < m->n_in; k++) m->in[k].view = v[k];
+    m->out = *out;
+    m->count = count;
+    if (!last) tni_buffer_place(b, m);
+    for (k = 0; k < m->n_in; k++) if (m->in[k].from) tni_buffer_free(b, m->in[k].from);
+    *b->end = m;
+    b->end = &m->next;
+    return m;
+}
+
+/* Copies a piece into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
+   brings the next three runs to their place. */
+static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
+{
+    const int n = q->count;
+    int64_t  *s[2];
+    int       done = 0, i, k;
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    while (b->ok && done < n) {
+        tn_view   v[2];
+        tni_move *m;
+        int      *now = b->order, runs = 0, count = 0;
+        tni_strides_of(q, s[0]);
+        tni_lay(b, n, order, s[1]);
+        if (tni_fuse(b, n, order, 2, s, v) <= TN_MAX_RANK) done = n;
+        else
+            for (i = done; i < n; i++, done++) {
+                for (k = 0; k + 1 < n && (i == 0 || q->label[k] != order[i - 1]); k++) {}
+                if ((runs == 0 || k + 1 == n || q->label[k + 1] != order[i]) && runs++ == 3) break;
+            }
+        for (; count < done; count++) now[count] = order[count];
+        for (k = 0; k < n; k++) {
+            for (i = 0; i < done && order[i] != q->label[k]; i++) {}
+            if (i == done) now[count++] = q->label[k];
+        }
+        tni_lay(b, n, now, s[1]);
+        tni_fuse(b, n, now, 2, s, v);
+        m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
+        if (m) tni_lain_set(b, q, m, n, now);
+    }
+}
+
+/* The last call, if the result is in a buffer: it is copied to its place. */
+static void tni_build_result(tni_builder *b, const tni_lain *q, int node)
+{
+    tni_lain from = *q;
+    tn_view   v[2];
+    int64_t  *s[2];
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    tni_strides_of(&from, s[0]);
+    tni_strides_of(&b->result, s[1]);
+    tni_fuse(b, from.count, b->result.label, 2, s, v);         /* at most 8 labels */
+    tni_emit(b, TN_KERNEL_COPY, node, true, &from, NULL, v, &v[1], 0);
+}
+
+static void tni_sort_piece(tni_lain *q)
+{
+    int i, k;
+    for (i = 1; i < q->count; i++)
+        for (k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
+            const int64_t stride = q->stride[k];
+            const int     label = q->label[k];
+            q->stride[k] = q->stride[k - 1];
+            q->label[k] = q->label[k - 1];
+            q->stride[k - 1] = stride;
+            q->label[k - 1] = label;
+        }
+}
+
+/* An operand: axes of one label are a diagonal, private labels are summed. */
+static void tni_build_operand(tni_builder *b, int k)
+{
+    const tni_subscript *o = &b->p->operand[k];
+    const uint64_t      *legs = tni_legs(b->p, k);
+    const bool           last = b->p->n == 1;
+    tni_lain           *q = &b->piece[k], all;
+    int64_t             *s[2];
+    tn_view              v[2];
+    tni_move            *m;
+    int                  i, j, n = 0;
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    if (!tni_lain_begin(b, q, o->rank)) return;
+    q->at.operand = k;
+    for (i = 0; i < o->rank; i++) {
+        const int label = o->label[i];
+        if (label < 0 || b->extent[label] == 1) continue;
+        for (j = 0; j < q->count && q->label[j] != label; j++) {}
+        if (j == q->count) {
+            q->label[q->count] = label;
+            q->stride[q->count++] = 0;
+        }
+        q->stride[j] += o->strides[i];
+    }
+    tni_sort_piece(q);
+    for (i = 0; i < q->count; i++) if (tni_set_has(legs, q->label[i])) b->order[n++] = q->label[i];
+    if (n == q->count) {
+        if (last) tni_build_result(b, q, k);
+        return;
+    }
+    all = *q;
+    for (i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
+    tni_strides_of(q, s[0]);
+    if (last) tni_strides_of(&b->result, s[1]);
+    else tni_lay(b, n, b->order, s[1]);
+    tni_fuse(b, q->count, q->label, 2, s, v);
+    m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
+    if (m) tni_lain_set(b, q, m, n, b->order);
+}
+
+/* Are these labels one axis with these strides? */
+static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)
+{
+    int i;
+    for (i = 1; i < n; i++) if (s[label[i - 1]] != s[label[i]] * tni_step_of(b, label[i])) return false;
+    return true;
+}
+
+/* Sorts the labels of an axis as they lie in q. */
+static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
+{
+    int *list = b->list[axis], n = 0, i, k;
+    for (i = 0; i < q->count; i++)
+        for (k = n; k < b->count[axis]; k++)
+            if (list[k] == q->label[i]) {
+                list[k] = list[n];
+                list[n++] = q->label[i];
+                break;
+            }
+}
+
+/* Chooses the order of an axis' labels: as they lie in one of the operands that have it, so that the fewest elements have
+   to be copied. x: operands (0, 1) or the result (2). */
+static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
+{
+    double best = HUGE_VAL;
+    int    x, y, choice = -1;
+    if (b->count[axis] < 2) return;
+    for (x = 0; x < 3 && best > 0; x++) {
+        double cost = 0;
+        if (!q[x]) continue;
+        tni_axis_order(b, axis, q[x]);
+        for (y = 0; y < 3; y++)
+            if (q[y] && !tni_is_axis(b, b->count[axis], b->list[axis], b->s[y])) cost += size[y];
+        if (cost < best) { best = cost; choice = x; }
+    }
+    if (choice >= 0) tni_axis_order(b, axis, q[choice]);
+}
+
+/* A view [..] of up to three axes, each a list of labels. */
+static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_t *s)
+{
+    tn_view v;
+    int64_t inner = 1;
+    int     i;
+    memset(&v, 0, sizeof v);
+    v.rank = 3;
+    for (i = 2; i >= 0; i--) {
+        const int n = b->count[axis[i]], *list = b->list[axis[i]];
+        v.shape[i] = tni_elements(b, n, list);
+        v.strides[i] = n > 0 ? s[list[n - 1]] : inner;         /* without labels: as if contiguous */
+        if (n > 0 && tni_abs(s[list[0]]) * tni_step_of(b, list[0]) > inner) inner = tni_abs(s[list[0]]) * tni_step_of(b, list[0]);
+    }
+    return v;
+}
+
+/* The labels of three axes, one after the other, into b->order. */
+static int tni_axes_order(tni_builder *b, const int *axis)
+{
+    int i, k, n = 0;
+    for (i = 0; i < 3; i++) for (k = 0; k < b->count[axis[i]]; k++) b->order[n++] = b->list[axis[i]][k];
+    return n;
+}
+
+/* Copies an operand if its labels are not the axes of the kernel. */
+static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
+{
+    int  i, n, *order;
+    bool fits = true;
+    tni_strides_of(q, b->s[which]);
+    for (i = 0; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
+    if (fits) return;
+    n = tni_axes_order(b, axis);
+    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+    if (!order) { b->ok = false; return; }
+    memcpy(order, b->order, (size_t)n * sizeof *order);
+    tni_build_copy(b, q, node, order);
+}
+
+/* Does an order of these labels suit the next product, which multiplies `node` with `with` to `to`? */
+static bool tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
+{
+    int i, kind, before[3] = {0, 0, 0}, was = -1;
+    for (i = 0; i < n; i++) {
+        kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
+        if (kind != was && before[kind]++) return false;
+        was = kind;
+    }
+    return true;
+}
+
+/* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
+static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
+{
+    int i, k, x;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < q[k]->count; i++) for (x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
+    for (k = 0; k < 2; k++) tni_strides_of(q[k], b->s[k]);
+    if (last) tni_strides_of(&b->result, b->s[2]);
+}
+
+/* Copies an operand to the order of the result's labels. */
+static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, const int *order)
+{
+    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0, i, k;
+    if (!own) { b->ok = false; return; }
+    for (i = 0; i < n; i++)
+        for (k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
+    tni_build_copy(b, q, node, own);
+}
+
+/* A product without sums: in the order of the result, or the labels of the smaller operand alone and then those of the
+   larger as it lies. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
+{
+    static const int axes[3] = {TNI_M, TNI_B, TNI_N};
+    const bool       last = node == b->p->root;
+    const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
+    const int        alone = large ? TNI_M : TNI_N;
+    tni_lain       *result = &b->piece[node];
+    tni_move        *m;
+    tn_view          v[3];
+    bool             direct = last, copied = false;
+    int              n = 0, i, *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
+    if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
+    for (i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
+    for (i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
+    for (;;) {
+        int rank;
+        tni_set_strides(b, q, direct);
+        if (!direct) tni_lay(b, n, order, b->s[2]);
+        rank = tni_fuse(b, n, order, 3, b->s, v);
+        if (rank <= TN_MAX_RANK && (copied || n == 0 || ((uint64_t)b->s[0][order[n - 1]] <= 1
+                                                         && (uint64_t)b->s[1][order[n - 1]] <= 1))) break;
+        if (rank > TN_MAX_RANK) {
+            memcpy(order, b->order, (size_t)tni_axes_order(b, axes) * sizeof *order);
+            direct = false;
+        }
+        for (i = 0; i < 2; i++)
+            if (rank > TN_MAX_RANK || (uint64_t)b->s[i][order[n - 1]] > 1) {
+                tni_build_ordered(b, q[i], node, n, order);
+                tni_set_strides(b, q, false);
+            }
+        copied = true;
+        if (!b->ok) return;
+    }
+    m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    if (!m || direct) return;
+    tni_lain_set(b, result, m, n, order);
+    if (last) tni_build_result(b, result, node);
+}
+
+/* Rows of equal lengths, multiplied and summed where the rows do not lie one after the other: MUL, then SUM. */
+static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
+{
+    const int  n = b->count[TNI_K] + b->count[TNI_B], inner = b->count[TNI_B] > 0 ? b->list[TNI_B][b->count[TNI_B] - 1] : -1;
+    const bool last = node == b->p->root;
+    tni_lain *result = &b->piece[node], product;
+    tni_move  *m;
+    int64_t   *s[2];
+    tn_view    v[3];
+    int        i, *order;
+    if (b->count[TNI_M] || b->count[TNI_N] || inner < 0 || b->s[0][inner] != 1 || b->s[1][inner] != 1) return false;
+    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+    if (!order || !tni_lain_begin(b, &product, n) || !tni_lain_begin(b, result, n)) return b->ok = false;
+    for (i = 0; i < b->count[TNI_K]; i++) order[i] = b->list[TNI_K][i];
+    for (; i < n; i++) order[i] = b->list[TNI_B][i - b->count[TNI_K]];
+    tni_lay(b, n, order, b->s[2]);
+    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) return false;
+    product.at.operand = 0;
+    m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    if (!m) return false;
+    tni_lain_set(b, &product, m, n, order);
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    tni_strides_of(&product, s[0]);
+    for (i = 0; i < b->count[TNI_K]; i++) s[1][order[i]] = 0;
+    if (last) tni_strides_of(&b->result, s[1]);
+    else tni_lay(b, b->count[TNI_B], b->list[TNI_B], s[1]);
+    tni_fuse(b, n, order, 2, s, v);
+    m = tni_emit(b, TN_KERNEL_SUM, node, last, &product, NULL, v, &v[1], tni_elements(b, b->count[TNI_B], b->list[TNI_B]));
+    if (m && !last) tni_lain_set(b, result, m, b->count[TNI_B], b->list[TNI_B]);
+    return true;
+}
+
+/* Does the result of a GEMM fit its place directly: each axis one stride, rows or columns contiguous? */
+static bool tni_gemm_direct(const tni_builder *b)
+{
+    int  i;
+    bool near = b->count[TNI_M] + b->count[TNI_N] == 0;
+    for (i = 0; i < TNI_AXES; i++) {
+        const int n = b->count[i], *list = b->list[i];
+        if (i == TNI_K) continue;
+        if (!tni_is_axis(b, n, list, b->s[2])) return false;
+        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
+    }
+    return near;
+}
+
+static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
+{
+    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M}, {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
+    static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
+    const bool       last = node == b->p->root;
+    const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
+    double           size[3] = {1, 1, 1};
+    tni_lain       *result = &b->piece[node];
+    tni_move        *m;
+    tn_view          v[2], out;
+    bool             direct = false;
+    int              i, n = 0, use = 0;
+    for (i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
+    tni_set_strides(b, q, last);
+    for (i = 0; i < TNI_AXES; i++) {
+        const tni_lain *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
+        tni_axis_choose(b, i, of, size);
+    }
+    if (tni_build_dots(b, node, q) || !b->ok) return;
+    tni_build_axes(b, q[0], node, a, 0);
+    tni_build_axes(b, q[1], node, c, 1);
+    if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
+    tni_set_strides(b, q, last);
+    direct = last && tni_gemm_direct(b);
+    if (!direct) {
+        for (use = last ? 4 : 0; use < 4; use++) {
+            n = tni_axes_order(b, orders[use]);
+            if (tni_suits(b, n, b->order, with, parent)) break;
+        }
+        use %= 4;
+        n = tni_axes_order(b, orders[use]);
+        tni_lay(b, n, b->order, b->s[2]);
+    }
+    v[0] = tni_axes_view(b, a, b->s[0]);
+    v[1] = tni_axes_view(b, c, b->s[1]);
+    out = tni_axes_view(b, orders[0], b->s[2]);
+    if (out.strides[2] != 1 && out.strides[1] == 1) {          /* C^T = B^T A^T, so that rows are contiguous */
+        const tn_view   t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])};
+        const tn_view   turned = tni_transposed_view(out);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, out.shape[0] * out.shape[1] * out.shape[2]);
+    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &out, out.shape[0] * out.shape[1] * out.shape[2]);
+    if (!m || direct) return;
+    n = tni_axes_order(b, orders[use]);
+    {
+        int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+        if (!order) { b->ok = false; return; }
+        memcpy(order, b->order, (size_t)n * sizeof *order);
+        tni_lain_set(b, result, m, n, order);
+    }
+    if (last) tni_build_result(b, result, node);
+}
+
+/* Sorts the labels of two operands into the axes of a product. */
+static void tni_build_pair(tni_builder *b, int node, int parent, int with)
+{
+    const int       *child = b->p->child + 2 * node;
+    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    const uint64_t  *legs = tni_legs(b->p, node);
+    int              i, k, j;
+    for (k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
+    memset(b->count, 0, sizeof b->count);
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < q[k]->count; i++) {
+            const int label = q[k]->label[i];
+            int       axis;
+            for (j = 0; j < q[k ^ 1]->count && q[k ^ 1]->label[j] != label; j++) {}
+            if (j < q[k ^ 1]->count) axis = tni_set_has(legs, label) ? TNI_B : TNI_K;
+            else axis = k == 0 ? TNI_M : TNI_N;
+            if (k == 0 || axis == TNI_N) b->list[axis][b->count[axis]++] = label;
+        }
+    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q);
+    else tni_build_gemm(b, node, q, parent, with);
+}
+
+/* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
+static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent)
+{
+    const int    n = p->n, labels = p->labels + 1;
+    const size_t nodes = 2 * (size_t)n;
+    int         *parent, *with, i, k;
+    tni_builder  b;
+    memset(&b, 0, sizeof b);
+    b.p = p;
+    b.pile = pile;
+    b.extent = extent;
+    b.size = tni_dtype_size(p->ctx->desc.dtype);
+    b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
+    b.piece = (tni_lain *)tni_pile_take(pile, nodes, sizeof *b.piece);
+    b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
+    b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
+    parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
+    if (!b.program || !b.piece || !b.live || !b.order || !b.s[0] || !parent) return NULL;
+    with = parent + nodes;
+    for (i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
+    for (i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
+    b.end = &b.program->first;
+    b.ok = true;
+    if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
+    for (i = 0; i < p->out.rank; i++) {
+        const int label = p->out.label[i];
+        if (label < 0 || extent[label] == 1) continue;
+        b.result.label[b.result.count] = label;
+        b.result.stride[b.result.count++] = p->out.strides[i];
+    }
+    for (i = 0; i + 1 < n; i++)
+        for (k = 0; k < 2; k++) {
+            const int *child = p->child + 2 * p->order[i];
+            parent[child[k]] = p->order[i];
+            with[child[k]] = child[k ^ 1];
+        }
+    if (n == 1) tni_build_operand(&b, 0);
+    for (i = 0; i + 1 < n && b.ok; i++) tni_build_pair(&b, p->order[i], parent[p->order[i]], with[p->order[i]]);
+    return b.ok ? b.program : NULL;
+}
+
+/* ---- running a plan ----------------------------------------------------- >>plan-run */
+
+/* The gradient of a call's result, in the axes of the kernel. */
+static tn_tensor *tni_move_grad(const tni_node *n)
+{
+    tn_tensor *dy = tni_view_of(n->saved[0]);
+    if (dy) {
+        dy->data = n->out->grad->data;
+        dy->dtype = n->out->grad->dtype;
+    }
+    return dy;
+}
+
+static void tni_copy_move_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const tn_tensor *dy = tni_move_grad(n);
+    tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    if (!dy) return;
+    c.in[c.n_in++] = tni_expand_view(tni_view(dy), dy->rank, n->in[0]->shape);     /* of a sum: repeated */
+    c.f[0] = 1;
+    tni_run_grad(ctx, &c, n->in[0]);
+}
+
+static void tni_mul_move_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const tn_tensor *dy = tni_move_grad(n);
+    if (!dy) return;
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[0], n->in[1], dy, 1);
+    tni_mul_grad(ctx, TN_KERNEL_MUL, n->in[1], n->in[0], dy, 1);
+}
+
+static void tni_gemm_move_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const tn_tensor *dy = tni_move_grad(n);
+    int              k;
+    for (k = 0; dy && k < 2; k++) {
+        bool       add;
+        tn_tensor *g = tni_grad(n->in[k], &add);
+        tn_view    other;
+        if (!g) continue;
+        other = tni_transposed_view(tni_view(n->in[k ^ 1]));
+        tni_gemm(ctx, k == 0 ? tni_view(dy) : other, k == 0 ? other : tni_view(dy), NULL, tni_view(g), 1, add ? 1 : 0);
+    }
+}
+
+/* The tensors of a run. */
+typedef struct tni_run_of {
+    const tn_plan *p;
+    tn_tensor *const *operand;
+    tn_tensor     *y, *workspace;       /* no workspace while recording */
+    int64_t       *at;                  /* elements before the slice, in each operand; then in the result */
+    bool           add;                 /* to what earlier slices have written */
+} tni_run_of;
+
+static tn_view tni_source_view(const tni_run_of *r, const tni_source *s)
+{
+    tn_view          v = s->view;
+    const tn_tensor *t = !s->from ? r->operand[s->operand] : r->workspace ? r->workspace : s->from->made;
+    const int64_t    bytes = !s->from ? r->at[s->operand] * (int64_t)tni_dtype_size(t->dtype)
+                             : r->workspace ? (int64_t)s->from->offset : 0;
+    v.dtype = t->dtype;
+    v.data = (char *)t->data + bytes;
+    return v;
+}
+
+/* A header with the axes of the kernel, for the tape. */
+static tn_tensor *tni_source_header(tn_tensor *t, const tn_view *v)
+{
+    tn_tensor *h = tni_view_of(t);
+    if (!h) return NULL;
+    h->rank = v->rank;
+    memcpy(h->shape, v->shape, sizeof h->shape);
+    memcpy(h->strides, v->strides, sizeof h->strides);
+    h->data = v->data;
+    return h;
+}
+
+static bool tni_move_note(const tni_run_of *r, tni_move *m, const tn_call *c, tn_tensor *y)
+{
+    tn_ctx         *ctx = r->p->ctx;
+    tni_backward_fn back = m->kernel == TN_KERNEL_GEMM ? tni_gemm_move_backward
+                           : m->kernel == TN_KERNEL_MUL ? tni_mul_move_backward : tni_copy_move_backward;
+    tn_tensor      *in[2] = {NULL, NULL};
+    tn_view         view[2];
+    tni_node       *node;
+    int             k;
+    bool            wants = false;
+    for (k = 0; k < m->n_in; k++) {
+        in[k] = m->in[k].from ? m->in[k].from->made : r->operand[m->in[k].operand];
+        wants = wants || tni_wants_grad(in[k]);
+        view[k] = tni_source_view(r, &m->in[k]);
+    }
+    if (!wants) return true;
+    for (k = 0; k < m->n_in; k++) if (!(in[k] = tni_source_header(in[k], &view[k]))) return false;
+    node = tni_note(ctx, back, y, in[0], in[1], NULL);
+    if (!node) return false;
+    return (node->saved[0] = tni_source_header(y, &c->out[0])) != NULL;
+}
+
+static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
+{
+    tn_ctx    *ctx = r->p->ctx;
+    tn_call    c = tni_call(m->kernel, 0, NULL, 0, NULL);
+    tn_tensor *y = m->last ? r->y : r->workspace;
+    int64_t    bytes = r->workspace ? (int64_t)m->offset : 0;
+    tn_status  s;
+    int        k;
+    if (!m->last && !y) y = m->made = tn_tensor_1d(ctx, TN_REAL, m->count);
+    if (!y) return TN_ERR_MEMORY;
+    if (m->last) bytes = r->at[r->p->n] * (int64_t)tni_dtype_size(y->dtype);
+    c.out[c.n_out++] = m->out;
+    c.out[0].dtype = y->dtype;
+    c.out[0].data = (char *)y->data + bytes;
+    for (k = 0; k < m->n_in; k++) {
+        c.in[k] = tni_source_view(r, &m->in[k]);
+        if (m->kernel == TN_KERNEL_MUL) c.in[k] = tni_expand_view(c.in[k], m->out.rank, m->out.shape);
+    }
+    c.n_in = m->n_in;
+    c.f[0] = 1;
+    if (m->last && r->add) {
+        if (m->kernel == TN_KERNEL_COPY) c.kernel = TN_KERNEL_ADD;
+        if (m->kernel == TN_KERNEL_GEMM) c.f[1] = 1;
+        else c.accumulate = true;
+    }
+    s = tni_run(ctx, &c);
+    if (s == TN_OK && tni_recording(ctx) && !r->workspace && !tni_move_note(r, m, &c, y)) s = TN_ERR_MEMORY;
+    return s;
+}
+
+/* Runs the calls of a slice. */
+static tn_status tni_program_run(tni_run_of *r, const tni_program *g, bool recorded)
+{
+    const tn_plan *p = r->p;
+    tn_ctx        *ctx = p->ctx;
+    tni_move      *m;
+    tn_status      s = TN_OK;
+    const tn_mark  mark = tn_arena_mark(ctx);
+    r->workspace = recorded ? NULL : tn_tensor_1d(ctx, TN_REAL, (int64_t)(g->bytes / tni_dtype_size(ctx->desc.dtype)));
+    if (!recorded && !r->workspace) return TN_ERR_MEMORY;
+    for (m = g->first; m && s == TN_OK; m = m->next) {
+        double began = 0;
+        if (p->desc.clock) {
+            tn_ctx_sync(ctx);
+            began = p->desc.clock();
+        }
+        s = tni_move_run(r, m);
+        if (p->desc.clock) {
+            tn_ctx_sync(ctx);
+            p->seconds[m->node] += p->desc.clock() - began;
+        }
+    }
+    if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
+    return s;
+}
+
+/* The first index of the slice along each label; false after the last slice. */
+static bool tni_slice_next(const tn_plan *p, int64_t *from)
+{
+    int i;
+    for (i = p->labels - 1; i >= 0; i--) {
+        if (p->part[i] == p->extent[i]) continue;
+        from[i] += p->part[i];
+        if (from[i] < p->extent[i]) return true;
+        from[i] = 0;
+    }
+    return false;
+}
+
+static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
+{
+    int64_t at = 0;
+    int     i;
+    for (i = 0; i < o->rank; i++) if (o->label[i] >= 0) at += from[o->label[i]] * o->strides[i];
+    return at;
+}
+
+/* Runs all slices; y has the plan's shape. */
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
+{
+    int64_t  *from = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *from);
+    int64_t  *extent = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *extent);
+    tn_status s = TN_OK;
+    if (!from || !extent) return TN_ERR_MEMORY;
+    do {
+        const tni_program *now = g;
+        bool               whole = true;
+        int                i;
+        r->add = false;
+        for (i = 0; i < p->labels; i++) {
+            extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
+            whole = whole && extent[i] == p->part[i];
+            if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
+        }
+        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
+        if (!whole) now = tni_plan_program(p, room, extent);
+        s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
+    } while (s == TN_OK && tni_slice_next(p, from));
+    return s;
+}
+
+/* Contiguous strides: those that a plan's own program is made for. */
+static void tni_subscript_lay(tni_subscript *o)
+{
+    int64_t stride = 1;
+    int     i;
+    for (i = o->rank - 1; i >= 0; i--) {
+        o->strides[i] = stride;
+        stride *= tni_max(o->shape[i], 1);
+    }
+}
+
+/* Takes the strides of the operands; *same: all are contiguous, as in the plan's program. */
+static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
+{
+    char what[32];
+    int  k, i;
+    *same = true;
+    for (k = 0; k < p->n; k++) {
+        tni_subscript *o = &p->operand[k];
+        tni_subscript_lay(o);
+        tni_print(what, sizeof what, "operand %d", k);
+        if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
+        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0) {
+            tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
+                     tni_shape_of(o->rank, o->shape).s);
+            return false;
+        }
+        for (i = 0; i < o->rank; i++) {
+            if (o->label[i] >= 0 && o->strides[i] != t[k]->strides[i]) *same = false;
+            o->strides[i] = t[k]->strides[i];
+        }
+    }
+    return true;
+}
+
+static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
+{
+    tn_ctx     *ctx = p->ctx;
+    bool        recorded = false, sliced = false;
+    tn_tensor  *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
+    tn_mark     mark = tn_arena_mark(ctx);
+    tni_pile    room;
+    tni_run_of  r;
+    tn_status   s = TN_ERR_MEMORY;
+    int         k;
+    if (!y) return NULL;
+    memset(&room, 0, sizeof room);
+    room.ctx = ctx;
+    memset(&r, 0, sizeof r);
+    r.p = p;
+    r.operand = t;
+    r.y = y;
+    r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
+    for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
+    for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
+    if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
+    if (!g || (recorded && sliced)) g = tni_plan_program(p, &room, recorded ? p->extent : p->part);
+    if (g && r.at && r.y) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+    if (s == TN_OK && wide) s = tni_copy(y, wide);
+    if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
+    if (p->desc.clock) p->runs++;
+    return s == TN_OK ? y : NULL;
+}
+
+/* ---- making a plan ------------------------------------------------------ >>plan-create */
+
+static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
+{
+    double flops = 0, slices = 1;
+    int    i;
+    *written = *largest = 0;
+    for (i = 0; i < p->labels; i++)
+        if (p->part[i] > 0) slices *= (double)tni_ceil_div(p->extent[i], p->part[i]);
+    for (i = 0; i < p->n; i++) {
+        const uint64_t *all = p->all + (size_t)i * (size_t)p->words, *legs = tni_legs(p, i);
+        if (memcmp(all, legs, (size_t)p->words * sizeof *all) == 0) continue;
+        flops += tni_volume(p, all, NULL);
+        *written += tni_volume(p, legs, NULL);
+        if (p->n > 1 && tni_volume(p, legs, NULL) > *largest) *largest = tni_volume(p, legs, NULL);
+    }
+    for (i = 0; i + 1 < p->n; i++) {
+        const int    v = p->order[i];
+        const double size = tni_volume(p, tni_legs(p, v), NULL);
+        flops += tni_couple_flops(p, tni_legs(p, p->child[2 * v]), tni_legs(p, p->child[2 * v + 1]), tni_legs(p, v));
+        *written += size;
+        if (v != p->root && size > *largest) *largest = size;
+    }
+    *written *= slices;
+    return flops * slices;
+}
+
+/* Halves the part of one label: that of a largest intermediate result which makes the plan cost the least. */
+static bool tni_plan_halve(tn_plan *p)
+{
+    double   most = -1, best = HUGE_VAL, written, largest;
+    int      v, i, at = -1, choice = -1;
+    for (i = 0; i < 2 * p->n - 1; i++) {
+        const double size = i < p->n || i == p->root ? -1 : tni_volume(p, tni_legs(p, i), NULL);
+        if (size > most) { most = size; at = i; }
+    }
+    for (v = 0; at >= 0 && v < p->labels; v++) {
+        const int64_t part = p->part[v];
+        double        cost;
+        if (part <= 1 || !tni_set_has(tni_legs(p, at), v)) continue;
+        p->part[v] = tni_ceil_div(part, 2);
+        p->width[v] = (double)p->part[v];
+        cost = tni_plan_flops(p, &written, &largest);
+        cost += TNI_WRITE_COST * written;
+        if (cost < best) { best = cost; choice = v; }
+        p->part[v] = part;
+        p->width[v] = (double)part;
+    }
+    if (choice < 0) return false;
+    p->part[choice] = tni_ceil_div(p->part[choice], 2);
+    p->width[choice] = (double)p->part[choice];
+    return true;
+}
+
+/* Parses, plans, slices. The operands' ranks and shapes are in p->operand; with integers as labels p->expr is NULL and all
+   labels are there. */
+static bool tni_plan_make(tn_plan *p)
+{
+    size_t bytes;
+    if (p->expr && !tni_parse(p)) return false;
+    if (!tni_plan_bind(p)) return false;
+    if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
+    tni_subscript_lay(&p->out);
+    if (!tni_plan_tree(p)) return false;
+    p->program = tni_plan_program(p, &p->pile, p->part);
+    if (!p->program) return false;
+    while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
+        bytes = p->program->bytes;
+        if (!tni_plan_halve(p)) {
+            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected at "
+                     "most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
+            return false;
+        }
+        p->program = tni_plan_program(p, &p->pile, p->part);
+        if (!p->program) return false;
+    }
+    return true;
+}
+
+/* The operands' ranks and shapes; labels may be NULL. */
+static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int64_t *const *shapes, tn_tensor *const *t,
+                              const int *const *labels)
+{
+    char what[32];
+    int  k, i;
+    if (n < 1 || n > TNI_OPERANDS) {
+        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n, TNI_OPERANDS);
+        return false;
+    }
+    if (t ? false : !ranks || !shapes) {
+        tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks");
+        return false;
+    }
+    p->n = (int)n;
+    p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
+    if (!p->operand) return false;
+    for (k = 0; k < n; k++) {
+        tni_subscript *o = &p->operand[k];
+        size_t         bytes;
+        tni_print(what, sizeof what, "operand %d", k);
+        if (t && !tni_is_real(p->ctx, t[k], p->op, what)) return false;
+        o->rank = t ? t[k]->rank : ranks[k];
+        if (!tni_rank_fits(p->ctx, p->op, o->rank, t ? t[k]->shape : shapes[k])) return false;
+        if (o->rank > 0) memcpy(o->shape, t ? t[k]->shape : shapes[k], (size_t)o->rank * sizeof *o->shape);
+        if (!t && !tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, o->rank, o->shape, &bytes)) return false;
+        tni_subscript_lay(o);
+        if (t) memcpy(o->strides, t[k]->strides, sizeof o->strides);
+        for (i = 0; labels && i < o->rank; i++) {
+            o->at[i] = -1;
+            o->label[i] = labels[k] ? labels[k][i] : -1;
+            if (o->label[i] >= 0) continue;
+            tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k, o->label[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
+{
+    int i;
+    if (!tni_rank_fits(p->ctx, p->op, rank, rank > 0 && !out ? NULL : p->out.shape)) return false;
+    p->out.rank = rank;
+    for (i = 0; i < rank; i++) {
+        p->out.at[i] = -1;
+        p->out.label[i] = out[i];
+        if (out[i] >= 0) continue;
+        tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]);
+        return false;
+    }
+    return true;
+}
+
+static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int64_t n, tn_tensor *const *t,
+                             const int *const *labels, int rank, const int *out)
+{
+    tn_plan p;
+    if (!ctx) return NULL;
+    memset(&p, 0, sizeof p);
+    p.ctx = p.pile.ctx = ctx;
+    p.op = op;
+    p.expr = expr;
+    if ((!expr && !labels) || !t) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, !t ? "the array of operands" : labels ? "the array of labels" : "expr");
+        return NULL;
+    }
+    if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
+    return tni_plan_make(&p) ? tni_plan_result(&p, t, p.program) : NULL;
+}
+
+tn_tensor *tn_einsum(tn_ctx *ctx, const char *expr, int64_t n, tn_tensor *const *operands)
+{
+    return tni_einsum(ctx, "einsum", expr, n, operands, NULL, 0, NULL);
+}
+
+tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *operands, const int *const *labels, int rank,
+                            const int *out)
+{
+    return tni_einsum(ctx, "einsum_labels", NULL, n, operands, labels, rank, out);
+}
+
+static void tni_plan_free(tni_owned *o)
+{
+    tn_plan *p = (tn_plan *)(void *)o;
+    tn_ctx  *ctx = o->ctx;
+    tni_pile_free(&p->pile);
+    tni_disown(o);
+    tni_free(ctx, p, sizeof *p);
+}
+
+void tn_plan_destroy(tn_plan *p) { if (p) p->owned.destroy(&p->owned); }
+
+static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+                                const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
+                                const tn_plan_desc *desc)
+{
+    tn_plan *p;
+    bool     ok;
+    if (!ctx) return NULL;
+    if (!expr && !labels) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, labels ? "expr" : "the array of labels");
+        return NULL;
+    }
+    if (desc && desc->samples < 0) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
+        return NULL;
+    }
+    p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
+    if (!p) return NULL;
+    memset(p, 0, sizeof *p);
+    tni_own(ctx, &p->owned, tni_plan_free);
+    p->ctx = p->pile.ctx = ctx;
+    p->pile.owned = true;
+    p->op = op;
+    if (desc) p->desc = *desc;
+    if (expr) {
+        const size_t length = strlen(expr);
+        char        *copy = (char *)tni_pile_take(&p->pile, length + 1, 1);
+        if (copy) memcpy(copy, expr, length);
+        p->expr = copy;
+    }
+    ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
+         && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
+    if (!ok) {
+        tn_plan_destroy(p);
+        return NULL;
+    }
+    return p;
+}
+
+tn_plan *tn_plan_create(tn_ctx *ctx, const char *expr, int64_t n, const int *ranks, const int64_t *const *shapes,
+                        const tn_plan_desc *desc)
+{
+    return tni_plan_create(ctx, "plan_create", expr, n, ranks, shapes, NULL, 0, NULL, desc);
+}
+
+tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const int64_t *const *shapes,
+                               const int *const *labels, int rank, const int *out, const tn_plan_desc *desc)
+{
+    return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
+}
+
+tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
+{
+    bool same;
+    if (!p) return NULL;
+    p->op = "plan_run";
+    if (n != p->n || !operands) {
+        tni_fail(p->ctx, TN_ERR_ARG, "plan_run: %lld operands, expected %d", operands ? (long long)n : 0, p->n);
+        return NULL;
+    }
+    if (!tni_plan_takes(p, operands, &same)) return NULL;
+    return tni_plan_result(p, operands, same ? p->program : NULL);
+}
+
+/* ---- costs and the table of a plan -------------------------------------- >>plan-format */
+
+tn_plan_cost tn_plan_cost_of(const tn_plan *p)
+{
+    tn_plan_cost c;
+    bool         sums = false;
+    int          i;
+    memset(&c, 0, sizeof c);
+    if (!p) return c;
+    c.naive = 1;
+    c.slices = 1;
+    for (i = 0; i < p->labels; i++) {
+        c.naive *= (double)p->extent[i];
+        if (p->extent[i] != 1 && !tni_set_has(p->keep, i)) sums = true;
+        if (p->part[i] > 0) c.slices *= tni_ceil_div(p->extent[i], p->part[i]);
+    }
+    c.naive *= p->n - 1 + (sums ? 1 : 0);
+    c.flops = tni_plan_flops(p, &c.written, &c.largest);
+    c.bytes = p->program->bytes;
+    for (i = 0; i < p->n; i++)
+        if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0) c.steps++;
+    c.steps += p->n - 1;
+    return c;
+}
+
+/* Text in a column: to the right, or to the left if the width is negative. */
+static void tni_text_cell(tni_text *t, const char *s, int width)
+{
+    const int n = (int)strlen(s);
+    int       i;
+    for (i = n; i < width; i++) tni_text_add(t, " ", 1);
+    tni_text_add(t, s, (size_t)n);
+    for (i = n; i < -width; i++) tni_text_add(t, " ", 1);
+}
+
+/* A count: all digits up to ten, else six. */
+static void tni_text_count(tni_text *t, double v, int width)
+{
+    char number[40];
+    if (v < 1e10) tni_print(number, sizeof number, "%lld", (long long)v);
+    else tni_print(number, sizeof number, "%g", v);
+    tni_text_cell(t, number, width);
+}
+
+static void tni_text_label(tni_text *t, const tn_plan *p, int label, bool first)
+{
+    char number[24];
+    if (p->name[label] < 0) { tni_text_add(t, ".", 1); return; }
+    if (p->expr) tni_print(number, sizeof number, "%c", (char)p->name[label]);
+    else tni_print(number, sizeof number, first ? "%d" : " %d", p->name[label]);
+    tni_text_add(t, number, strlen(number));
+}
+
+static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
+{
+    bool first = true;
+    int  i;
+    for (i = 0; i < p->labels; i++)
+        if (tni_set_has(set, i)) {
+            tni_text_label(t, p, i, first);
+            first = false;
+        }
+}
+
+/* What a step runs, and how many copies it needs first or afterwards. */
+static void tni_step_kernel(const tn_plan *p, int node, char name[40])
+{
+    const tni_move *m;
+    const char     *main = "copy";
+    int             copies = 0;
+    for (m = p->program->first; m; m = m->next) {
+        if (m->node != node) continue;
+        if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 ? "batched gemm" : "gemm";
+        else if (m->kernel == TN_KERNEL_MUL) main = "elementwise";
+        else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "elementwise") == 0 ? "elementwise, sum" : "sum";
+        else copies++;
+    }
+    if (strcmp(main, "copy") == 0 || copies == 0) tni_print(name, 40, "%s", main);
+    else tni_print(name, 40, copies > 1 ? "%s, %d copies" : "%s, %d copy", main, copies);
+}
+
+/* One line: what is multiplied, labels that are looped over, flops, elements, kernel, time. */
+static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, int width)
+{
+    const uint64_t *a = node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]);
+    const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
+    const size_t    begin = (t->length);
+    char            text[40];
+    int             w, scaling = 0, i;
+    tni_print(text, sizeof text, "%d", step);
+    tni_text_cell(t, text, 4);
+    tni_text_add(t, "  ", 2);
+    tni_text_labels(t, p, a);
+    if (c) {
+        tni_text_add(t, ",", 1);
+        tni_text_labels(t, p, c);
+    }
+    tni_text_add(t, "->", 2);
+    tni_text_labels(t, p, y);
+    for (i = (int)(t->length - begin); i < width + 6; i++) tni_text_add(t, " ", 1);
+    for (w = 0; w < p->words; w++) {
+        uint64_t bits = c ? a[w] | c[w] : a[w];
+        for (; bits; bits &= bits - 1) scaling++;
+    }
+    tni_print(text, sizeof text, "%d", scaling);
+    tni_text_cell(t, text, 9);
+    tni_text_count(t, c ? tni_couple_flops(p, a, c, y) : tni_volume(p, a, NULL), 13);
+    tni_text_count(t, tni_volume(p, y, NULL) * (double)tni_dtype_size(p->ctx->desc.dtype), 13);
+    if (p->runs > 0) {
+        tni_print(text, sizeof text, "%g", (double)(int64_t)(1e6 * p->seconds[node] / (double)p->runs + 0.5) / 1000);
+        tni_text_cell(t, text, 11);
+    }
+    tni_text_add(t, "  ", 2);
+    tni_step_kernel(p, node, text);
+    tni_text_add(t, text, strlen(text));
+    tni_text_add(t, "\n", 1);
+}
+
+/* The characters of the longest product of labels. */
+static int tni_format_width(const tn_plan *p)
+{
+    char     none[1];
+    tni_text t;
+    size_t   most = 7;
+    int      v;
+    for (v = 0; v < 2 * p->n - 1; v++) {
+        t.dst = none; t.room = 0; t.length = 4;
+        tni_text_labels(&t, p, v < p->n ? p->all + (size_t)v * (size_t)p->words : tni_legs(p, p->child[2 * v]));
+        if (v >= p->n) tni_text_labels(&t, p, tni_legs(p, p->child[2 * v + 1]));
+        tni_text_labels(&t, p, tni_legs(p, v));
+        if (t.length > most) most = t.length;
+    }
+    return (int)most;
+}
+
+static void tni_format_line(tni_text *t, const char *name, double count, const char *unit)
+{
+    tni_text_cell(t, name, -19);
+    tni_text_count(t, count, 0);
+    tni_text_cell(t, unit, 0);
+}
+
+static void tni_format_whole(tni_text *t, const tn_plan *p)
+{
+    int i, k;
+    tni_text_cell(t, "expression", -19);
+    if (p->expr) tni_text_cell(t, p->expr, 0);
+    for (k = 0; !p->expr && k <= p->n; k++) {
+        const tni_subscript *o = k < p->n ? &p->operand[k] : &p->out;
+        if (k > 0) tni_text_cell(t, k < p->n ? "," : "->", 0);
+        for (i = 0; i < o->rank; i++) {
+            if (o->label[i] >= 0) tni_text_label(t, p, o->label[i], i == 0);
+            else tni_text_cell(t, i == 0 ? "1" : " 1", 0);
+        }
+    }
+    tni_text_add(t, "\n", 1);
+}
+
+int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
+{
+    tn_plan_cost c;
+    tni_text     t;
+    int          i, width, step = 0;
+    if (!p || (!dst && bytes > 0)) return -1;
+    c = tn_plan_cost_of(p);
+    t.dst = dst; t.room = bytes; t.length = 0;
+    tni_format_whole(&t, p);
+    tni_format_line(&t, "naive cost", c.naive, " flops\n");
+    tni_format_line(&t, "planned cost", c.flops, " flops");
+    if (c.flops > 0) {
+        char text[40];
+        tni_print(text, sizeof text, ", a speedup of %g", c.naive / c.flops);
+        tni_text_cell(&t, text, 0);
+    }
+    tni_text_add(&t, "\n", 1);
+    tni_format_line(&t, "largest result", c.largest, " elements between the steps\n");
+    tni_format_line(&t, "workspace", (double)c.bytes, " bytes\n");
+    tni_format_line(&t, "slices", (double)c.slices, "\n");
+    width = tni_format_width(p);
+    tni_text_cell(&t, "step  product", -(width + 6));
+    tni_text_cell(&t, "  scaling        flops        bytes", 0);
+    tni_text_cell(&t, p->runs > 0 ? "         ms  kernel\n" : "  kernel\n", 0);
+    for (i = 0; i < p->n; i++)
+        if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0)
+            tni_format_step(&t, p, i, ++step, width);
+    for (i = 0; i + 1 < p->n; i++) tni_format_step(&t, p, p->order[i], ++step, width);
+    tni_text_add(&t, "", 0);
+    return (int64_t)t.length;
+}
+#endif /* TN_NO_CONTRACTION */
 
 /* ======================================================================
    >>blas     calls of BLAS and LAPACK, with TN_USE_BLAS
