@@ -1275,7 +1275,7 @@ TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine); 
    Nets own copies of their tensors, which nets that are made from each other share. Functions that return a tn_net or a
    tensor return a new, owned one (NULL on error) and do not change their arguments. Numbers are computed in the context's
    dtype unless a function says otherwise. TN_ERR_MEMORY if a contraction needs more than desc.max_bytes.
-   Tensor networks: Orus 2014. Attention and stacked bilinear layers as tensors: docs/math.md 19
+   Tensor networks: Orus 2014. Attention and stacks of layers as networks: docs/math.md, "Networks"
    ====================================================================== */
 
 typedef struct tn_net_node {
@@ -15632,33 +15632,42 @@ static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_opera
     return true;
 }
 
-/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
-static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
-{
-    tni_net_operands o;
-    tn_tensor       *t = NULL;
-    int              i;
-    for (i = 0; i < net->nodes; i++) if (!tni_usable(net->ctx, net->node[i].tensor, op, "a node")) return NULL;
-    if (net->outs + net->legs > TN_MAX_RANK) {
-        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
-                 net->outs + net->legs, TN_MAX_RANK);
-        return NULL;
-    }
-    if (!tni_net_operands_of(net, op, &o)) return NULL;
-    t = plan ? tn_plan_run(plan, net->nodes, o.tensor)
-             : tn_einsum_labels(net->ctx, net->nodes, o.tensor, o.label, o.axes, o.out);
-    tni_free(net->ctx, o.tensor, o.bytes);
-    return t;
-}
-
 static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     tni_net_operands o;
     tn_plan         *plan;
     if (!tni_net_operands_of(net, op, &o)) return NULL;
-    plan = tn_plan_create_labels(net->ctx, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
     tni_free(net->ctx, o.tensor, o.bytes);
     return plan;
+}
+
+/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. With a limit
+   on memory it may take half of it, by slicing. */
+static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+{
+    tn_ctx          *ctx = net->ctx;
+    tni_net_operands o;
+    tn_plan_desc     d;
+    tn_plan         *sliced = NULL;
+    tn_tensor       *t = NULL;
+    int              i;
+    for (i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
+    if (net->outs + net->legs > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                 net->outs + net->legs, TN_MAX_RANK);
+        return NULL;
+    }
+    memset(&d, 0, sizeof d);
+    d.max_bytes = ctx->desc.max_bytes / 2;
+    if (!plan && d.max_bytes > 0 && !ctx->recording && !(plan = sliced = tni_net_plan(net, &d, op))) return NULL;
+    if (tni_net_operands_of(net, op, &o)) {
+        t = plan ? tn_plan_run(plan, net->nodes, o.tensor)
+                 : tni_einsum(ctx, op, NULL, net->nodes, o.tensor, o.label, o.axes, o.out);
+        tni_free(ctx, o.tensor, o.bytes);
+    }
+    tn_plan_destroy(sliced);
+    return t;
 }
 
 tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
@@ -16277,7 +16286,7 @@ static tn_status tni_net_best_to(tn_ctx *ctx, tni_net_search *f, tn_net_coeffici
 tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
 {
     tni_net_search f;
-    int64_t        total;
+    int64_t        total = 0;
     size_t         bytes;
     tni_scope      scope;
     tn_status      s;

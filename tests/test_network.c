@@ -573,7 +573,7 @@ TEST(a_composition_is_one_function_of_the_other)
 }
 
 /* The exact inner product of two stacks of two layers, C_kl = I0/3 + 2/3 tr(M_k N'_l N_k M'_l) for hidden units k, l of the
-   second layers: docs/math.md 19. n inputs, m between the layers. */
+   second layers (docs/math.md, Networks). n inputs, m between the layers. */
 enum { N = 3, M = 2, H = 3 };
 typedef struct stack { tn_cp *cp[2]; double *p[2], *w[2], *v[2]; } stack;
 
@@ -900,6 +900,189 @@ TEST(the_largest_coefficients_need_no_tensor)
     tidy();
 }
 
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+/* The mean square of the function, of x and of nodes that are parameters. */
+static tn_tensor *loss_of(world *w, const tn_net *net, tn_tensor *x)
+{
+    tn_tensor *y = tn_net_apply(w->ctx, net, x);
+    return tn_mean(w->ctx, tn_mul(w->ctx, y, y));
+}
+
+static void check_gradient(world *w, const tn_net *net, tn_tensor *x, tn_tensor *of, double *worst)
+{
+    const int64_t n = tn_tensor_count(of);
+    double       *v = host(of), *numeric = room(n), *exact, step = 1e-6;
+    tn_record(w->ctx);
+    if (of == x) tn_watch(x);
+    CHECK_STATUS(tn_backward(w->ctx, loss_of(w, net, x)), TN_OK);
+    if (!CHECK(of->grad != NULL)) return;
+    exact = host(of->grad);
+    for (int64_t i = 0; i < n; i++) {
+        const double old = v[i];
+        double       f[2];
+        for (int side = 0; side < 2; side++) {
+            v[i] = side ? old - step : old + step;
+            CHECK_STATUS(tn_write(of, TN_F64, v, n), TN_OK);
+            f[side] = tn_item(loss_of(w, net, x));
+        }
+        v[i] = old;
+        numeric[i] = (f[0] - f[1]) / (2 * step);
+    }
+    CHECK_STATUS(tn_write(of, TN_F64, v, n), TN_OK);
+    test_raise(worst, test_max_error(exact, numeric, n));
+}
+
+TEST(gradients_are_those_of_differences)
+{
+    static const char *const of[] = {"oh,hi,hj->o|ij", "hai,hak,hbj,hbl,hcm,ohc->o|ijklm", "aib,bjc,cka->|ijk"};
+    world  w;
+    double inputs = 0, weights = 0;
+    if (!open_world(&w, TN_F64, 12)) return;
+    for (int e = 0; e < 3; e++) {
+        tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY), *net, *folded;
+        tn_tensor *t[16], *x = any_matrix(&w, 2, 3), *z = any_matrix(&w, 2, 3);
+        for (int i = 0; i < plain_net->nodes; i++) {
+            char      name[8];
+            tn_init   init;
+            tn_param *p;
+            memset(&init, 0, sizeof init);
+            init.rule = TN_INIT_NORMAL;
+            init.std = 0.5;
+            snprintf(name, sizeof name, "p%d", i);
+            p = tn_params_add(w.params, name, plain_net->node[i].tensor->rank, plain_net->node[i].tensor->shape, init);
+            t[i] = p->value;
+        }
+        net = tn_net_create(w.ctx, of[e], plain_net->nodes, t, TN_NET_REFER);
+        folded = tn_net_fold_in(net, TN_NET_ALL, any_matrix(&w, 3, 3), NULL);       /* refers to the same parameters */
+        check_gradient(&w, net, x, x, &inputs);
+        check_gradient(&w, folded, z, z, &inputs);
+        tn_params_zero_grad(w.params);
+        check_gradient(&w, net, x, t[1], &weights);
+        tn_params_zero_grad(w.params);
+        check_gradient(&w, folded, x, t[0], &weights);
+        tn_net_destroy(folded);
+        tn_net_destroy(net);
+        tn_net_destroy(plain_net);
+        fresh(&w);
+    }
+    WORST("gradient of inputs", inputs, 1e-8);
+    WORST("gradient of weights", weights, 1e-8);
+    leave(&w);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+#define REFUSED(call, status, part) do { CHECK(!(call)); CHECK_ERROR(w.ctx, status, part); } while (0)
+
+TEST(mistakes_are_named)
+{
+    world      w;
+    tn_tensor *t[3], *v;
+    tn_net    *net, *other, *big;
+    tn_cp     *cp;
+    tn_eigen   e;
+    tn_attention_desc d;
+    tn_attention layer;
+    tn_net_coefficients c;
+    double     x = 0;
+    if (!open_world(&w, TN_F64, 1)) return;
+    t[0] = any_matrix(&w, 2, 3);
+    t[1] = t[2] = any_matrix(&w, 3, 4);
+    v = any_vector(&w, 5);
+    REFUSED(tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
+    REFUSED(tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
+    REFUSED(tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
+            "net_create: \"oh,hi->o|i\", character 5: expected a comma after the labels of tensor 1 of 3");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: \"oh,hi,h->o|i\", character 7: 1 labels for tensor 2, which is [3,4]");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 13: expected letters");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: axis 0 of node 2, [3,4], has label i, whose extent is 4 in an earlier node, expected the same");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
+            "net_create: label o of a leg is that of another leg");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|iz", 3, t, TN_NET_COPY), TN_ERR_ARG, "label z of a leg is not one of a node");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,pj->o|hi", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: leg 1 has extent 4, expected 3 as leg 0 of the same input");
+    net = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+    other = tn_net_create(w.ctx, "oh,hi,hj->o|i|j", 3, t, TN_NET_COPY);
+    cp = any_cp(&w, 2, 4, 2, 5, true);
+    big = tn_net_from_cp(w.ctx, cp);
+    REQUIRE(net && other && big);
+    REFUSED(tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
+    REFUSED(tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
+    REFUSED(tn_net_fold_in(net, 0, t[1], NULL), TN_ERR_SHAPE, "net_fold_in: e is [3,4], expected 4 rows as leg 0 has elements");
+    REFUSED(tn_net_fold_in(net, 0, any_matrix(&w, 4, 2), any_vector(&w, 4)), TN_ERR_ARG,
+            "net_fold_in: b is given for leg 0 alone, but the net has no constant input");
+    REFUSED(tn_net_fold_out(net, t[1]), TN_ERR_SHAPE, "net_fold_out: u is [3,4], expected 2 columns, the net's outputs");
+    REFUSED(tn_net_compose(net, other), TN_ERR_SHAPE, "net_compose: inner has 2 outputs, expected 4 as leg 0 of outer");
+    REFUSED(tn_net_compose(big, big), TN_ERR_SHAPE, "the constant one included (tn_net_from_stack passes it on)");
+    REFUSED(tn_net_compose(net, NULL), TN_ERR_ARG, "net_compose: inner is NULL");
+    REFUSED(tn_net_apply(w.ctx, net, v), TN_ERR_SHAPE, "net_apply: x is [5], expected 4 elements in its last axis for leg 0");
+    t[0] = any_matrix(&w, 2, 4);
+    t[1] = any_matrix(&w, 3, 4);
+    REFUSED(tn_net_apply_each(w.ctx, net, t), TN_ERR_SHAPE,
+            "net_apply_each: x is [3,4] for leg 1 and [2,4] for an earlier one, expected equal axes but the last");
+    REFUSED(tn_net_apply(w.ctx, NULL, v), TN_ERR_ARG, "net_apply: the net is NULL");
+    CHECK_STATUS(tn_net_inner(net, other, TN_NET_AS_GIVEN, &x), TN_ERR_SHAPE);
+    CHECK(x != x);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_inner: input leg 1 has 4 and 4 elements and is of input 0 and 1, expected the same");
+    CHECK_STATUS(tn_net_cosine(net, big, TN_NET_SYMMETRIC, &x), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_cosine: output leg 0 has 2 and 4 elements");
+    REFUSED(tn_net_interaction(net, v), TN_ERR_SHAPE, "net_interaction: u is [5], expected [2]");
+    CHECK_STATUS(tn_net_eigen(other, v, 0, &e), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_eigen: the net has 2 input legs of two inputs, expected 2 of one input");
+    CHECK_STATUS(tn_net_top(net, 0, &c), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_top: k is 0, expected 1 or more");
+    memset(&d, 0, sizeof d);
+    d.dim = 4;
+    d.heads = 1;
+    CHECK_STATUS(tn_attention_init(w.params, "softmax", &d, &layer), TN_OK);
+    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer's kind is softmax, expected squared or bilinear");
+    d.kind = TN_ATTENTION_BILINEAR;
+    d.qk_norm = true;
+    CHECK_STATUS(tn_attention_init(w.params, "normed", &d, &layer), TN_OK);
+    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer has qk_norm, with which it is not a tensor");
+    REFUSED(tn_net_from_stack(w.ctx, 0, (const tn_cp *const *)&cp, false), TN_ERR_ARG, "net_from_stack: n is 0");
+    tn_net_destroy(big);
+    big = net_of(&w, "a,b,c,d,e,f,g,h,i->abcdefghi", 2, TN_NET_COPY);
+    REQUIRE(big != NULL);
+    REFUSED(tn_net_contract(big), TN_ERR_SHAPE, "net_contract: the result has 9 axes, expected at most 8");
+    tn_net_destroy(big);
+    tn_net_destroy(net);
+    tn_net_destroy(other);
+    tn_cp_destroy(cp);
+    leave(&w);
+}
+
+/* Not a number is not a norm, and too many permutations and too large tensors are refused beforehand. */
+TEST(what_cannot_be_computed_is_an_error)
+{
+    const int64_t one = 1;
+    const double  nan = (double)NAN;
+    world      w;
+    tn_tensor *t[10];
+    tn_net    *net;
+    double     x = 0;
+    tn_net_coefficients c;
+    if (!open_world(&w, TN_F32, 1)) return;
+    t[0] = tn_tensor_from(w.ctx, 1, &one, TN_F64, &nan);
+    net = tn_net_create(w.ctx, "i->|i", 1, t, TN_NET_COPY);
+    CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_ERR_NONFINITE);
+    CHECK(x != x);
+    CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "net_norm: the inner product is nan, expected a finite number");
+    CHECK_STATUS(tn_net_top(net, 1, &c), TN_ERR_NONFINITE);
+    CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "net_top: a coefficient is nan");
+    tn_net_destroy(net);
+    for (int i = 0; i < 10; i++) t[i] = any_vector(&w, 2);
+    net = tn_net_create(w.ctx, "a,b,c,d,e,f,g,h,i,j->|abcdefghij", 10, t, TN_NET_COPY);
+    CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &x), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_norm: the 10 input legs have more than 40320 permutations");
+    CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_OK);
+    CHECK(x > 0);
+    tn_net_destroy(net);
+    leave(&w);
+}
 TEST_MAIN(expressions_equal_loops,
           the_net_of_an_operator_is_the_operator,
           the_net_of_attention_is_attention,
@@ -911,4 +1094,7 @@ TEST_MAIN(expressions_equal_loops,
           cores_have_legs_by_their_rank,
           eigenpairs_by_products_equal_those_of_the_matrix,
           the_largest_coefficients_are_those_of_sorting,
-          the_largest_coefficients_need_no_tensor)
+          the_largest_coefficients_need_no_tensor,
+          gradients_are_those_of_differences,
+          mistakes_are_named,
+          what_cannot_be_computed_is_an_error)
