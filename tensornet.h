@@ -8526,7 +8526,8 @@ static bool tni_parse(tn_plan *p)
         const int      rank = s->rank, begin = at;
         if (!tni_parse_term(p, &at, s, &dots)) return false;
         if (dots >= 0 ? s->rank > rank : s->rank != rank)
-            return tni_subscript_fail(p, begin, "%d labels for operand %d of rank %d", s->rank, k, rank);
+            return tni_subscript_fail(p, begin, "%d label%s for operand %d of rank %d", s->rank, s->rank == 1 ? "" : "s", k,
+                                      rank);
         if (dots >= 0) {
             if (rank - s->rank > most) most = rank - s->rank;
             if (!tni_parse_dots(p, begin, s, dots, rank - s->rank)) return false;

@@ -1200,6 +1200,71 @@ static inline void want_join(setting *s)
     }
 }
 
+/* ---- einsum: sums over all labels at once ------------------------------------------------------------------------------- */
+
+/* kind: the expression. The letters a, b, c, d have the extents k[0..4). */
+static inline const char *einsum_of(const setting *s)
+{
+    static const char *const list[] = {
+        "ab,cb->ca", "abd,adc->bac", "aab,bc->c", "dc,ca,cb->dab", "abc,abd,ab->dc", "b,,a->ab", "ab,ab->b", "abc->cb",
+        "abc,cd,bd,da->", "ca,cb->cab", "ac,bcd,ad->b"
+    };
+    return list[s->of->kind];
+}
+
+static inline void build_einsum(setting *s)
+{
+    const char *e;
+    int64_t shape[TN_MAX_RANK];
+    int rank = 0;
+    draw_shape(s, 4, s->k, true);
+    for (e = einsum_of(s); ; e++) {
+        if (*e >= 'a') { shape[rank++] = s->k[*e - 'a']; continue; }
+        case_real(s, rank, shape, CASE_UNIT);
+        rank = 0;
+        if (*e == '-') return;
+    }
+}
+
+static inline tn_tensor *run_einsum(setting *s)
+{
+    tn_tensor *t[4];
+    int k;
+    for (k = 0; k < s->inputs; k++) t[k] = case_x(s, k);
+    return tn_einsum(s->ctx, einsum_of(s), s->inputs, t);
+}
+
+static inline void want_einsum(setting *s)
+{
+    const char *e = einsum_of(s), *out = strchr(e, '>') + 1;
+    plain x[4];
+    int64_t shape[TN_MAX_RANK], n = 1, i, at[4];
+    int rank = 0, k, l;
+    double *y;
+    for (l = 0; l < 4; l++) if (strchr(e, 'a' + l)) n *= s->k[l];
+    for (k = 0; k < s->inputs; k++) x[k] = plain_x(s, k);
+    for (; out[rank]; rank++) shape[rank] = s->k[out[rank] - 'a'];
+    y = case_want(s, rank, shape);
+    for (i = 0; i < n; i++) {
+        int64_t rest = i, to = 0;
+        double  product = 1;
+        const char *p = e;
+        for (l = 3; l >= 0; l--) {
+            at[l] = 0;
+            if (!strchr(e, 'a' + l)) continue;
+            at[l] = rest % s->k[l];
+            rest /= s->k[l];
+        }
+        for (k = 0; k < s->inputs; k++, p++) {
+            int64_t from = 0;
+            for (l = 0; *p >= 'a'; p++, l++) from += at[*p - 'a'] * x[k].strides[l];
+            product *= x[k].v[from];
+        }
+        for (k = 0; k < rank; k++) to = to * shape[k] + at[out[k] - 'a'];
+        y[to] += product;
+    }
+}
+
 /* k[0]: the axis */
 static inline void build_gather(setting *s)
 {
@@ -1917,7 +1982,18 @@ static const test_case cases[] = {
     {"concat",           JOIN_CONCAT,     0,    true, build_join,      run_join,      want_join},
     {"concat twice",     JOIN_TWICE,      1e-6, true, build_join,      run_join,      want_join},
     {"stack",            JOIN_STACK,      0,    true, build_join,      run_join,      want_join},
-    {"gather",           0,               1e-6, true, build_gather,    run_gather,    want_gather}
+    {"gather",           0,               1e-6, true, build_gather,    run_gather,    want_gather},
+    {"einsum ab,cb->ca",          0, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum abd,adc->bac",       1, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum aab,bc->c",          2, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum dc,ca,cb->dab",      3, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum abc,abd,ab->dc",     4, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum b,,a->ab",           5, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum ab,ab->b",           6, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum abc->cb",            7, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum abc,cd,bd,da->",     8, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum ca,cb->cab",         9, 3e-6, true, build_einsum, run_einsum, want_einsum},
+    {"einsum ac,bcd,ad->b",       10, 3e-6, true, build_einsum, run_einsum, want_einsum}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -297,4 +297,482 @@ TEST(networks)
     random_nets(TN_F32, test_small() ? 100 : 400, 2e-5);
 }
 
-TEST_MAIN(file, networks)
+/* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
+
+/* sum(weights * einsum) has by central differences the gradients that the tape gives; the einsum is linear in each number of an
+   operand that occurs once, so that the differences are exact but for rounding. */
+static double net_loss(const net *a, const double *weights, double *y)
+{
+    const int64_t count = net_brute(a, y);
+    double        sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += weights[i] * y[i];
+    return sum;
+}
+
+TEST(gradients)
+{
+    static double weights[4096], y[4096], got[4096];
+    tn_ctx  *ctx = ctx_of(TN_F64, 1);
+    uint64_t seed = 5;
+    double   worst = 0;
+    int      round;
+    REQUIRE(ctx != NULL);
+    for (round = 0; round < 60; round++) {
+        net        a;
+        tn_tensor *result, *w, *flat;
+        const int *labels[MOST];
+        int64_t    count, i;
+        net_make(&a, &seed, 6, (int)test_random_int(&seed, 1, 6), round % 6 == 0);
+        REQUIRE(net_tensors(&a, ctx, &seed, true));
+        for (int k = 0; k < a.n; k++) labels[k] = a.label[k];
+        for (i = 0; i < 4096; i++) weights[i] = test_random_real(&seed);
+        tn_record(ctx);
+        result = tn_einsum_labels(ctx, a.n, a.t, labels, a.out_rank, a.out);
+        REQUIRE(result != NULL);
+        count = tn_tensor_count(result);
+        w = tn_tensor_from(ctx, result->rank, result->shape, TN_F64, weights);
+        flat = tn_sum(ctx, tn_mul(ctx, result, w));
+        CHECK_STATUS(tn_backward(ctx, flat), TN_OK);
+        CHECK_CTX(ctx);
+        CHECK_INT(net_brute(&a, y), count);
+        for (int k = 0; k < a.n; k++) {
+            const int64_t n = tn_tensor_count(a.t[k]);
+            if (!CHECK(a.t[k]->grad != NULL)) { net_print(&a); continue; }
+            CHECK_STATUS(tn_read(a.t[k]->grad, TN_F64, got, n), TN_OK);
+            for (i = 0; i < n; i++) {
+                const double was = a.v[k][i];
+                double       up, down;
+                a.v[k][i] = was + 0.5;
+                up = net_loss(&a, weights, y);
+                a.v[k][i] = was - 0.5;
+                down = net_loss(&a, weights, y);
+                a.v[k][i] = was;
+                if (test_raise(&worst, fabs(up - down - got[i]) / (1 + fabs(got[i]))) && worst > 1e-10) net_print(&a);
+            }
+        }
+        net_free(&a);
+        tn_ctx_reset(ctx);
+    }
+    WORST("gradients", worst, 1e-10);
+    tn_ctx_destroy(ctx);
+}
+
+/* The same tensor as four operands, |x x^T|^2, by a plan that is sliced while nothing is recorded. */
+TEST(gradient_of_a_square)
+{
+    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    const int     label[4][2] = {{7, 9}, {8, 9}, {8, 2}, {7, 2}}, *labels[4] = {label[0], label[1], label[2], label[3]};
+    const int     ranks[4] = {2, 2, 2, 2};
+    const int64_t shape[2] = {40, 30}, *shapes[4] = {shape, shape, shape, shape};
+    tn_plan_desc  desc;
+    tn_plan      *plan;
+    tn_tensor    *x, *t[4], *y, *want;
+    double        v[1200], g[1200], worst = 0, whole;
+    REQUIRE(ctx != NULL);
+    memset(&desc, 0, sizeof desc);
+    desc.max_bytes = 8192;
+    plan = tn_plan_create_labels(ctx, 4, ranks, shapes, labels, 0, NULL, &desc);
+    REQUIRE(plan != NULL);
+    CHECK(tn_plan_cost_of(plan).slices > 1);
+    x = tn_normal(ctx, 2, shape, 0, 1);
+    t[0] = t[1] = t[2] = t[3] = x;
+    want = tn_scale(ctx, tn_einsum(ctx, "ab,cb,cd->ad", 3, t), 4);
+    whole = tn_item(tn_plan_run(plan, 4, t));
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    tn_record(ctx);
+    y = tn_plan_run(plan, 4, t);
+    CHECK_STATUS(tn_backward(ctx, y), TN_OK);
+    CHECK_NEAR(tn_item(y), whole, 1e-12 * whole);
+    REQUIRE(x->grad != NULL && want != NULL);
+    CHECK_STATUS(tn_read(want, TN_F64, v, 1200), TN_OK);
+    CHECK_STATUS(tn_read(x->grad, TN_F64, g, 1200), TN_OK);
+    test_raise(&worst, test_max_error(g, v, 1200));
+    WORST("gradient of a square", worst, 1e-13);
+    tn_plan_destroy(plan);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- the planner -------------------------------------------------------------------------------------------------------------- */
+
+/* Makes a plan from extents by letter, "a35 b37". */
+static tn_plan *plan_of(tn_ctx *ctx, const char *expr, const char *extents, const tn_plan_desc *desc)
+{
+    int64_t        of[128] = {0}, shape[64][TN_MAX_RANK];
+    const int64_t *shapes[64];
+    int            ranks[64], n = 0;
+    while (*extents) {
+        const unsigned char letter = (unsigned char)*extents++;
+        of[letter & 127] = strtoll(extents, (char **)(size_t)(const void *)&extents, 10);
+        while (*extents == ' ') extents++;
+    }
+    ranks[0] = 0;
+    shapes[0] = shape[0];
+    for (const char *e = expr; *e && *e != '-'; e++) {
+        if (*e == ',') {
+            n++;
+            shapes[n] = shape[n];
+            ranks[n] = 0;
+        } else shape[n][ranks[n]++] = of[*e & 127];
+    }
+    return tn_plan_create(ctx, expr, n + 1, ranks, shapes, desc);
+}
+
+TEST(optima)
+{
+    tn_ctx      *ctx = ctx_of(TN_F64, 1);
+    tn_plan     *plan;
+    tn_plan_cost c;
+    REQUIRE(ctx != NULL);
+    plan = plan_of(ctx, "xyf,xtf,ytpf,fr->tpr", "x35 y37 f59 t51 p51 r27", NULL);
+    c = tn_plan_cost_of(plan);
+    CHECK_NEAR(c.flops, 27436062, 0);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "ab,bc,cd,de,ef->af", "a30 b35 c15 d5 e10 f20", NULL);      /* the chain of matrices, Cormen et al. */
+    c = tn_plan_cost_of(plan);
+    CHECK_NEAR(c.flops, 23750, 0);
+    CHECK_INT(c.steps, 4);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "oh,hi,hj,ok,ki,kj->", "o64 i64 j64 h128 k128", NULL);      /* |B|^2 of a CP form by Gram matrices */
+    c = tn_plan_cost_of(plan);
+    CHECK(c.flops < 6.4e6 && c.largest < 2e4);
+    CHECK_NEAR(c.naive, 6 * 64.0 * 64 * 64 * 128 * 128, 0);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "a,b,ab->", "a100 b2", NULL);
+    c = tn_plan_cost_of(plan);
+    CHECK_NEAR(c.flops, 404, 0);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "aab->b", "a10 b3", NULL);                                  /* thirty additions of the diagonal */
+    c = tn_plan_cost_of(plan);
+    CHECK_NEAR(c.flops, 30, 0);
+    tn_plan_destroy(plan);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* The least cost over all trees of a small network, by trying each pair in turn. */
+static double least_cost(int n, const uint32_t *legs, uint32_t keep, const double *extent)
+{
+    double best = n == 1 ? 0 : HUGE_VAL;
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++) {
+            uint32_t next[8], others = keep, both = legs[i] | legs[j], left;
+            double   space = 1, size = 1, cost;
+            int      m = 0;
+            for (int k = 0; k < n; k++) if (k != i && k != j) { next[m++] = legs[k]; others |= legs[k]; }
+            left = both & others;
+            for (int l = 0; l < 10; l++) {
+                if (both >> l & 1) space *= extent[l];
+                if (left >> l & 1) size *= extent[l];
+            }
+            next[m++] = left;
+            cost = (left == both ? 1 : 2) * space + 64 * size + least_cost(m, next, keep, extent);
+            if (cost < best) best = cost;
+        }
+    return best;
+}
+
+TEST(exact)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64, 1);
+    uint64_t seed = 3;
+    double   worst = 0;
+    REQUIRE(ctx != NULL);
+    for (int round = 0; round < 40; round++) {
+        const int      n = (int)test_random_int(&seed, 2, 6);
+        int            label[6][4], ranks[6], out[2], uses[10] = {0};
+        const int     *labels[6];
+        int64_t        shape[6][4], extents[10];
+        const int64_t *shapes[6];
+        uint32_t       legs[8], keep = 0;
+        double         extent[10], want;
+        tn_plan       *plan;
+        tn_plan_cost   c;
+        int            kept = 0;
+        for (int l = 0; l < 10; l++) extent[l] = (double)(extents[l] = test_random_int(&seed, 2, 9));
+        for (int k = 0; k < n; k++) {
+            legs[k] = 0;
+            ranks[k] = (int)test_random_int(&seed, 1, 4);
+            for (int i = 0; i < ranks[k]; i++) {
+                int l = (int)test_random_int(&seed, 0, 9);
+                while (legs[k] >> l & 1) l = (l + 1) % 10;
+                legs[k] |= 1u << l;
+                uses[l]++;
+                label[k][i] = l;
+                shape[k][i] = extents[l];
+            }
+            labels[k] = label[k];
+            shapes[k] = shape[k];
+        }
+        for (int l = 0; l < 10 && kept < 2; l++) if (uses[l] > 0 && test_random_int(&seed, 0, 3) == 0) { out[kept++] = l; keep |= 1u << l; }
+        for (int k = 0; k < n; k++)                                 /* private labels go first */
+            for (int l = 0; l < 10; l++) if (uses[l] == 1 && !(keep >> l & 1)) legs[k] &= ~(1u << l);
+        want = least_cost(n, legs, keep, extent);
+        plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, NULL);
+        REQUIRE(plan != NULL);
+        c = tn_plan_cost_of(plan);
+        for (int k = 0; k < n; k++) {                               /* the sums over private labels are not in `want` */
+            double all = 1, left = 1;
+            for (int i = 0; i < ranks[k]; i++) {
+                all *= extent[label[k][i]];
+                if (legs[k] >> label[k][i] & 1) left *= extent[label[k][i]];
+            }
+            if (left != all) want += all + 64 * left;
+        }
+        test_raise(&worst, fabs((c.flops + 64 * c.written) / want - 1));
+        tn_plan_destroy(plan);
+    }
+    WORST("cost against all trees", worst, 1e-13);
+    tn_ctx_destroy(ctx);
+}
+
+/* A closed ring of 40 tensors, 4 x 4 grids and more than 64 labels: seeded, repeatable, and equal to products by hand. */
+TEST(many)
+{
+    enum { RING = 40, D = 3 };
+    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    tn_tensor    *t[RING], *m, *y, *again;
+    int           label[RING][3];
+    const int    *labels[RING];
+    const int64_t shape[3] = {D, D, 2}, *shapes[RING];
+    int           ranks[RING];
+    tn_plan_desc  desc;
+    tn_plan      *plan[2];
+    tn_plan_cost  c[2];
+    double        want, got;
+    int           k;
+    REQUIRE(ctx != NULL);
+    for (k = 0; k < RING; k++) {
+        label[k][0] = 1000 * k;
+        label[k][1] = 1000 * ((k + 1) % RING);
+        label[k][2] = 1000 * k + 1;                                 /* private: summed */
+        labels[k] = label[k];
+        shapes[k] = shape;
+        ranks[k] = 3;
+        t[k] = tn_uniform(ctx, 3, shape, 0.1, 1);
+    }
+    memset(&desc, 0, sizeof desc);
+    desc.seed = 9;
+    for (k = 0; k < 2; k++) {
+        plan[k] = tn_plan_create_labels(ctx, RING, ranks, shapes, labels, 0, NULL, &desc);
+        REQUIRE(plan[k] != NULL);
+        c[k] = tn_plan_cost_of(plan[k]);
+    }
+    CHECK_NEAR(c[0].flops, c[1].flops, 0);
+    CHECK_NEAR(c[0].flops, RING * D * D * 2 + (RING - 2) * 2 * D * D * D + 2 * D * D, 0);
+    y = tn_plan_run(plan[0], RING, t);
+    again = tn_plan_run(plan[1], RING, t);
+    REQUIRE(y && again);
+    CHECK(tn_item(y) == tn_item(again));
+    m = tn_sum_axis(ctx, t[0], 2);
+    for (k = 1; k < RING; k++) m = tn_matmul(ctx, m, tn_sum_axis(ctx, t[k], 2));
+    REQUIRE(m != NULL);
+    want = tn_item(tn_slice(tn_slice(m, 0, 0, 1), 1, 0, 1)) + tn_item(tn_slice(tn_slice(m, 0, 1, 2), 1, 1, 2))
+           + tn_item(tn_slice(tn_slice(m, 0, 2, 3), 1, 2, 3));
+    got = tn_item(y);
+    CHECK_NEAR(got / want, 1, 1e-12);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);                                            /* frees the plans as well */
+}
+
+/* Outer products of twelve vectors in pairs, whose labels come in an order that no kernel of 8 axes can reach at once. */
+TEST(legs)
+{
+    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_tensor *t[2], *y;
+    int64_t    shape[8], i;
+    double     a[256], b[256], want = 0;
+    const int  one[8] = {0, 1, 2, 3, 4, 5, 6, 7}, two[8] = {8, 9, 10, 11, 12, 13, 14, 15};
+    const int  links[8][4] = {{0, 8, 1, 15}, {2, 9, 3, 14}, {4, 10, 5, 13}, {6, 11, 7, 12}, {15, 3, 8, 7}, {13, 1, 9, 5}, {0, 11, 2, 14},
+                              {6, 10, 4, 12}};
+    const int *labels[10] = {one, two, links[0], links[1], links[2], links[3], links[4], links[5], links[6], links[7]};
+    tn_tensor *all[10];
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < 8; i++) shape[i] = 2;
+    for (i = 0; i < 2; i++) t[i] = tn_uniform(ctx, 8, shape, -1, 1);
+    all[0] = t[0];
+    all[1] = t[1];
+    for (i = 0; i < 8; i++) all[2 + i] = tn_uniform(ctx, 4, shape, 0.5, 1);
+    CHECK_STATUS(tn_read(t[0], TN_F64, a, 256), TN_OK);
+    CHECK_STATUS(tn_read(t[1], TN_F64, b, 256), TN_OK);
+    y = tn_einsum_labels(ctx, 10, all, labels, 0, NULL);
+    REQUIRE(y != NULL);
+    {
+        double link[8][16];
+        for (i = 0; i < 8; i++) CHECK_STATUS(tn_read(all[2 + i], TN_F64, link[i], 16), TN_OK);
+        for (int64_t x = 0; x < 65536; x++) {
+            double v = a[x >> 8] * b[x & 255];
+            for (i = 0; i < 8; i++) {
+                int at = 0;
+                for (int k = 0; k < 4; k++) at = 2 * at + (int)(x >> (15 - links[i][k]) & 1);
+                v *= link[i][at];
+            }
+            want += v;
+        }
+    }
+    CHECK_NEAR(tn_item(y), want, 1e-11 * fabs(want));
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- the same bits for any number of threads; BF16 ---------------------------------------------------------------------------- */
+
+TEST(threads)
+{
+    static const int64_t a[4] = {5, 40, 3, 33}, b[4] = {5, 33, 3, 50}, c[2] = {50, 40};
+    float first[15], got[15];
+    for (int threads = 1; threads < 5; threads += 3) {
+        tn_ctx    *ctx = ctx_of(TN_F32, threads);
+        tn_tensor *t[3], *y;
+        REQUIRE(ctx != NULL);
+        t[0] = tn_normal(ctx, 4, a, 0, 1);
+        t[1] = tn_normal(ctx, 4, b, 0, 1);
+        t[2] = tn_normal(ctx, 2, c, 0, 1);
+        y = tn_einsum(ctx, "bihk, bkhj, ji -> hb", 3, t);
+        REQUIRE(y != NULL);
+        CHECK_STATUS(tn_read(y, TN_F32, threads == 1 ? first : got, 15), TN_OK);
+        if (threads > 1) CHECK(memcmp(first, got, sizeof first) == 0);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(bf16)
+{
+    tn_desc       d;
+    tn_ctx       *ctx;
+    tn_tensor    *t[3], *y;
+    const int64_t shape[2] = {8, 8};
+    double        v[64], worst = 0;
+    memset(&d, 0, sizeof d);
+    d.activations = TN_BF16;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    t[0] = tn_full(ctx, 2, shape, 0.5);
+    t[1] = tn_cast(ctx, tn_full(ctx, 2, shape, 3), TN_BF16);
+    t[2] = tn_full(ctx, 2, shape, 0.25);
+    y = tn_einsum(ctx, "ab,bc,cd->da", 3, t);
+    REQUIRE(y != NULL);
+    CHECK(y->dtype == TN_BF16);
+    CHECK_STATUS(tn_read(y, TN_F64, v, 64), TN_OK);
+    for (int i = 0; i < 64; i++) test_raise(&worst, fabs(v[i] - 24));
+    WORST("BF16", worst, 0);
+    y = tn_einsum(ctx, "ab,bc,cd->", 3, t);
+    CHECK(y && y->dtype == TN_F32 && tn_item(y) == 24 * 64);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- what is refused ---------------------------------------------------------------------------------------------------------- */
+
+static void refused(tn_ctx *ctx, const char *expr, const char *shapes, tn_status status, const char *message)
+{
+    tn_tensor *t[MOST];
+    int        n = 0;
+    for (; *shapes; shapes += *shapes == ';') {
+        int64_t shape[TN_MAX_RANK];
+        int     rank = shape_of(&shapes, shape);
+        t[n++] = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    }
+    if (!CHECK(tn_einsum(ctx, expr, n, t) == NULL)) printf("     %s\n", expr ? expr : "NULL");
+    CHECK_ERROR(ctx, status, message);
+}
+
+TEST(refusals)
+{
+    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_tensor *t[2] = {NULL, NULL};
+    const int  label[2] = {3, -1}, good[2] = {3, 4}, *bad[1], out[1] = {5}, twice[2] = {3, 3};
+    REQUIRE(ctx != NULL);
+    refused(ctx, "ij,jk->ik", "2x3;4x5", TN_ERR_SHAPE, "einsum: character 4, \"jk->ik\": j has extent 3 in operand 0 but 4 in operand 1");
+    refused(ctx, "ii->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"i->i\": i has extent 2 in operand 0 but 3 in operand 0");
+    refused(ctx, "ij,jk->ik", "2x3;1x5", TN_ERR_SHAPE, "expected equal extents");
+    refused(ctx, "ij->iz", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"z\": z of the result, expected a label of an operand");
+    refused(ctx, "ij->ii", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"i\": i is twice in the result, expected once");
+    refused(ctx, "i1->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"1->i\": expected a letter");
+    refused(ctx, "i$,jk", "2x3;3x3", TN_ERR_SHAPE, "character 2, \"$,jk\"");
+    refused(ctx, "ij", "2x3;3x3", TN_ERR_SHAPE, "the expression has 1 operand, expected 2");
+    refused(ctx, "ij,jk,kl", "2x3;3x3", TN_ERR_SHAPE, "character 6, \",kl\": a term for operand 2, expected 2 operands");
+    refused(ctx, "ijk,jk", "2x3;3x3", TN_ERR_SHAPE, "character 1, \"ijk,jk\": 3 labels for operand 0 of rank 2");
+    refused(ctx, "i,jk", "2x3;3x3", TN_ERR_SHAPE, "1 label for operand 0 of rank 2");
+    refused(ctx, "...ijk->...", "2x3", TN_ERR_SHAPE, "3 labels for operand 0 of rank 2");
+    refused(ctx, "..ij->ij", "2x3", TN_ERR_SHAPE, "character 1, \"..ij->ij\": expected three dots");
+    refused(ctx, "...i...->i", "2x3", TN_ERR_SHAPE, "character 5, \"...->i\": a second \"...\"");
+    refused(ctx, "...i->i", "2x3", TN_ERR_SHAPE, "the axes of \"...\" are missing in the result");
+    refused(ctx, "ij->...ij", "2x3", TN_ERR_SHAPE, "\"...\" in the result, expected one in an operand as well");
+    refused(ctx, "ij->ij->ij", "2x3", TN_ERR_SHAPE, "character 7, \"->ij\": expected the end of the expression");
+    refused(ctx, "ij-", "2x3", TN_ERR_SHAPE, "character 3, \"-\": expected a letter");
+    refused(ctx, "ij->ij,", "2x3", TN_ERR_SHAPE, "character 7, \",\": expected the end");
+    refused(ctx, "", "2x3", TN_ERR_SHAPE, "0 labels for operand 0 of rank 2");
+    refused(ctx, "abcdefghi->", "2x3", TN_ERR_SHAPE, "character 9, \"i->\": more than 8 labels");
+    refused(ctx, "abcdef,ghijkl", "1x1x1x1x1x1;1x1x1x1x1x1", TN_ERR_SHAPE, "the result has more than 8 axes");
+    refused(ctx, "...a,...b", "5x3x4;5x4x6", TN_ERR_SHAPE, "... has extent 3 in operand 0 but 4 in operand 1");
+    refused(ctx, "i", "", TN_ERR_ARG, "the number of operands is 0, expected 1 to 4096");
+    refused(ctx, NULL, "2", TN_ERR_ARG, "einsum: expr is NULL");
+    CHECK(tn_einsum(ctx, "i,i", 2, t) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "einsum: operand 0 is NULL");
+    CHECK(tn_einsum(ctx, "i", 1, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the array of operands is NULL");
+    t[0] = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+    bad[0] = label;
+    CHECK(tn_einsum_labels(ctx, 1, t, bad, 0, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "einsum_labels: label 1 of operand 0 is -1, expected at least 0");
+    bad[0] = good;
+    CHECK(tn_einsum_labels(ctx, 1, t, bad, 1, out) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "einsum_labels: label 5 of the result, expected a label of an operand");
+    bad[0] = twice;
+    CHECK(tn_einsum_labels(ctx, 1, t, bad, 0, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "label 3 has extent 2 in operand 0 but 3 in operand 0");
+    CHECK(tn_einsum_labels(ctx, 1, t, bad, 9, out) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "einsum_labels: rank is 9, expected 0 to 8");
+    t[0] = tn_tensor_2d(ctx, TN_I32, 2, 3);
+    CHECK(tn_einsum(ctx, "ij", 1, t) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "einsum: operand 0 is I32, expected F64");
+    tn_ctx_destroy(ctx);
+}
+
+/* Plans: the table, other shapes than planned, limits that no slicing meets. */
+static double seconds(void)
+{
+    static double now;
+    return now += 0.001;
+}
+
+TEST(plans)
+{
+    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    tn_plan_desc  desc;
+    tn_plan      *plan;
+    tn_tensor    *t[2];
+    char          text[2048];
+    int64_t       length;
+    REQUIRE(ctx != NULL);
+    memset(&desc, 0, sizeof desc);
+    desc.clock = seconds;
+    plan = plan_of(ctx, "ijj,jk->ik", "i20 j30 k40", &desc);
+    REQUIRE(plan != NULL);
+    length = tn_plan_format(plan, text, sizeof text);
+    CHECK_INT(length, strlen(text));
+    CHECK_INT(tn_plan_format(plan, NULL, 0), length);
+    CHECK(strstr(text, "expression         ijj,jk->ik\nnaive cost         48000 flops\n") != NULL);
+    CHECK(strstr(text, "   1  ij,jk->ik") != NULL && strstr(text, "  gemm\n") != NULL && strstr(text, " ms ") == NULL);
+    t[0] = tn_tensor_3d(ctx, TN_REAL, 20, 30, 30);
+    t[1] = tn_tensor_2d(ctx, TN_REAL, 30, 40);
+    CHECK(tn_plan_run(plan, 2, t) != NULL && tn_plan_run(plan, 2, t) != NULL);
+    CHECK(tn_plan_format(plan, text, sizeof text) > length);
+    CHECK(strstr(text, " ms  kernel\n") != NULL && strstr(text, "          1  gemm\n") != NULL);
+    t[1] = tn_tensor_2d(ctx, TN_REAL, 40, 30);
+    CHECK(tn_plan_run(plan, 2, t) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "plan_run: operand 1 is [40,30], expected [30,40] as in the plan");
+    CHECK(tn_plan_run(plan, 1, t) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: 1 operands, expected 2");
+    CHECK_INT(tn_plan_format(NULL, text, sizeof text), -1);
+    tn_plan_destroy(plan);
+    tn_plan_destroy(NULL);
+    desc.max_bytes = 1;
+    CHECK(plan_of(ctx, "ab,bc,cd->ad", "a20 b30 c40 d50", &desc) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "plan_create: intermediate results of 64 bytes, the least that slicing gives");
+    desc.max_bytes = 0;
+    desc.samples = -1;
+    CHECK(plan_of(ctx, "ab->ba", "a20 b30", &desc) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_create: samples is -1, expected at least 0");
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans)

@@ -156,6 +156,38 @@ static void decompositions(life *l)
     tn_lanczos_destroy(&z);
 }
 
+/* ---- contractions --------------------------------------------------------------------------------------------- */
+
+static void contractions(life *l)
+{
+    static const int     ranks[3] = {2, 2, 2}, ab[2] = {0, 1}, bc[2] = {1, 2}, cd[2] = {2, 3}, ad[2] = {0, 3};
+    static const int64_t shape[3][2] = {{8, 9}, {9, 7}, {7, 6}};
+    const int           *labels[3];
+    const int64_t       *shapes[3];
+    tn_tensor           *t[3];
+    tn_plan_desc         d;
+    labels[0] = ab; labels[1] = bc; labels[2] = cd;
+    memset(&d, 0, sizeof d);
+    d.max_bytes = l->large ? 0 : 128;                   /* with slices and without */
+    for (int k = 0; k < 3; k++) {
+        shapes[k] = shape[k];
+        t[k] = numbers(l, shape[k][0], shape[k][1], -1);
+    }
+    for (int k = 0; k < 2; k++) {
+        tn_plan *plan = k ? tn_plan_create_labels(l->ctx, 3, ranks, shapes, labels, 2, ad, &d)
+                          : tn_plan_create(l->ctx, "ab,bc,cd->ad", 3, ranks, shapes, &d);
+        char     text[256];
+        if (!CHECK(plan != NULL)) continue;
+        CHECK_INT(tn_plan_cost_of(plan).steps, 2);
+        CHECK(tn_plan_format(plan, text, sizeof text) > 0);
+        CHECK(tn_plan_run(plan, 3, t) != NULL);
+        tn_plan_destroy(plan);
+    }
+    CHECK(tn_einsum(l->ctx, "ab,bc,cd->ad", 3, t) != NULL);
+    CHECK(tn_plan_create(l->ctx, "ab,bc,cd->ae", 3, ranks, shapes, &d) == NULL);
+    tn_ctx_clear_error(l->ctx);
+}
+
 /* ---- parameters, layers, models ------------------------------------------------------------------------------- */
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
@@ -767,7 +799,7 @@ static void pictures(life *l)
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
 
 static const part parts[] = {
-    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false}, {"contractions", contractions, false},
     {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
