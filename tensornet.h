@@ -1275,7 +1275,7 @@ TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine); 
    Nets own copies of their tensors, which nets that are made from each other share. Functions that return a tn_net or a
    tensor return a new, owned one (NULL on error) and do not change their arguments. Numbers are computed in the context's
    dtype unless a function says otherwise. TN_ERR_MEMORY if a contraction needs more than desc.max_bytes.
-   Tensor networks: Orus 2014. Attention and stacks of layers as networks: docs/math.md, "Networks"
+   Tensor networks: Orus 2014. Attention and stacks of layers as networks: docs/math.md 18
    ====================================================================== */
 
 typedef struct tn_net_node {

@@ -864,11 +864,12 @@ static void pictures(life *l)
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
 
 static const part parts[] = {
-    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false}, {"contractions", contractions, false},
-    {"layers", layers, false}, {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
+    {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
+    {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
+    {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"eigenpairs", eigenpairs, false},
-    {"spectra", spectra, false}, {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
-    {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
+    {"spectra", spectra, false}, {"few of many", few_of_many, false}, {"AdamW", adamw, false},
+    {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
     {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},
     {"parameter files", parameter_files, false}, {"npy and idx", arrays, false}, {"tokenizers", tokenizers, false},
     {"token shards", shards, false}, {"pictures", pictures, false}

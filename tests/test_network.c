@@ -573,7 +573,7 @@ TEST(a_composition_is_one_function_of_the_other)
 }
 
 /* The exact inner product of two stacks of two layers, C_kl = I0/3 + 2/3 tr(M_k N'_l N_k M'_l) for hidden units k, l of the
-   second layers (docs/math.md, Networks). n inputs, m between the layers. */
+   second layers (docs/math.md 18). n inputs, m between the layers. */
 enum { N = 3, M = 2, H = 3 };
 typedef struct stack { tn_cp *cp[2]; double *p[2], *w[2], *v[2]; } stack;
 
