@@ -82,7 +82,7 @@
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
-       TN_NO_CONTRACTION         no products of many tensors and no plans (>>contraction)
+       TN_NO_CONTRACTION         no products of many tensors, plans and networks (>>contraction, >>network)
        TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
@@ -9178,7 +9178,7 @@ typedef struct tni_builder {
     size_t         size;                /* of an element */
     tni_program   *program;
     tni_move     **end;
-    tni_lain     *piece, result;       /* [2n-1] */
+    tni_lain      *piece, result;       /* [2n-1] */
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
@@ -9363,14 +9363,14 @@ static void tni_build_operand(tni_builder *b, int k)
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
     const bool           last = b->p->n == 1;
-    tni_lain           *q = &b->piece[k], all;
+    tni_lain            *q = &b->piece[k], all;
     int64_t             *s[2];
     tn_view              v[2];
     tni_move            *m;
     int                  i, j, n = 0;
     s[0] = b->s[0];
     s[1] = b->s[1];
-    if (!tni_lain_begin(b, q, o->rank)) return;
+    if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
     q->at.operand = k;
     for (i = 0; i < o->rank; i++) {
         const int label = o->label[i];
@@ -9477,16 +9477,21 @@ static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axi
     tni_build_copy(b, q, node, order);
 }
 
-/* Does an order of these labels suit the next product, which multiplies `node` with `with` to `to`? */
-static bool tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
+/* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
+   one run of labels; 2: in the order in which they lie in `with`, too; else 0. */
+static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
-    int i, kind, before[3] = {0, 0, 0}, was = -1;
+    const tni_lain *q = &b->piece[with];
+    int             i, k, kind, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (i = 0; i < n; i++) {
         kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
-        if (kind != was && before[kind]++) return false;
+        if (kind != was && before[kind]++) return 0;
+        for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
+        if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
+        if (k < q->count) at = k;
         was = kind;
     }
-    return true;
+    return suits;
 }
 
 /* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
@@ -9517,7 +9522,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     const bool       last = node == b->p->root;
     const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
     const int        alone = large ? TNI_M : TNI_N;
-    tni_lain       *result = &b->piece[node];
+    tni_lain        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[3];
     bool             direct = last, copied = false;
@@ -9605,7 +9610,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     const bool       last = node == b->p->root;
     const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
     double           size[3] = {1, 1, 1};
-    tni_lain       *result = &b->piece[node];
+    tni_lain        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[2], out;
     bool             direct = false;
@@ -9623,11 +9628,15 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     tni_set_strides(b, q, last);
     direct = last && tni_gemm_direct(b);
     if (!direct) {
-        for (use = last ? 4 : 0; use < 4; use++) {
-            n = tni_axes_order(b, orders[use]);
-            if (tni_suits(b, n, b->order, with, parent)) break;
+        int best = -1;
+        if (!last && with < b->p->n && memcmp(tni_legs(b->p, with), b->p->all + (size_t)with * (size_t)b->p->words,
+                                              (size_t)b->p->words * sizeof *b->p->all) == 0) tni_build_operand(b, with);
+        for (i = 0; i < 4 && !last; i++) {
+            int suits;
+            n = tni_axes_order(b, orders[i]);
+            suits = tni_suits(b, n, b->order, with, parent);
+            if (suits > best) { best = suits; use = i; }
         }
-        use %= 4;
         n = tni_axes_order(b, orders[use]);
         tni_lay(b, n, b->order, b->s[2]);
     }
@@ -9654,7 +9663,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
 static void tni_build_pair(tni_builder *b, int node, int parent, int with)
 {
     const int       *child = b->p->child + 2 * node;
-    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    tni_lain        *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
     const uint64_t  *legs = tni_legs(b->p, node);
     int              i, k, j;
     for (k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
@@ -15888,14 +15897,54 @@ static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
     return same;
 }
 
+/* The binary exponent of the largest magnitude of t: 0 for zeros, for numbers of usual size and where one is not finite. */
+static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_room_f64(t->ctx, n, 1, op), most = 0;
+    int64_t       i;
+    tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    for (i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
+    if (v) tni_free_f64(t->ctx, v, n, 1);
+    *exponent = 0;
+    if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
+    if (abs(*exponent) <= 16) *exponent = 0;
+    return s;
+}
+
+/* The same net with very large or small nodes divided by a power of two, so that products neither overflow nor vanish; their
+   exponents are added to *exponent. The tensors are in the arena. NULL on error. */
+static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *exponent)
+{
+    tn_net *to = tni_net_like(net, 0, -1);
+    int     i, e, half;
+    for (i = 0; to && i < net->nodes; i++) {
+        tn_tensor *t = net->node[i].tensor;
+        bool       whole = tni_usable(net->ctx, t, op, "a node") && tni_net_exponent(t, op, &e) == TN_OK;
+        if (whole && e != 0) {
+            half = e / 2;                                             /* 2^e itself may be out of the range of F32 */
+            t = tn_scale(net->ctx, tn_scale(net->ctx, t, ldexp(1, -half)), ldexp(1, half - e));
+            if (t) to->node[i].tensor = t;
+            *exponent += e;
+            whole = t != NULL;
+        }
+        if (whole) continue;
+        tn_net_destroy(to);
+        to = NULL;
+    }
+    return to;
+}
+
 static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, const char *op)
 {
     tni_net_pairing p;
     tni_scope scope;
     tn_status s = TN_ERR_MEMORY;
+    tn_net   *to[2];
     size_t    bytes;
     int       k, j;
     int64_t   orders = 1, of_input;
+    double    exponent = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
@@ -15906,19 +15955,22 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
                             "use TN_NET_AS_GIVEN", op, a->legs);
     }
     memset(&p, 0, sizeof p);
-    p.a = a;
-    p.b = b;
     p.op = op;
     bytes = ((size_t)b->legs + (size_t)b->labels + 1) * sizeof *p.order;
     if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return s;
     p.map = p.order + b->legs;
     for (k = 0; k < b->legs; k++) p.order[k] = k;
     scope = tni_scope_begin(a->ctx);
-    s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+    p.a = to[0] = tni_net_moderate(a, op, &exponent);
+    p.b = to[1] = to[0] ? tni_net_moderate(b, op, &exponent) : NULL;
+    if (!p.b) s = tn_ctx_status(a->ctx);
+    else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+    tn_net_destroy(to[0]);
+    tn_net_destroy(to[1]);
     tni_scope_end(a->ctx, scope);
     tni_free(a->ctx, p.order, bytes);
     if (s != TN_OK) return s;
-    *inner = p.sum / (double)p.count;
+    *inner = ldexp(p.sum / (double)p.count, (int)exponent);
     if (fabs(*inner) < HUGE_VAL) return TN_OK;
     return tni_fail(a->ctx, TN_ERR_NONFINITE, "%s: the inner product is %g, expected a finite number", op, *inner);
 }

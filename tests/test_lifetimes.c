@@ -869,7 +869,8 @@ static const part parts[] = {
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"eigenpairs", eigenpairs, false},
     {"spectra", spectra, false}, {"few of many", few_of_many, false}, {"AdamW", adamw, false},
-    {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
+    {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},
+    {"Muon after its parameters", muon_outlives, false},
     {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},
     {"parameter files", parameter_files, false}, {"npy and idx", arrays, false}, {"tokenizers", tokenizers, false},
     {"token shards", shards, false}, {"pictures", pictures, false}

@@ -703,6 +703,35 @@ TEST(equal_functions_have_the_cosine_one)
     leave(&w);
 }
 
+/* Nodes of 1e-30 and 1e30: what overflows and vanishes on the way does not do so in the result. */
+TEST(norms_keep_their_precision_at_any_scale)
+{
+    for (int p = 0; p < 2; p++) {
+        world      w;
+        tn_tensor *t[3], *far[3];
+        tn_net    *near, *big;
+        double     x = 0, y = 0, worst = 0;
+        if (!open_world(&w, both[p], 41)) return;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            for (int i = 0; i < 3; i++) {
+                t[i] = any_matrix(&w, 3, 3);
+                far[i] = tn_scale(w.ctx, t[i], sign < 0 ? 1e-30 : 1e30);
+            }
+            near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+            big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
+            CHECK_STATUS(tn_net_norm(near, TN_NET_SYMMETRIC, &x), TN_OK);
+            CHECK_STATUS(tn_net_norm(big, TN_NET_SYMMETRIC, &y), TN_OK);
+            test_raise(&worst, apart(y * (sign < 0 ? 1e90 : 1e-90), x, x));
+            CHECK_STATUS(tn_net_cosine(near, big, TN_NET_SYMMETRIC, &y), TN_OK);
+            test_raise(&worst, apart(y, 1, 1));
+            tn_net_destroy(near);
+            tn_net_destroy(big);
+        }
+        report("norms of far-scaled nets", both[p], worst);
+        leave(&w);
+    }
+}
+
 /* ---- matrix product states ------------------------------------------------------------ */
 
 TEST(the_net_of_a_matrix_product_state_is_the_chain)
@@ -1090,6 +1119,7 @@ TEST_MAIN(expressions_equal_loops,
           a_composition_is_one_function_of_the_other,
           inner_products_of_two_layers_are_exact,
           equal_functions_have_the_cosine_one,
+          norms_keep_their_precision_at_any_scale,
           the_net_of_a_matrix_product_state_is_the_chain,
           cores_have_legs_by_their_rank,
           eigenpairs_by_products_equal_those_of_the_matrix,

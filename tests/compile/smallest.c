@@ -1,6 +1,7 @@
 /* All that can be left out is left out, and what remains reads weights from memory and predicts. */
 #define TN_NO_TRAINING
 #define TN_NO_OPERATOR
+#define TN_NO_CONTRACTION
 #define TN_NO_TEXT
 #define TN_NO_MODELS
 #define TN_NO_IMAGE

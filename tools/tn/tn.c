@@ -28,6 +28,7 @@ static const command commands[] = {
     {&tokenizer_encode_usage, tokenizer_encode_main},
     {&tokenizer_decode_usage, tokenizer_decode_main},
     {&tokenizer_compare_usage, tokenizer_compare_main},
+    {&einsum_usage, einsum_main},
     {&clean_usage, clean_main},
     {&synthetic_usage, synthetic_main},
     {&completions_usage, completions_main},

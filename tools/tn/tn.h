@@ -23,6 +23,7 @@
 
        tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
        exchange.c                 tn import, tn export
+       einsum.c                   tn einsum
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
@@ -196,7 +197,8 @@ typedef struct usage {
 } usage;
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
-                   import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage;
+                   import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
+                   einsum_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -419,6 +421,7 @@ int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
+int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);
 
