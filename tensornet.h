@@ -1351,7 +1351,8 @@ TN_API tn_tensor *tn_net_contract(const tn_net *net);
 /* Makes the plan of that contraction, to be read (tn_plan_format) or reused: its operands are the nodes' tensors. */
 TN_API tn_plan   *tn_net_plan(const tn_net *net, const tn_plan_desc *desc);
 /* Applies the function with the same x in every leg: x [..,in] -> [..,outputs..], an arena tensor, differentiable with
-   respect to x and to nodes that are parameters (TN_NET_REFER). With `constant`, x may lack the one. */
+   respect to x and to nodes that are parameters (TN_NET_REFER). With `constant`, x may lack the one. The net keeps the plan
+   of the last call, which is used again for inputs of the same shapes. */
 TN_API tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x);
 /* The same with an x for each leg, x[0..legs) [..,in_k]. Those of rank 1 are used for all rows of the others, whose leading
    axes are equal. */
@@ -14978,12 +14979,25 @@ typedef struct tni_net_box {
     tni_owned       owned;
     int64_t         bytes;
     tni_net_share **share;              /* [nodes], NULL for a node that refers to a tensor of the caller */
+    tn_plan        *plan;               /* of the last tn_net_apply, or NULL; not in the context's list   */
+    int64_t         rows;               /* for which it was made, and whether leg k had rows: bit k       */
+    uint64_t        with_rows;
     tn_net          net;
 } tni_net_box;
 
 static tni_net_box *tni_net_box_of(const tn_net *net)
 {
     return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
+}
+
+/* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
+static void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+{
+    if (box->plan) {
+        tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
+        tn_plan_destroy(box->plan);
+    }
+    if ((box->plan = plan) != NULL) tni_disown(&plan->owned);
 }
 
 static void tni_net_leave(tn_ctx *ctx, tni_net_share *s)
@@ -14998,6 +15012,7 @@ static void tni_net_destroy(tni_owned *o)
     tni_net_box *box = (tni_net_box *)(void *)o;
     int          i;
     for (i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
+    tni_net_keep_plan(box, NULL);
     tni_disown(o);
     tni_free(o->ctx, box, (size_t)box->bytes);
 }
@@ -15652,14 +15667,24 @@ static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
     return plan;
 }
 
-/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. With a limit
-   on memory it may take half of it, by slicing. */
+/* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
+   searches find what many do. */
+static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+{
+    tn_plan_desc d;
+    memset(&d, 0, sizeof d);
+    d.max_bytes = ctx->desc.max_bytes / 2;
+    d.samples = 4;
+    return d;
+}
+
+/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
 static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx          *ctx = net->ctx;
     tni_net_operands o;
     tn_plan_desc     d;
-    tn_plan         *sliced = NULL;
+    tn_plan         *once = NULL;
     tn_tensor       *t = NULL;
     int              i;
     for (i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
@@ -15668,15 +15693,13 @@ static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
                  net->outs + net->legs, TN_MAX_RANK);
         return NULL;
     }
-    memset(&d, 0, sizeof d);
-    d.max_bytes = ctx->desc.max_bytes / 2;
-    if (!plan && d.max_bytes > 0 && !ctx->recording && !(plan = sliced = tni_net_plan(net, &d, op))) return NULL;
+    d = tni_net_plan_desc(ctx);
+    if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     if (tni_net_operands_of(net, op, &o)) {
-        t = plan ? tn_plan_run(plan, net->nodes, o.tensor)
-                 : tni_einsum(ctx, op, NULL, net->nodes, o.tensor, o.label, o.axes, o.out);
+        t = tn_plan_run(plan, net->nodes, o.tensor);
         tni_free(ctx, o.tensor, o.bytes);
     }
-    tn_plan_destroy(sliced);
+    tn_plan_destroy(once);
     return t;
 }
 
@@ -15749,6 +15772,29 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
     return x != NULL;
 }
 
+/* Contracts q, the net with the inputs as its last nodes, by the plan of the last call if that had the same shapes. */
+static tn_tensor *tni_net_run_again(const tn_net *net, const tn_net *q, const char *op)
+{
+    tni_net_box *box = tni_net_box_of(net);
+    tn_plan_desc d = tni_net_plan_desc(net->ctx);
+    uint64_t     with_rows = 0;
+    int64_t      rows = 0;
+    int          k;
+    for (k = 0; k < net->legs && k < 64; k++) {
+        const tn_tensor *x = q->node[net->nodes + k].tensor;
+        if (x->rank == 2) rows = x->shape[0], with_rows |= (uint64_t)1 << k;
+    }
+    if (net->legs > 64) return tni_net_run(q, NULL, op);
+    if (!box->plan || rows != box->rows || with_rows != box->with_rows) {
+        tn_plan *plan = tni_net_plan(q, &d, op);
+        if (!plan) return NULL;
+        tni_net_keep_plan(box, plan);
+        box->rows = rows;
+        box->with_rows = with_rows;
+    }
+    return tni_net_run(q, box->plan, op);
+}
+
 static tn_tensor *tni_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x, const char *op)
 {
     tn_net          *q = tni_net_make(ctx, net->nodes + net->legs, net->outs + 1, 0);
@@ -15782,7 +15828,7 @@ static tn_tensor *tni_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *const
         q->out++;
         q->outs--;
     }
-    y = whole ? tni_net_run(q, NULL, op) : NULL;
+    y = whole ? tni_net_run_again(net, q, op) : NULL;
     tn_net_destroy(q);
     return y && rank > 1 ? tn_reshape(y, rank + net->outs, shape) : y;
 }
