@@ -682,7 +682,7 @@ typedef struct tn_plan tn_plan;
 typedef struct tn_plan_desc {
     size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
                                    parts, which are computed one after the other. 0: no limit                     */
-    int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 32               */
+    int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
     double (*clock)(void);      /* seconds; if given, tn_plan_run measures each step, and waits for it            */
@@ -707,6 +707,7 @@ TN_API tn_plan   *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks
 /* Computes the plan's result for operands of its shapes, any number of times. While operands that need gradients are
    recorded it is not sliced, because the backward pass needs all intermediate results. */
 TN_API tn_tensor *tn_plan_run(tn_plan *plan, int64_t n, tn_tensor *const *operands);
+/* What a plan costs; zeros for NULL. */
 TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
 /* Formats a plan as a table, one step per line. Returns the length that the whole text needs without the final zero, as
    snprintf does; -1 on error. */
@@ -8350,7 +8351,8 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
    Labels of extent 1 are left out, so that a repeated axis of extent 1 is an absent one. A set of labels is an array of
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
-enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096, TNI_WRITE_COST = 64 };
+enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096 };
+#define TNI_WRITE_COST 64.0              /* flops that writing an element costs */
 
 /* An operand or the result. Labels begin as the caller's numbers or letters, negative ones from the last axis of an
    ellipsis on; tni_plan_bind replaces them by 0, 1, 2 .., or -1 on an axis of extent 1. */
@@ -8473,8 +8475,8 @@ static bool tni_parse_term(const tn_plan *p, int *at, tni_subscript *s, int *dot
             continue;
         }
         if (!tni_is_letter(e[*at])) return tni_subscript_fail(p, *at, "expected a letter, \",\", \"...\" or \"->\"");
-        if (s->rank == TN_MAX_RANK) return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK,
-                                                              TN_MAX_RANK);
+        if (s->rank == TN_MAX_RANK)
+            return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
         s->at[s->rank] = *at;
         s->label[s->rank++] = e[*at];
     }
@@ -8511,7 +8513,8 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     for (i = 0; i < 128; i++) {
         if (count[i] != 1) continue;
         if (p->out.rank == TN_MAX_RANK)
-            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
+            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK,
+                                      TN_MAX_RANK);
         p->out.at[p->out.rank] = at;
         p->out.label[p->out.rank++] = i;
     }
@@ -8595,8 +8598,9 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
         return true;
     }
     if (was == now || (p->desc.broadcast && now == 1)) return true;
-    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected equal "
-                              "extents", tni_label_text(p, label, text), (long long)was, from[label] - 1, (long long)now, k);
+    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected "
+                              "equal extents", tni_label_text(p, label, text), (long long)was, from[label] - 1,
+                              (long long)now, k);
 }
 
 static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
@@ -8840,8 +8844,8 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int 
 }
 
 /* The best tree of m leaves whose product has the labels `keep`; true if it costs less than `most`, and is then written. */
-static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root, const int *spare,
-                           double most, int16_t *seen)
+static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root,
+                           const int *spare, double most, int16_t *seen)
 {
     int i;
     x->m = m;
@@ -9058,7 +9062,7 @@ static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int1
 /* More than 14 operands: random-greedy trees, annealed and improved; the best is kept. */
 static bool tni_search(tn_plan *p, tni_pile *room)
 {
-    const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 32;
+    const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
     double       best = HUGE_VAL, *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
@@ -9188,7 +9192,8 @@ typedef struct tni_builder {
 
 static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
 
-/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most TN_MAX_RANK + 1. */
+/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most
+   TN_MAX_RANK + 1. */
 static int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
 {
     int i, k, rank = 0;
@@ -9450,7 +9455,7 @@ static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_
         const int n = b->count[axis[i]], *list = b->list[axis[i]];
         v.shape[i] = tni_elements(b, n, list);
         v.strides[i] = n > 0 ? s[list[n - 1]] : inner;         /* without labels: as if contiguous */
-        if (n > 0 && tni_abs(s[list[0]]) * tni_step_of(b, list[0]) > inner) inner = tni_abs(s[list[0]]) * tni_step_of(b, list[0]);
+        if (n > 0) inner = tni_max(inner, tni_abs(s[list[0]]) * tni_step_of(b, list[0]));
     }
     return v;
 }
@@ -9527,7 +9532,8 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     tni_move        *m;
     tn_view          v[3];
     bool             direct = last, copied = false;
-    int              n = 0, i, *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    int              n = 0, i, *order;
+    order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
     if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
@@ -9557,36 +9563,58 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     if (last) tni_build_result(b, result, node);
 }
 
-/* Rows of equal lengths, multiplied and summed where the rows do not lie one after the other: MUL, then SUM. */
+/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label lies contiguous in
+   the larger operand: its numbers are far apart in a GEMM, so it is MUL, then SUM over the first axes. The other operand is
+   copied if that is little work. */
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
-    const int  n = b->count[TNI_K] + b->count[TNI_B], inner = b->count[TNI_B] > 0 ? b->list[TNI_B][b->count[TNI_B] - 1] : -1;
-    const bool last = node == b->p->root;
-    tni_lain *result = &b->piece[node], product;
-    tni_move  *m;
-    int64_t   *s[2];
-    tn_view    v[3];
-    int        i, *order;
-    if (b->count[TNI_M] || b->count[TNI_N] || inner < 0 || b->s[0][inner] != 1 || b->s[1][inner] != 1) return false;
-    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
-    if (!order || !tni_lain_begin(b, &product, n) || !tni_lain_begin(b, result, n)) return b->ok = false;
-    for (i = 0; i < b->count[TNI_K]; i++) order[i] = b->list[TNI_K][i];
-    for (; i < n; i++) order[i] = b->list[TNI_B][i - b->count[TNI_K]];
+    const int       which = b->count[TNI_N] > 0;
+    const tni_lain *large = q[which], *small = q[which ^ 1];
+    const int       inner = large->label[large->count - 1];
+    const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
+    tni_lain       *result = &b->piece[node], product;
+    tni_move       *m;
+    int64_t        *s[2];
+    tn_view         v[3];
+    int             n, i, k, *order;
+    if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
+        || !tni_set_has(tni_legs(b->p, node), inner)) return false;
+    if (b->s[which ^ 1][inner] != 1
+        && 4 * tni_elements(b, small->count, small->label) > tni_elements(b, large->count, large->label)) return false;
+    order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    if (!order) b->ok = false;
+    if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
+    for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
+    for (i = 0; i < large->count; i++) {
+        for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
+        if (k == b->count[TNI_K]) order[n++] = large->label[i];
+    }
+    if (b->s[which ^ 1][inner] != 1) {
+        tni_build_ordered(b, q[which ^ 1], node, n, order);
+        if (!b->ok) return false;
+        tni_set_strides(b, q, last);
+    }
     tni_lay(b, n, order, b->s[2]);
-    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) return false;
+    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) {
+        tni_set_strides(b, q, last);
+        return false;
+    }
     product.at.operand = 0;
     m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m) return false;
     tni_lain_set(b, &product, m, n, order);
     s[0] = b->s[0];
     s[1] = b->s[1];
+    k = b->count[TNI_K];
     tni_strides_of(&product, s[0]);
-    for (i = 0; i < b->count[TNI_K]; i++) s[1][order[i]] = 0;
-    if (last) tni_strides_of(&b->result, s[1]);
-    else tni_lay(b, b->count[TNI_B], b->list[TNI_B], s[1]);
+    for (i = 0; i < k; i++) s[1][order[i]] = 0;
+    if (direct) tni_strides_of(&b->result, s[1]);
+    else tni_lay(b, n - k, order + k, s[1]);
     tni_fuse(b, n, order, 2, s, v);
-    m = tni_emit(b, TN_KERNEL_SUM, node, last, &product, NULL, v, &v[1], tni_elements(b, b->count[TNI_B], b->list[TNI_B]));
-    if (m && !last) tni_lain_set(b, result, m, b->count[TNI_B], b->list[TNI_B]);
+    m = tni_emit(b, TN_KERNEL_SUM, node, direct, &product, NULL, v, &v[1], tni_elements(b, n - k, order + k));
+    if (!m || direct) return true;
+    tni_lain_set(b, result, m, n - k, order + k);
+    if (last) tni_build_result(b, result, node);
     return true;
 }
 
@@ -9606,7 +9634,8 @@ static bool tni_gemm_direct(const tni_builder *b)
 
 static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
 {
-    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M}, {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
+    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
+                                     {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
     static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
     const bool       last = node == b->p->root;
     const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
@@ -10042,6 +10071,21 @@ static bool tni_plan_halve(tn_plan *p)
     return true;
 }
 
+/* Intermediate results that do not fit the address space are sliced if there is a limit, else an error. */
+static bool tni_plan_fits(tn_plan *p)
+{
+    double written, largest;
+    for (;;) {
+        tni_plan_flops(p, &written, &largest);
+        largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
+        if (largest < (double)(PTRDIFF_MAX / 16)) return true;
+        if (p->desc.max_bytes > 0 && tni_plan_halve(p)) continue;
+        tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
+                 largest);
+        return false;
+    }
+}
+
 /* Parses, plans, slices. The operands' ranks and shapes are in p->operand; with integers as labels p->expr is NULL and all
    labels are there. */
 static bool tni_plan_make(tn_plan *p)
@@ -10051,14 +10095,14 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_plan_bind(p)) return false;
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
-    if (!tni_plan_tree(p)) return false;
+    if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
     p->program = tni_plan_program(p, &p->pile, p->part);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         bytes = p->program->bytes;
         if (!tni_plan_halve(p)) {
-            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected at "
-                     "most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
+            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
+                     "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
             return false;
         }
         p->program = tni_plan_program(p, &p->pile, p->part);
@@ -10074,7 +10118,8 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
     char what[32];
     int  k, i;
     if (n < 1 || n > TNI_OPERANDS) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n, TNI_OPERANDS);
+        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
+                 TNI_OPERANDS);
         return false;
     }
     if (t ? false : !ranks || !shapes) {
@@ -10131,7 +10176,8 @@ static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int6
     p.op = op;
     p.expr = expr;
     if ((!expr && !labels) || !t) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, !t ? "the array of operands" : labels ? "the array of labels" : "expr");
+        tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op,
+                 t ? "expression, or the array of labels, is" : "array of operands is");
         return NULL;
     }
     if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
@@ -10168,7 +10214,7 @@ static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
     bool     ok;
     if (!ctx) return NULL;
     if (!expr && !labels) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, labels ? "expr" : "the array of labels");
+        tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
         return NULL;
     }
     if (desc && desc->samples < 0) {
@@ -10309,7 +10355,7 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
 {
     const uint64_t *a = node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]);
     const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
-    const size_t    begin = (t->length);
+    const size_t    begin = t->length;
     char            text[40];
     int             w, scaling = 0, i;
     tni_print(text, sizeof text, "%d", step);
@@ -31857,6 +31903,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_OWN_THREADS
 #undef TNI_UNUSED
 #undef TNI_VALUE
+#undef TNI_WRITE_COST
 #undef TNI_X86
 #define TNI_IMPLEMENTED
 #endif /* TENSORNET_IMPLEMENTATION */

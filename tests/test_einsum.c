@@ -1,5 +1,5 @@
-/* test_einsum.c: contractions of many tensors against sums over all labels at once, the planner against known optima, and what is
-   refused. tests/data/einsum/cases.tsv has expressions with NumPy's results. */
+/* test_einsum.c: contractions of many tensors against sums over all labels at once, the planner against known optima,
+   and what is refused. tests/data/einsum/cases.tsv has expressions with NumPy's results. */
 
 #include "pool.h"
 #include "test.h"
@@ -17,7 +17,7 @@ static tn_ctx *ctx_of(tn_dtype dtype, int threads)
     return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
-/* ---- the cases of the file ---------------------------------------------------------------------------------------------------- */
+/* ---- the cases of the file -------------------------------------------------------------------------------------- */
 
 static int shape_of(const char **s, int64_t *shape)           /* "2x3", up to ; or a tab */
 {
@@ -117,7 +117,7 @@ TEST(file)
     free(text);
 }
 
-/* ---- random networks against the sum over all labels -------------------------------------------------------------------------- */
+/* ---- random networks against the sum over all labels ------------------------------------------------------------ */
 
 typedef struct net {
     int        n, labels, rank[MOST], out_rank, label[MOST][TN_MAX_RANK], out[TN_MAX_RANK];
@@ -126,8 +126,8 @@ typedef struct net {
     double    *v[MOST];                 /* their numbers, row-major */
 } net;
 
-/* Up to `most` operands, most labels shared by two, some by more or in the result as well; diagonals, private labels, extents of
-   one; zero ones if asked for. */
+/* Up to `most` operands, most labels shared by two, some by more or in the result as well; diagonals, private labels,
+   extents of one; zero ones if asked for. */
 static void net_make(net *a, uint64_t *seed, int most, int labels, bool zeros)
 {
     int k, i, l;
@@ -218,7 +218,8 @@ static void net_print(const net *a)
 {
     for (int k = 0; k <= a->n; k++) {
         printf("%s", k == 0 ? "     " : k < a->n ? "," : "->");
-        for (int i = 0; i < (k < a->n ? a->rank[k] : a->out_rank); i++) printf("%c", 'a' + (k < a->n ? a->label[k][i] : a->out[i]));
+        for (int i = 0; i < (k < a->n ? a->rank[k] : a->out_rank); i++)
+            printf("%c", 'a' + (k < a->n ? a->label[k][i] : a->out[i]));
     }
     for (int l = 0; l < a->labels; l++) printf(" %c %d", 'a' + l, (int)a->extent[l]);
     printf("\n");
@@ -297,10 +298,10 @@ TEST(networks)
     random_nets(TN_F32, test_small() ? 100 : 400, 2e-5);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
+/* ---- gradients -------------------------------------------------------------------------------------------------- */
 
-/* sum(weights * einsum) has by central differences the gradients that the tape gives; the einsum is linear in each number of an
-   operand that occurs once, so that the differences are exact but for rounding. */
+/* sum(weights * einsum) has by central differences the gradients that the tape gives. The sum is linear in each number of
+   an operand, so that the differences are exact except for rounding. */
 static double net_loss(const net *a, const double *weights, double *y)
 {
     const int64_t count = net_brute(a, y);
@@ -392,7 +393,7 @@ TEST(gradient_of_a_square)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- the planner -------------------------------------------------------------------------------------------------------------- */
+/* ---- the planner ------------------------------------------------------------------------------------------------ */
 
 /* Makes a plan from extents by letter, "a35 b37". */
 static tn_plan *plan_of(tn_ctx *ctx, const char *expr, const char *extents, const tn_plan_desc *desc)
@@ -427,7 +428,7 @@ TEST(optima)
     c = tn_plan_cost_of(plan);
     CHECK_NEAR(c.flops, 27436062, 0);
     tn_plan_destroy(plan);
-    plan = plan_of(ctx, "ab,bc,cd,de,ef->af", "a30 b35 c15 d5 e10 f20", NULL);      /* the chain of matrices, Cormen et al. */
+    plan = plan_of(ctx, "ab,bc,cd,de,ef->af", "a30 b35 c15 d5 e10 f20", NULL);      /* a chain of matrices */
     c = tn_plan_cost_of(plan);
     CHECK_NEAR(c.flops, 23750, 0);
     CHECK_INT(c.steps, 4);
@@ -503,7 +504,11 @@ TEST(exact)
             labels[k] = label[k];
             shapes[k] = shape[k];
         }
-        for (int l = 0; l < 10 && kept < 2; l++) if (uses[l] > 0 && test_random_int(&seed, 0, 3) == 0) { out[kept++] = l; keep |= 1u << l; }
+        for (int l = 0; l < 10 && kept < 2; l++)
+            if (uses[l] > 0 && test_random_int(&seed, 0, 3) == 0) {
+                out[kept++] = l;
+                keep |= 1u << l;
+            }
         for (int k = 0; k < n; k++)                                 /* private labels go first */
             for (int l = 0; l < 10; l++) if (uses[l] == 1 && !(keep >> l & 1)) legs[k] &= ~(1u << l);
         want = least_cost(n, legs, keep, extent);
@@ -574,7 +579,8 @@ TEST(many)
     tn_ctx_destroy(ctx);                                            /* frees the plans as well */
 }
 
-/* Outer products of twelve vectors in pairs, whose labels come in an order that no kernel of 8 axes can reach at once. */
+/* Two tensors of eight axes, linked by eight of four: intermediate results have sixteen, in an order that no kernel of
+   eight axes reaches at once. */
 TEST(legs)
 {
     tn_ctx    *ctx = ctx_of(TN_F64, 1);
@@ -582,8 +588,8 @@ TEST(legs)
     int64_t    shape[8], i;
     double     a[256], b[256], want = 0;
     const int  one[8] = {0, 1, 2, 3, 4, 5, 6, 7}, two[8] = {8, 9, 10, 11, 12, 13, 14, 15};
-    const int  links[8][4] = {{0, 8, 1, 15}, {2, 9, 3, 14}, {4, 10, 5, 13}, {6, 11, 7, 12}, {15, 3, 8, 7}, {13, 1, 9, 5}, {0, 11, 2, 14},
-                              {6, 10, 4, 12}};
+    const int  links[8][4] = {{0, 8, 1, 15}, {2, 9, 3, 14}, {4, 10, 5, 13}, {6, 11, 7, 12},
+                              {15, 3, 8, 7}, {13, 1, 9, 5}, {0, 11, 2, 14}, {6, 10, 4, 12}};
     const int *labels[10] = {one, two, links[0], links[1], links[2], links[3], links[4], links[5], links[6], links[7]};
     tn_tensor *all[10];
     REQUIRE(ctx != NULL);
@@ -614,7 +620,7 @@ TEST(legs)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- the same bits for any number of threads; BF16 ---------------------------------------------------------------------------- */
+/* ---- the same bits for any number of threads; BF16 -------------------------------------------------------------- */
 
 TEST(threads)
 {
@@ -659,7 +665,7 @@ TEST(bf16)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------------------------------------- */
+/* ---- what is refused -------------------------------------------------------------------------------------------- */
 
 static void refused(tn_ctx *ctx, const char *expr, const char *shapes, tn_status status, const char *message)
 {
@@ -680,10 +686,13 @@ TEST(refusals)
     tn_tensor *t[2] = {NULL, NULL};
     const int  label[2] = {3, -1}, good[2] = {3, 4}, *bad[1], out[1] = {5}, twice[2] = {3, 3};
     REQUIRE(ctx != NULL);
-    refused(ctx, "ij,jk->ik", "2x3;4x5", TN_ERR_SHAPE, "einsum: character 4, \"jk->ik\": j has extent 3 in operand 0 but 4 in operand 1");
-    refused(ctx, "ii->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"i->i\": i has extent 2 in operand 0 but 3 in operand 0");
+    refused(ctx, "ij,jk->ik", "2x3;4x5", TN_ERR_SHAPE,
+            "einsum: character 4, \"jk->ik\": j has extent 3 in operand 0 but 4 in operand 1");
+    refused(ctx, "ii->i", "2x3", TN_ERR_SHAPE,
+            "einsum: character 2, \"i->i\": i has extent 2 in operand 0 but 3 in operand 0");
     refused(ctx, "ij,jk->ik", "2x3;1x5", TN_ERR_SHAPE, "expected equal extents");
-    refused(ctx, "ij->iz", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"z\": z of the result, expected a label of an operand");
+    refused(ctx, "ij->iz", "2x3", TN_ERR_SHAPE,
+            "einsum: character 6, \"z\": z of the result, expected a label of an operand");
     refused(ctx, "ij->ii", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"i\": i is twice in the result, expected once");
     refused(ctx, "i1->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"1->i\": expected a letter");
     refused(ctx, "i$,jk", "2x3;3x3", TN_ERR_SHAPE, "character 2, \"$,jk\"");
@@ -704,7 +713,7 @@ TEST(refusals)
     refused(ctx, "abcdef,ghijkl", "1x1x1x1x1x1;1x1x1x1x1x1", TN_ERR_SHAPE, "the result has more than 8 axes");
     refused(ctx, "...a,...b", "5x3x4;5x4x6", TN_ERR_SHAPE, "... has extent 3 in operand 0 but 4 in operand 1");
     refused(ctx, "i", "", TN_ERR_ARG, "the number of operands is 0, expected 1 to 4096");
-    refused(ctx, NULL, "2", TN_ERR_ARG, "einsum: expr is NULL");
+    refused(ctx, NULL, "2", TN_ERR_ARG, "einsum: the expression, or the array of labels, is NULL");
     CHECK(tn_einsum(ctx, "i,i", 2, t) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "einsum: operand 0 is NULL");
     CHECK(tn_einsum(ctx, "i", 1, NULL) == NULL);
@@ -769,6 +778,9 @@ TEST(plans)
     CHECK(plan_of(ctx, "ab,bc,cd->ad", "a20 b30 c40 d50", &desc) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "plan_create: intermediate results of 64 bytes, the least that slicing gives");
     desc.max_bytes = 0;
+    CHECK(plan_of(ctx, "abcd,aefg,behi,cfhj,dgij->", "a9999 b9999 c9999 d9999 e9999 f9999 g9999 h9999 i9999 j9999", &desc)
+          == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "plan_create: an intermediate result of ");
     desc.samples = -1;
     CHECK(plan_of(ctx, "ab->ba", "a20 b30", &desc) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_create: samples is -1, expected at least 0");

@@ -280,6 +280,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
         {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
+        {"einsum", bench_einsum},
         {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);

@@ -191,6 +191,31 @@ def hosvd_out(n, terms, out):
     return run
 
 
+EINSUMS = [("ij,jk->ik", "i256 j256 k256"), ("bij,bjk->bik", "b64 i64 j64 k64"),
+           ("bqhd,bkhd->bhqk", "b4 q128 k128 h8 d64"), ("bhqk,bkhd->bqhd", "b4 q128 k128 h8 d64"),
+           ("oh,hi,hj->oij", "o32 h256 i64 j64"), ("oh,hi,hj,ok,ki,kj->", "o64 h128 i64 j64 k128"),
+           ("ab,bc,cd,de,ef->af", "a200 b300 c50 d400 e100 f250"), ("xyf,xtf,ytpf,fr->tpr", "x35 y37 f59 t51 p51 r27"),
+           ("ij,ij->i", "i1000 j500"), ("abcd,cdef,efab->", "a12 b10 c11 d9 e12 f10")]
+
+
+def einsum(case):
+    """opt_einsum's optimal path, found once; torch.einsum by itself where opt_einsum is not installed."""
+    expression, extents = EINSUMS[case]
+    extent = {e[0]: int(e[1:]) for e in extents.split()}
+    shapes = [[extent[i] for i in term] for term in expression.split("->")[0].split(",")]
+    tensors = [torch.randn(*shape) for shape in shapes]
+    try:
+        import opt_einsum
+        contract = opt_einsum.contract_expression(expression, *shapes, optimize="optimal")
+    except ImportError:
+        def contract(*operands):
+            return torch.einsum(expression, *operands)
+
+    def run():
+        contract(*tensors)
+    return run
+
+
 def chain(batch, sites, d):
     m = torch.randn(batch, sites, d, d) / d ** 0.5
 
