@@ -50,6 +50,7 @@
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>analysis signal, certificates, features,  >>analysis-impl
                   alignment of two models
+       >>network  tn_net: compose, apply, inner    >>network-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -84,8 +85,8 @@
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models)
        TN_NO_IMAGE               no pictures (>>image)
-       TN_NO_CONTRACTION         no products of tensors and no plans (>>contraction, >>products)
-       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator, >>analysis)
+       TN_NO_CONTRACTION         no products of tensors, plans and networks (>>contraction, >>products, >>network)
+       TN_NO_OPERATOR            no operators, decompositions and networks (>>decomp, >>operator, >>analysis, >>network)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -1598,8 +1599,7 @@ TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 
-/* ======================================================================
-   >>analysis questions about weights, answered with operators
+/* ===============================================================   >>analysis questions about weights, answered with operators
    docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
    functions that take the context first are made of ops.
    ====================================================================== */
@@ -1703,6 +1703,142 @@ typedef struct tn_refit_desc {
    becomes |S - S'|_F / |S|_F, which cannot be told from 0 below about 1e-7. A local minimum is possible. Order 2 only. It
    takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
+=======
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>network  multilinear functions as networks of tensors
+   A tn_net is a function that is linear in each of its input legs, and the tensor of that function,
+
+       f(x_0, x_1, ..)[o] = sum_{i j ..} T[o,i,j,..] x_0[i] x_1[j] ..
+
+   given as a network: T is the sum, over all labels that are not legs, of the product of the nodes. A node is a tensor with
+   a label for each axis; axes that share a label (two or more) are multiplied together. Legs are the labels that are left:
+   output legs, the first axes of T, and then the input legs. Nothing is contracted before a function asks for numbers, and
+   then in an order that is planned (>>contraction). A bilinear layer, a stack of them, squared and bilinear attention and
+   matrix product states are all such networks; tn_cp is the special case whose functions know its form and are faster.
+
+   Legs have input numbers: legs of one input are given the same vector when f is used, so that only the part of T which is
+   symmetric in them matters. In bilinear attention legs 0 and 1 take x_t (input 0), legs 2, 3 and 4 take x_s (input 1).
+   With `constant` the last element of every input vector is the constant one, as in a tn_cp.
+
+   Nets own copies of their tensors, which nets that are made from each other share. Functions that return a tn_net or a
+   tensor return a new, owned one (NULL on error) and do not change their arguments. Numbers are computed in the context's
+   dtype unless a function says otherwise. TN_ERR_MEMORY if a contraction needs more than desc.max_bytes.
+   Tensor networks: Orus 2014. Attention and stacks of layers as networks: docs/math.md 20
+   ====================================================================== */
+
+typedef struct tn_net_node {
+    tn_tensor *tensor;
+    int        label[TN_MAX_RANK];          /* one for each axis                                              */
+} tn_net_node;
+
+typedef struct tn_net_leg {
+    int        label;
+    int        input;                       /* of input legs: legs with equal numbers take the same vector    */
+    int64_t    extent;
+} tn_net_leg;
+
+typedef struct tn_net {
+    tn_ctx      *ctx;
+    int          nodes, outs, legs;         /* numbers of nodes, of output legs, of input legs (the order)    */
+    int          labels;                    /* labels are 0 .. labels-1                                       */
+    bool         constant;                  /* whether inputs end with the one                                */
+    tn_net_node *node;                      /* [nodes]                                                        */
+    tn_net_leg  *out, *in;                  /* [outs], [legs]                                                 */
+} tn_net;
+
+/* ---- made from arrays, operators and layers ------------------------------ >>net-making */
+typedef enum tn_net_nodes {
+    TN_NET_COPY = 0,            /* the net owns copies                                                          */
+    TN_NET_REFER                /* the net uses the caller's tensors, which must live as long as it and as all nets that
+                                   are made from it: with parameters as nodes tn_net_apply trains them           */
+} tn_net_nodes;
+/* Makes a net from n tensors and an expression: labels of each tensor's axes, "->", output legs, and after each '|' the legs
+   of one more input. Labels are letters; blanks are ignored.
+       tn_net_create(ctx, "oh,hi,hj->o|ij", 3, pwv, TN_NET_COPY)       a bilinear layer
+       tn_net_create(ctx, "aib,bjc,cka->|i|j|k", 3, cores, TN_NET_COPY)   a closed matrix product state of three sites
+   Legs are distinct labels of nodes; extents of equal labels are equal. TN_ERR_ARG with the position of a mistake. */
+TN_API tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes);
+/* Makes a net from an operator: nodes P and F_k, all legs of input 0 if they have equal lengths; with `constant` as cp. */
+TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
+/* Makes a net from n >= 1 operators, layers[0] applied first: each input of a layer is the output of the layer before it,
+   so that bilinear layers give order 2^n. The constant one is passed on to layers with `constant`, and with `carry` the
+   output ends with it as well: [y;1], so that another net with `constant` can be composed with this one. */
+TN_API tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry);
+/* Makes a net of order 5 from squared or bilinear attention: the contribution of key s to query t, without the row scale,
+       y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b,   T[o,i,j,k,l,m] = sum_h A1_h[i,k] A2_h[j,l] M_h[o,m]
+   A = scale Q^T K of each set (squared: twice the same), M = O V. The sum over the keys that are visible, their number's row
+   scale c_t (see tn_row_scale) and the layer's out_bias are left to the caller. With rotary positions the net is for one
+   distance t - s; without, `distance` has no effect. Biases of q, k and v set `constant`. TN_ERR_ARG for what is not a
+   tensor of its inputs: softmax and differential attention, qk_norm, head_norm, mix_values, TN_ROW_SCALE_SUM. */
+TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
+/* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
+   D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
+   [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */
+TN_API tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores);
+TN_API void    tn_net_destroy(tn_net *net);                                     /* frees the net              */
+
+/* ---- nets from nets: nothing is contracted -------------------------------- >>net-changing */
+enum { TN_NET_ALL = -1 };       /* as a leg: all input legs */
+/* Composes two functions: outer(inner(..), inner(..), ..), with one copy of inner for each leg of outer. inner has one
+   output leg, as long as the legs of outer; an outer with `constant` needs an inner whose output ends with the one. Legs
+   are in the order of outer's, and for each in the order of inner's; outer's input a and inner's input b become one input
+   (a,b). */
+TN_API tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner);
+/* Fixes input leg `leg` at u [extent]: a net with one leg less. */
+TN_API tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u);
+/* Folds in a linear map: one input leg, or all of them (TN_NET_ALL, which then have equal lengths), takes E x + b instead of
+   x.   e [extent,n]  b [extent] or NULL (extent without the one). Folded alone, a leg becomes an input of its own. A bias
+   needs `constant`, which TN_NET_ALL sets where it is missing. */
+TN_API tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_tensor *b);
+/* Folds in a linear map on the output side: U f(..), for nets with one output leg.   u [m,out] */
+TN_API tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u);
+
+/* ---- numbers --------------------------------------------------------------- >>net-numbers */
+/* Returns the full tensor T [outputs..,inputs..], of at most TN_MAX_RANK axes. */
+TN_API tn_tensor *tn_net_contract(const tn_net *net);
+/* Makes the plan of that contraction, to be read (tn_plan_format) or reused: its operands are the nodes' tensors. */
+TN_API tn_plan   *tn_net_plan(const tn_net *net, const tn_plan_desc *desc);
+/* Applies the function with the same x in every leg: x [..,in] -> [..,outputs..], an arena tensor, differentiable with
+   respect to x and to nodes that are parameters (TN_NET_REFER). With `constant`, x may lack the one. The net keeps the plan
+   of the last call, which is used again for inputs of the same shapes. */
+TN_API tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x);
+/* The same with an x for each leg, x[0..legs) [..,in_k]. Those of rank 1 are used for all rows of the others, whose leading
+   axes are equal. */
+TN_API tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x);
+
+typedef enum tn_net_form {
+    TN_NET_SYMMETRIC = 0,       /* T replaced by its mean over all permutations of the legs of each input, which is the
+                                   same function: equal functions have equal tensors. One of two nets is permuted,
+                                   k! contractions for an input of k legs; TN_ERR_ARG above 40,320 of them       */
+    TN_NET_AS_GIVEN             /* T as it is: one contraction. It depends on how the function is written       */
+} tn_net_form;
+/* Computes the inner product of two tensors, by contracting the networks with each other: no tensor is formed.
+   TN_ERR_SHAPE if the legs, their inputs or `constant` differ, TN_ERR_NONFINITE if the result is not finite. */
+TN_API tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner);
+TN_API tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm);      /* the Frobenius norm      */
+TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine); /* NaN if one is 0 */
+
+/* Returns the interaction matrix of output direction u (the shape of the outputs; NULL without any), [in_0,in_1]: of
+   sum_o u[o] T[o,..], for nets with two input legs (freeze the others). Symmetrised if both legs are of one input. */
+TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
+/* Computes the `count` eigenpairs of largest |value| of that matrix (0: all), for two legs of one input: out->outputs is 1.
+   Up to 1,024 elements of the leg, or for more than 1/32 of all pairs, from the matrix; else by tn_lanczos with products by
+   a plan that is reused, never forming it, with residuals of at most 1e-12 of the largest |value| (F32: 1e-5). */
+TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out);
+
+/* The largest coefficients of a net. */
+typedef struct tn_net_coefficients {
+    int64_t    count;                       /* k, or all if there are fewer                                   */
+    tn_tensor *values;                      /* [count] by decreasing magnitude, equal ones by index           */
+    tn_tensor *index;                       /* I32 [count,outs + legs]                                        */
+} tn_net_coefficients;
+/* Finds the k coefficients of largest magnitude of T as it is given. T is computed slice by slice and never stored: slices
+   take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite.
+   tn_net_coefficients_destroy frees the result. */
+TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out);
+TN_API void      tn_net_coefficients_destroy(tn_net_coefficients *c);           /* frees the tensors of the result */
+#endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
@@ -19306,8 +19442,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     return s;
 }
 
-/* ======================================================================
-   >>analysis-impl  null models, certificates, features, alignment
+/* ===============================================================   >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
 static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
@@ -20263,6 +20398,1461 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
     tni_units_free(&u);
     return to;
 }
+=======
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>network-impl  multilinear functions as networks of tensors
+   Functions that return a net only put nodes and labels together. Those that return numbers make a net for the question,
+   whose further nodes refer to the arguments, and contract it in one call of tni_net_run: an inner product is the net of
+   both sets of nodes without legs, a function applied to x the one with x as a node at each leg.
+   ====================================================================== */
+
+/* An owned tensor and the number of nodes, of one net or several, that use it. */
+typedef struct tni_net_share { tn_tensor *tensor; int64_t users; } tni_net_share;
+
+typedef struct tni_net_box {
+    tni_owned       owned;
+    int64_t         bytes;
+    tni_net_share **share;              /* [nodes], NULL for a node that refers to a tensor of the caller */
+    tn_plan        *plan;               /* of the last tn_net_apply, or NULL; not in the context's list   */
+    int64_t         rows;               /* for which it was made, and whether leg k had rows: bit k       */
+    uint64_t        with_rows;
+    tn_net          net;
+} tni_net_box;
+
+static tni_net_box *tni_net_box_of(const tn_net *net)
+{
+    return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
+}
+
+/* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
+static void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+{
+    if (box->plan) {
+        tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
+        tn_plan_destroy(box->plan);
+    }
+    if ((box->plan = plan) != NULL) tni_disown(&plan->owned);
+}
+
+static void tni_net_leave(tn_ctx *ctx, tni_net_share *s)
+{
+    if (!s || --s->users > 0) return;
+    tn_tensor_destroy(s->tensor);
+    tni_free(ctx, s, sizeof *s);
+}
+
+static void tni_net_destroy(tni_owned *o)
+{
+    tni_net_box *box = (tni_net_box *)(void *)o;
+    int          i;
+    for (i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
+    tni_net_keep_plan(box, NULL);
+    tni_disown(o);
+    tni_free(o->ctx, box, (size_t)box->bytes);
+}
+
+void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
+
+/* A net without tensors and labels, in one block of memory. */
+static tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
+{
+    const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
+                        + (size_t)(outs + legs) * sizeof(tn_net_leg);
+    tni_net_box *box = (tni_net_box *)tni_alloc(ctx, size, "net");
+    if (!box) return NULL;
+    memset(box, 0, size);
+    box->bytes = (int64_t)size;
+    box->net.ctx = ctx;
+    box->net.nodes = nodes;
+    box->net.outs = outs;
+    box->net.legs = legs;
+    box->net.out = (tn_net_leg *)(void *)(box + 1);
+    box->net.in = box->net.out + outs;
+    box->net.node = (tn_net_node *)(void *)(box->net.in + legs);
+    box->share = (tni_net_share **)(void *)(box->net.node + nodes);
+    tni_own(ctx, &box->owned, tni_net_destroy);
+    return &box->net;
+}
+
+/* ---- nodes and legs --------------------------------------------------------- >>net-nodes */
+
+static void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
+{
+    int a;
+    for (a = 0; a < rank; a++) {
+        node->label[a] = label[a];
+        if (label[a] >= net->labels) net->labels = label[a] + 1;
+    }
+}
+
+/* Node i refers to a tensor of the caller. */
+static void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
+{
+    net->node[i].tensor = t;
+    tni_net_label(net, &net->node[i], t->rank, label);
+}
+
+/* Node i has an owned tensor, which it takes over; false where that is NULL. */
+static bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
+{
+    tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
+    if (!s) {
+        tn_tensor_destroy(t);
+        return false;
+    }
+    s->tensor = t;
+    s->users = 1;
+    tni_net_box_of(net)->share[i] = s;
+    tni_net_refer(net, i, t, label);
+    return true;
+}
+
+/* An owned copy in the context's dtype, times factor. */
+static tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
+{
+    tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
+    if (to && (factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor)) == TN_OK) return to;
+    tn_tensor_destroy(to);
+    return NULL;
+}
+
+/* Node i is node j of `from`, its labels moved up by `shift`. */
+static void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
+{
+    const tn_net_node *node = &from->node[j];
+    tni_net_share     *s = tni_net_box_of(from)->share[j];
+    int                label[TN_MAX_RANK], a;
+    for (a = 0; a < node->tensor->rank; a++) label[a] = node->label[a] + shift;
+    tni_net_box_of(net)->share[i] = s;
+    if (s) s->users++;
+    tni_net_refer(net, i, node->tensor, label);
+}
+
+static void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
+{
+    int j;
+    for (j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
+}
+
+/* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
+static tn_net *tni_net_like(const tn_net *from, int more, int without)
+{
+    tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
+    int     k, to = 0;
+    if (!net) return NULL;
+    tni_net_take_all(net, 0, from, 0);
+    net->constant = from->constant;
+    for (k = 0; k < from->outs; k++) net->out[k] = from->out[k];
+    for (k = 0; k < from->legs; k++) if (k != without) net->in[to++] = from->in[k];
+    return net;
+}
+
+/* A label for messages: the letter that tn_net_create reads, or a number. */
+typedef struct tni_net_name { char s[24]; } tni_net_name;
+
+static tni_net_name tni_net_name_of(int label)
+{
+    tni_net_name n;
+    if (label >= 52) tni_print(n.s, sizeof n.s, "%d", label);
+    else tni_print(n.s, sizeof n.s, "%c", label < 26 ? 'a' + label : 'A' + label - 26);
+    return n;
+}
+
+/* Fills in the extents of legs and numbers the inputs in the order of their first legs. Returns the net, or destroys it if
+   it is not whole or contradicts itself. */
+static tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
+{
+    const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
+    int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
+    int          i, a, k, j, inputs = 0;
+    whole = extent != NULL;
+    for (i = 0; whole && i < net->labels; i++) extent[i] = -1;
+    for (i = 0; whole && i < net->nodes; i++)
+        for (a = 0; whole && a < net->node[i].tensor->rank; a++) {
+            const int l = net->node[i].label[a];
+            const int64_t n = net->node[i].tensor->shape[a];
+            whole = extent[l] < 0 || extent[l] == n;
+            if (whole) extent[l] = n;
+            else tni_fail(net->ctx, TN_ERR_SHAPE, "%s: axis %d of node %d, %s, has label %s, whose extent is %lld in an "
+                          "earlier node, expected the same", op, a, i, TNI_SHAPE(net->node[i].tensor),
+                          tni_net_name_of(l).s, (long long)extent[l]);
+        }
+    for (k = 0; whole && k < net->outs + net->legs; k++) {           /* in follows out */
+        tn_net_leg *leg = &net->out[k];
+        for (j = 0; j < k && net->out[j].label != leg->label; j++) continue;
+        if (j < k || extent[leg->label] < 0) {
+            tni_fail(net->ctx, TN_ERR_ARG, "%s: label %s of a leg is %s", op, tni_net_name_of(leg->label).s,
+                     j < k ? "that of another leg, expected distinct ones" : "not one of a node");
+            whole = false;
+        } else leg->extent = extent[leg->label];
+    }
+    for (k = 0; whole && k < net->legs; k++) {                       /* numbers -1, -2, .. until all are set */
+        tn_net_leg *leg = &net->in[k];
+        const int   input = leg->input;
+        if (input < 0) continue;
+        for (inputs++, j = k; whole && j < net->legs; j++) {
+            if (net->in[j].input != input) continue;
+            net->in[j].input = -inputs;
+            if (net->in[j].extent == leg->extent) continue;
+            tni_fail(net->ctx, TN_ERR_SHAPE, "%s: leg %d has extent %lld, expected %lld as leg %d of the same input", op, j,
+                     (long long)net->in[j].extent, (long long)leg->extent, k);
+            whole = false;
+        }
+        if (whole && net->constant && leg->extent < 1) {
+            tni_fail(net->ctx, TN_ERR_SHAPE, "%s: leg %d has extent 0, expected 1 or more for the constant one", op, k);
+            whole = false;
+        }
+    }
+    for (k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
+    if (extent) tni_free(net->ctx, extent, bytes);
+    if (whole) return net;
+    tn_net_destroy(net);
+    return NULL;
+}
+
+static bool tni_net_leg_given(const tn_net *net, int leg, const char *op)
+{
+    if (leg >= 0 && leg < net->legs) return true;
+    tni_fail(net->ctx, TN_ERR_ARG, "%s: leg is %d, expected one of the net's %d input legs, which count from 0", op, leg,
+             net->legs);
+    return false;
+}
+
+/* ---- made from arrays ------------------------------------------------------- >>net-expression */
+
+typedef struct tni_net_text { const char *text; int at; } tni_net_text;
+
+static char tni_net_peek(tni_net_text *t)
+{
+    while (t->text[t->at] == ' ') t->at++;
+    return t->text[t->at];
+}
+
+static int tni_net_letter_of(char c)
+{
+    return c >= 'a' && c <= 'z' ? c - 'a' : c >= 'A' && c <= 'Z' ? c - 'A' + 26 : -1;
+}
+
+/* Reads letters, at most `room`; returns their number. */
+static int tni_net_letters(tni_net_text *t, int room, int *label)
+{
+    int n = 0;
+    while (n < room && tni_net_letter_of(tni_net_peek(t)) >= 0) label[n++] = tni_net_letter_of(t->text[t->at++]);
+    return n;
+}
+
+tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
+{
+    int          label[52], legs[52], input[52], outs, ins = 0, inputs = 0, i, k;
+    bool         whole = true;
+    tni_net_text t;
+    tn_net      *net;
+    if (!expression || !tensors || n < 1 || (unsigned)nodes > TN_NET_REFER) {
+        if (n < 1) tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n);
+        else if (expression && tensors)
+            tni_fail(ctx, TN_ERR_ARG, "net_create: nodes is %d, not a valid tn_net_nodes", (int)nodes);
+        else tni_fail(ctx, TN_ERR_ARG, "net_create: %s is NULL", expression ? "tensors" : "the expression");
+        return NULL;
+    }
+    for (i = 0; i < n; i++) if (!tni_is_real(ctx, tensors[i], "net_create", "a tensor")) return NULL;
+    t.text = expression;
+    t.at = 0;
+    for (i = 0; i < n; i++) {                                        /* the nodes, to find the legs after them */
+        k = tni_net_letters(&t, 52, label);
+        if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
+            tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
+                     expression, t.at, i < n - 1 ? "a comma" : "\"->\"", i, n);
+            return NULL;
+        }
+        if (k != tensors[i]->rank) {
+            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d labels for tensor %d, which is %s", expression,
+                     t.at, k, i, TNI_SHAPE(tensors[i]));
+            return NULL;
+        }
+        t.at++;
+    }
+    whole = t.text[t.at] == '>';
+    if (whole) t.at++;
+    outs = whole ? tni_net_letters(&t, 52, legs) : 0;
+    while (whole && tni_net_peek(&t) == '|') {
+        t.at++;
+        k = tni_net_letters(&t, 52 - outs - ins, legs + outs + ins);
+        for (i = 0; i < k; i++) input[ins + i] = inputs;
+        ins += k;
+        inputs++;
+    }
+    if (!whole || tni_net_peek(&t) != 0) {
+        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at,
+                 whole ? "letters, '|' or the end" : "\"->\"");
+        return NULL;
+    }
+    net = tni_net_make(ctx, n, outs, ins);
+    if (!net) return NULL;
+    for (k = 0; k < outs + ins; k++) {
+        net->out[k].label = legs[k];
+        if (legs[k] >= net->labels) net->labels = legs[k] + 1;
+    }
+    for (k = 0; k < ins; k++) net->in[k].input = input[k];
+    for (t.at = 0, i = 0; i < n && whole; i++) {
+        tni_net_letters(&t, 52, label);
+        if (nodes == TN_NET_REFER) tni_net_refer(net, i, tensors[i], label);
+        else whole = tni_net_put(net, i, tni_net_copy(ctx, tensors[i], 1), label);
+        tni_net_peek(&t);
+        t.at++;
+    }
+    return tni_net_done(net, whole, "net_create");
+}
+
+/* ---- nets from nets --------------------------------------------------------- >>net-changing-impl */
+
+static tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
+{
+    const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
+    const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
+    tn_net       *net;
+    int           k, j, a, at, inputs = 0;
+    if (outer->ctx != inner->ctx) {
+        tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
+        return NULL;
+    }
+    if (inner->outs != 1 || nodes > 1 << 20 || labels > 1 << 20) {
+        if (inner->outs != 1)
+            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %d output legs, expected 1", op, inner->outs);
+        else tni_fail(outer->ctx, TN_ERR_ARG, "%s: %lld nodes and %lld labels, expected at most 2^20 of each", op,
+                      (long long)nodes, (long long)labels);
+        return NULL;
+    }
+    for (k = 0; k < outer->legs; k++)
+        if (outer->in[k].extent != inner->out[0].extent) {
+            tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has elements%s",
+                     op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
+                     outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : "");
+            return NULL;
+        }
+    net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
+    if (!net) return NULL;
+    net->constant = inner->constant;
+    net->labels = (int)labels;
+    tni_net_take_all(net, 0, outer, 0);
+    for (k = 0; k < outer->outs; k++) net->out[k] = outer->out[k];
+    for (j = 0; j < inner->legs; j++) if (inner->in[j].input >= inputs) inputs = inner->in[j].input + 1;
+    for (k = 0; k < outer->legs; k++) {
+        const int shift = outer->labels + k * inner->labels, joined = inner->out[0].label + shift;
+        tni_net_take_all(net, at = outer->nodes + k * inner->nodes, inner, shift);
+        for (; at < outer->nodes + (k + 1) * inner->nodes; at++)
+            for (a = 0; a < net->node[at].tensor->rank; a++)
+                if (net->node[at].label[a] == joined) net->node[at].label[a] = outer->in[k].label;
+        for (j = 0; j < inner->legs; j++) {
+            tn_net_leg *leg = &net->in[k * inner->legs + j];
+            leg->label = inner->in[j].label + shift;
+            leg->input = outer->in[k].input * inputs + inner->in[j].input;
+        }
+    }
+    return tni_net_done(net, true, op);
+}
+
+tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner)
+{
+    if (outer && inner) return tni_net_compose(outer, inner, "net_compose");
+    if (outer || inner)
+        tni_fail(outer ? outer->ctx : inner->ctx, TN_ERR_ARG, "net_compose: %s is NULL", outer ? "inner" : "outer");
+    return NULL;
+}
+
+tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u)
+{
+    tn_net *to;
+    if (!net || !tni_net_leg_given(net, leg, "net_freeze")
+        || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_freeze", "u")) return NULL;
+    to = tni_net_like(net, 1, leg);
+    return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), &net->in[leg].label),
+                        "net_freeze");
+}
+
+/* [e b; 0 1], without b and without the last row or column where they are not needed */
+static tn_tensor *tni_net_map(tn_ctx *ctx, const tn_tensor *e, const tn_tensor *b, bool row, bool column)
+{
+    const int64_t m = e->shape[0], n = e->shape[1];
+    tn_tensor    *to = tni_owned_2d(ctx, m + row, n + column);
+    tn_status     s = to ? tni_put_copy(ctx, tni_block_of(to, 0, m, 0, n), tni_view(e)) : TN_ERR_MEMORY;
+    if (s == TN_OK && b) s = tni_put_copy(ctx, tni_block_of(to, 0, m, n, 1), tni_column_view(b));
+    if (s == TN_OK && row) s = tni_put_value(ctx, tni_block_of(to, m, 1, n, 1), 1);
+    if (s == TN_OK) return to;
+    tn_tensor_destroy(to);
+    return NULL;
+}
+
+tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_tensor *b)
+{
+    const int first = leg == TN_NET_ALL ? 0 : leg, count = leg == TN_NET_ALL && net ? net->legs : 1;
+    int64_t   m;
+    int       k, label[2];
+    bool      whole;
+    tn_net   *to;
+    if (!net || !tni_net_leg_given(net, first, "net_fold_in")
+        || !tni_is_matrix(net->ctx, e, "net_fold_in", "e")) return NULL;
+    m = net->in[first].extent - net->constant;
+    for (k = 0; k < count; k++)
+        if (e->shape[0] != net->in[first + k].extent - net->constant) {
+            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
+                     TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
+                     net->constant ? " without the one" : "");
+            return NULL;
+        }
+    if (b && !tni_is_vector(net->ctx, b, m, "net_fold_in", "b")) return NULL;
+    if (b && !net->constant && leg != TN_NET_ALL) {
+        tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input", leg);
+        return NULL;
+    }
+    to = tni_net_like(net, count, -1);
+    for (whole = to != NULL, k = 0; k < count && whole; k++) {
+        label[0] = to->in[first + k].label;
+        label[1] = to->in[first + k].label = to->labels;
+        if (k == 0) {
+            tn_tensor *map = tni_net_map(net->ctx, e, b, net->constant, net->constant || b);
+            whole = tni_net_put(to, net->nodes, map, label);
+        } else {
+            tni_net_take(to, net->nodes + k, to, net->nodes, 0);
+            tni_net_label(to, &to->node[net->nodes + k], 2, label);
+        }
+    }
+    if (to && b) to->constant = true;
+    if (to && leg != TN_NET_ALL) to->in[leg].input = net->legs;      /* an input of its own */
+    return tni_net_done(to, whole, "net_fold_in");
+}
+
+tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
+{
+    int     label[2];
+    tn_net *to;
+    if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
+    if (net->outs != 1 || u->shape[1] != net->out[0].extent) {
+        if (net->outs != 1)
+            tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: the net has %d output legs, expected 1", net->outs);
+        else tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_out: u is %s, expected %lld columns, the net's outputs",
+                      TNI_SHAPE(u), (long long)net->out[0].extent);
+        return NULL;
+    }
+    to = tni_net_like(net, 1, -1);
+    label[1] = net->out[0].label;
+    label[0] = net->labels;
+    if (to) to->out[0].label = label[0];
+    return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), label), "net_fold_out");
+}
+
+/* ---- made from operators and layers ----------------------------------------- >>net-layers */
+
+/* P is (0,1), F_k is (1,2+k). */
+tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp)
+{
+    bool    whole, same = true;
+    int     k, label[2];
+    tn_net *net;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, "net_from_cp", "the operator")) return NULL;
+    net = tni_net_make(ctx, 1 + cp->order, 1, cp->order);
+    if (!net) return NULL;
+    net->constant = cp->constant;
+    label[0] = 0; label[1] = 1;
+    whole = tni_net_put(net, 0, tni_net_copy(ctx, cp->p, 1), label);
+    for (k = 1; k < cp->order; k++) same = same && cp->in[k] == cp->in[0];
+    for (k = 0; k < cp->order && whole; k++) {
+        label[0] = 1; label[1] = 2 + k;
+        net->in[k].label = 2 + k;
+        net->in[k].input = same ? 0 : k;
+        whole = tni_net_put(net, 1 + k, tni_net_copy(ctx, cp->f[k], 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_cp");
+}
+
+/* The same operator with the constant one as its last input, where it was missing, and as its last output: P' = [P 0; 0 1],
+   and one more term, which is the one of every factor. */
+static tn_cp *tni_cp_carrying(const tn_cp *cp)
+{
+    int64_t   in[TN_CP_MAX_ORDER];
+    tn_cp    *to;
+    tn_status s;
+    int       k;
+    for (k = 0; k < cp->order; k++) in[k] = cp->in[k] + !cp->constant;
+    to = tni_cp_make(cp->ctx, cp->order, cp->out + 1, cp->terms + 1, in, true);
+    if (!to) return NULL;
+    s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
+    if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->p, cp->out, 1, cp->terms, 1), 1);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
+        if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->f[k], cp->terms, 1, in[k] - 1, 1), 1);
+    }
+    return tni_cp_done(to, s);
+}
+
+/* cp(inner), or cp where inner is NULL; with `carry` its output ends with the one */
+static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
+{
+    tn_cp  *carrying = carry ? tni_cp_carrying(cp) : NULL;
+    tn_net *outer = carry && !carrying ? NULL : tn_net_from_cp(cp->ctx, carry ? carrying : cp);
+    tn_net *net = outer && inner ? tni_net_compose(outer, inner, "net_from_stack") : NULL;
+    tn_cp_destroy(carrying);
+    if (!inner) return outer;
+    tn_net_destroy(outer);
+    return net;
+}
+
+tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry)
+{
+    tn_net *net = NULL, *next;
+    bool    one;
+    int     l, k;
+    if (n < 1 || !layers) {
+        if (layers) tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n);
+        else tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL");
+        return NULL;
+    }
+    for (l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
+    for (l = 0; l < n; l++) {
+        for (one = carry, k = l + 1; k < n; k++) one = one || layers[k]->constant;
+        next = tni_net_on_top(layers[l], one, net);
+        tn_net_destroy(net);
+        if (!(net = next)) return NULL;
+    }
+    return net;
+}
+
+/* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
+static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
+{
+    int64_t    shape[4];
+    tn_tensor *both[2];
+    if (w && b) {
+        both[0] = w;
+        both[1] = tn_reshape_2d(b, w->shape[0], 1);
+        w = both[1] ? tn_concat(ctx, 2, both, 1) : NULL;
+    }
+    w = w ? tn_copy(ctx, tn_transpose(w, 0, 1)) : NULL;
+    if (!w) return NULL;
+    shape[0] = w->shape[0]; shape[1] = 1; shape[2] = heads; shape[3] = d;
+    return tn_reshape(w, 4, shape);
+}
+
+/* Set i of qk as such vectors: queries rotated to position `distance`, keys at position 0. */
+static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
+{
+    const tn_attention_desc *d = &layer->desc;
+    tn_rope_desc  rope;
+    tn_tensor    *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
+    memset(&rope, 0, sizeof rope);
+    rope.base = d->rope_base;
+    rope.scaling = d->rope_scaling;
+    rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;
+    rope.no_rotation = d->no_rope;
+    w = w ? tn_reshape_2d(w, d->heads * d->d_qk, d->dim) : NULL;
+    return tn_rope(ctx, tni_net_heads(ctx, w, b, d->heads, d->d_qk), &rope);
+}
+
+/* [n,1,heads,d], or [n,heads d] as [n,heads,d] */
+static tn_tensor *tni_net_split(tn_tensor *t, int64_t heads, int64_t d)
+{
+    int64_t shape[3];
+    if (!t) return NULL;
+    shape[0] = t->shape[0]; shape[1] = heads; shape[2] = d;
+    return tn_reshape(t, 3, shape);
+}
+
+static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
+{
+    const tn_attention_desc *d;
+    const char *what = NULL;
+    if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
+    d = &layer->desc;
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one is "
+                 "a tensor", tn_attention_kind_name(d->kind));
+        return false;
+    }
+    if (d->qk_norm) what = "qk_norm";
+    else if (d->head_norm) what = "head_norm";
+    else if (d->mix_values) what = "mix_values";
+    else if (d->row == TN_ROW_SCALE_SUM) what = "TN_ROW_SCALE_SUM";
+    if (what) tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer has %s, with which it is not a tensor of its inputs",
+                       what);
+    return !what;
+}
+
+/* Labels: heads 0, d_qk 1 and 2, d_v 3, out 4; legs 5 to 9. */
+tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance)
+{
+    static const int label[6][3] = {{5, 0, 1}, {6, 0, 2}, {7, 0, 1}, {8, 0, 2}, {9, 0, 3}, {4, 0, 3}};  /* q1 q2 k1 k2 v o */
+    const tn_attention_desc *d = layer ? &layer->desc : NULL;
+    tni_scope scope;
+    tn_net   *net;
+    double    scale;
+    bool      whole = true;
+    int       i, sets;
+    if (!tni_net_attends(ctx, layer)) return NULL;
+    net = tni_net_make(ctx, 6, 1, 5);
+    if (!net) return NULL;
+    net->constant = layer->qkb != NULL;
+    net->out[0].label = 4;
+    for (i = 0; i < 5; i++) {
+        net->in[i].label = 5 + i;
+        net->in[i].input = i > 1;
+    }
+    sets = (int)(layer->qk->shape[0] / 2);
+    scale = d->scale != 0 ? d->scale : 1 / (double)d->d_qk;
+    scope = tni_scope_begin(ctx);
+    for (i = 0; i < 4 && whole; i++) {
+        if (sets == 2 || i % 2 == 0) {
+            tn_tensor *w = tni_net_set(ctx, layer, sets == 2 ? i : i / 2, distance);
+            whole = tni_net_put(net, i, tni_net_copy(ctx, tni_net_split(w, d->heads, d->d_qk), 1), label[i]);
+        } else {
+            tni_net_take(net, i, net, i - 1, 0);
+            tni_net_label(net, &net->node[i], 3, label[i]);
+        }
+    }
+    if (whole) {
+        tn_tensor *v = tni_net_heads(ctx, layer->v, layer->vb, d->heads, d->d_v);
+        whole = tni_net_put(net, 4, tni_net_copy(ctx, tni_net_split(v, d->heads, d->d_v), 1), label[4]);
+    }
+    if (whole)
+        whole = tni_net_put(net, 5, tni_net_copy(ctx, tni_net_split(layer->o, d->heads, d->d_v), scale * scale), label[5]);
+    tni_scope_end(ctx, scope);
+    return tni_net_done(net, whole, "net_from_attention");
+}
+
+/* Bond j is label j, and the last one is the first. */
+tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
+{
+    int     i, legs = 0, outs = 0, label[4], next;
+    bool    whole = true;
+    tn_net *net;
+    if (n < 1 || !cores) {
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_mps: n is %d, expected 1 or more", n);
+        else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
+        return NULL;
+    }
+    for (i = 0; i < n; i++) {
+        if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
+        if (cores[i]->rank < 2 || cores[i]->rank > 4) {
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+                     TNI_SHAPE(cores[i]));
+            return NULL;
+        }
+        if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s and core %d begins with %lld, expected equal bonds%s",
+                     i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
+                     i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
+            return NULL;
+        }
+        legs += cores[i]->rank > 2;
+        outs += cores[i]->rank > 3;
+    }
+    net = tni_net_make(ctx, n, outs, legs);
+    if (!net) return NULL;
+    for (next = n, outs = legs = i = 0; i < n && whole; i++) {
+        const int rank = cores[i]->rank;
+        label[0] = i;
+        label[rank - 1] = (i + 1) % n;
+        if (rank > 2) net->in[legs].input = legs, net->in[legs++].label = label[1] = next++;
+        if (rank > 3) net->out[outs++].label = label[2] = next++;
+        whole = tni_net_put(net, i, tni_net_copy(ctx, cores[i], 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_mps");
+}
+
+/* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
+
+/* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
+typedef struct tni_net_operands {
+    size_t          bytes;
+    tn_tensor     **tensor;
+    const int64_t **shape;
+    const int     **label;
+    int            *rank, *out;
+    int             axes;
+} tni_net_operands;
+
+static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
+{
+    const size_t nodes = (size_t)net->nodes;
+    int          i;
+    o->axes = net->outs + net->legs;
+    o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
+               + ((size_t)o->axes + 1) * sizeof *o->out;
+    if (!(o->tensor = (tn_tensor **)tni_alloc(net->ctx, o->bytes, op))) return false;
+    o->shape = (const int64_t **)(void *)(o->tensor + nodes);
+    o->label = (const int **)(void *)(o->shape + nodes);
+    o->rank = (int *)(void *)(o->label + nodes);
+    o->out = o->rank + nodes;
+    for (i = 0; i < net->nodes; i++) {
+        o->tensor[i] = net->node[i].tensor;
+        o->shape[i] = net->node[i].tensor->shape;
+        o->label[i] = net->node[i].label;
+        o->rank[i] = net->node[i].tensor->rank;
+    }
+    for (i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;      /* in follows out */
+    return true;
+}
+
+static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+{
+    tni_net_operands o;
+    tn_plan         *plan;
+    if (!tni_net_operands_of(net, op, &o)) return NULL;
+    plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    tni_free(net->ctx, o.tensor, o.bytes);
+    return plan;
+}
+
+/* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
+   searches find what many do. */
+static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+{
+    tn_plan_desc d;
+    memset(&d, 0, sizeof d);
+    d.max_bytes = ctx->desc.max_bytes / 2;
+    d.samples = 4;
+    return d;
+}
+
+/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
+static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+{
+    tn_ctx          *ctx = net->ctx;
+    tni_net_operands o;
+    tn_plan_desc     d;
+    tn_plan         *once = NULL;
+    tn_tensor       *t = NULL;
+    int              i;
+    for (i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
+    if (net->outs + net->legs > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                 net->outs + net->legs, TN_MAX_RANK);
+        return NULL;
+    }
+    d = tni_net_plan_desc(ctx);
+    if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
+    if (tni_net_operands_of(net, op, &o)) {
+        t = tn_plan_run(plan, net->nodes, o.tensor);
+        tni_free(ctx, o.tensor, o.bytes);
+    }
+    tn_plan_destroy(once);
+    return t;
+}
+
+tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
+{
+    return net ? tni_net_plan(net, desc, "net_plan") : NULL;
+}
+
+/* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
+static bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+{
+    int  k, label[TN_MAX_RANK];
+    bool fits = net->outs > 0 && u && u->rank == net->outs;
+    if (net->outs == 0 && !u) return true;
+    if (!tni_is_real(net->ctx, u, op, "u")) return false;
+    for (k = 0; k < net->outs && fits; k++) {
+        fits = u->shape[k] == net->out[k].extent;
+        label[k] = net->out[k].label;
+    }
+    if (fits) tni_net_refer(q, net->nodes, (tn_tensor *)(uintptr_t)u, label);
+    else if (net->outs == 1)
+        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected [%lld]", op, TNI_SHAPE(u), (long long)net->out[0].extent);
+    else tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected the shape of the net's %d output legs%s", op, TNI_SHAPE(u),
+                  net->outs, net->outs == 0 ? ": NULL" : "");
+    return fits;
+}
+
+tn_tensor *tn_net_contract(const tn_net *net)
+{
+    tni_scope  scope;
+    tn_tensor *t;
+    if (!net) return NULL;
+    scope = tni_scope_begin(net->ctx);
+    t = tni_net_run(net, NULL, "net_contract");
+    t = t ? tn_tensor_keep(t) : NULL;
+    tni_scope_end(net->ctx, scope);
+    return t;
+}
+
+/* x [..,extent] or [..,extent - 1] as a node at leg k of q, and the axes before the last one in `lead`. */
+static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_tensor *x, const tn_tensor **lead,
+                         const char *op)
+{
+    const int64_t n = net->in[k].extent;
+    int           label[2], a;
+    int64_t       rows = 1;
+    if (!tni_is_real(ctx, x, op, "x")) return false;
+    if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
+    if (x->rank < 1 || x->shape[x->rank - 1] != n) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op, TNI_SHAPE(x),
+                 (long long)n, k, net->constant ? ", or one less without the one" : "");
+        return false;
+    }
+    label[0] = net->labels;
+    label[1] = net->in[k].label;
+    if (x->rank == 1) {
+        tni_net_refer(q, net->nodes + k, x, label + 1);
+        return true;
+    }
+    if (!*lead) *lead = x;
+    for (a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
+    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
+                 TNI_SHAPE(x), k, TNI_SHAPE(*lead));
+        return false;
+    }
+    if (!tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    x = x ? tn_reshape_2d(x, rows, n) : NULL;
+    if (x) tni_net_refer(q, net->nodes + k, x, label);
+    return x != NULL;
+}
+
+/* Contracts q, the net with the inputs as its last nodes, by the plan of the last call if that had the same shapes. */
+static tn_tensor *tni_net_run_again(const tn_net *net, const tn_net *q, const char *op)
+{
+    tni_net_box *box = tni_net_box_of(net);
+    tn_plan_desc d = tni_net_plan_desc(net->ctx);
+    uint64_t     with_rows = 0;
+    int64_t      rows = 0;
+    int          k;
+    for (k = 0; k < net->legs && k < 64; k++) {
+        const tn_tensor *x = q->node[net->nodes + k].tensor;
+        if (x->rank == 2) rows = x->shape[0], with_rows |= (uint64_t)1 << k;
+    }
+    if (net->legs > 64) return tni_net_run(q, NULL, op);
+    if (!box->plan || rows != box->rows || with_rows != box->with_rows) {
+        tn_plan *plan = tni_net_plan(q, &d, op);
+        if (!plan) return NULL;
+        tni_net_keep_plan(box, plan);
+        box->rows = rows;
+        box->with_rows = with_rows;
+    }
+    return tni_net_run(q, box->plan, op);
+}
+
+static tn_tensor *tni_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x, const char *op)
+{
+    tn_net          *q = tni_net_make(ctx, net->nodes + net->legs, net->outs + 1, 0);
+    const tn_tensor *lead = NULL;
+    tn_tensor       *y;
+    int64_t          shape[TN_MAX_RANK];
+    int              k, j, rank;
+    bool             whole = true;
+    if (!q) return NULL;
+    tni_net_take_all(q, 0, net, 0);
+    for (k = 0; k < net->legs && whole; k++) {
+        for (j = 0; j < k && x[j] != x[k]; j++) continue;
+        if (j < k && net->in[j].extent == net->in[k].extent) {        /* the same node again, at another leg */
+            tn_tensor *t = q->node[net->nodes + j].tensor;
+            int        label[2];
+            label[0] = net->labels;
+            label[1] = net->in[k].label;
+            tni_net_refer(q, net->nodes + k, t, t->rank == 1 ? label + 1 : label);
+        } else whole = tni_net_give(ctx, net, q, k, x[k], &lead, op);
+    }
+    rank = lead ? lead->rank - 1 : 0;
+    if (whole && rank + net->outs > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d", op, rank + net->outs, TN_MAX_RANK);
+        whole = false;
+    }
+    for (k = 0; whole && k < rank; k++) shape[k] = lead->shape[k];
+    for (k = 0; whole && k < net->outs; k++) shape[rank + k] = net->out[k].extent;
+    q->out[0].label = net->labels;                                    /* the rows */
+    memcpy(q->out + 1, net->out, sizeof *net->out * (size_t)net->outs);
+    if (!lead) {
+        q->out++;
+        q->outs--;
+    }
+    y = whole ? tni_net_run_again(net, q, op) : NULL;
+    tn_net_destroy(q);
+    return y && rank > 1 ? tn_reshape(y, rank + net->outs, shape) : y;
+}
+
+static bool tni_net_given(tn_ctx *ctx, const tn_net *net, const void *x, const char *op)
+{
+    if (!net || !x) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, net ? "x" : "the net");
+    else if (net->ctx != ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the net belongs to another context", op);
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x)
+{
+    return tni_net_given(ctx, net, (const void *)x, "net_apply_each") ? tni_net_apply(ctx, net, x, "net_apply_each") : NULL;
+}
+
+tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
+{
+    tn_tensor **all, *y;
+    int         k;
+    size_t      bytes;
+    if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
+    bytes = ((size_t)net->legs + 1) * sizeof *all;
+    if (!(all = (tn_tensor **)tni_alloc(ctx, bytes, "net_apply"))) return NULL;
+    for (k = 0; k < net->legs; k++) all[k] = x;
+    y = tni_net_apply(ctx, net, all, "net_apply");
+    tni_free(ctx, all, bytes);
+    return y;
+}
+
+/* ---- inner products ------------------------------------------------------------- >>net-comparing */
+
+typedef struct tni_net_pairing {
+    const tn_net *a, *b;
+    const char   *op;
+    int          *order, *map;          /* leg order[k] of a meets leg k of b; labels of b as labels of the product */
+    double        sum;
+    int64_t       count;
+} tni_net_pairing;
+
+/* The full contraction of a with b in one order of legs. */
+static tn_status tni_net_pair(tni_net_pairing *p)
+{
+    const tn_net *a = p->a, *b = p->b;
+    tn_net       *q = tni_net_make(a->ctx, a->nodes + b->nodes, 0, 0);
+    tn_tensor    *t;
+    double        value = 0;
+    int           i, k;
+    tn_mark       mark = tn_arena_mark(a->ctx);
+    tn_status     s;
+    if (!q) return TN_ERR_MEMORY;
+    tni_net_take_all(q, 0, a, 0);
+    tni_net_take_all(q, a->nodes, b, 0);
+    for (i = 0; i < b->labels; i++) p->map[i] = a->labels + i;
+    for (k = 0; k < b->outs; k++) p->map[b->out[k].label] = a->out[k].label;
+    for (k = 0; k < b->legs; k++) p->map[b->in[k].label] = a->in[p->order[k]].label;
+    for (i = a->nodes; i < q->nodes; i++)
+        for (k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
+    q->labels = a->labels + b->labels;
+    t = tni_net_run(q, NULL, p->op);
+    s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
+    tn_net_destroy(q);
+    if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
+    p->sum += value;
+    p->count++;
+    return s;
+}
+
+/* All orders that give leg k and the legs after it legs of the same input. */
+static tn_status tni_net_pairs(tni_net_pairing *p, int k)
+{
+    tn_status s = TN_OK;
+    int       leg, j;
+    if (k == p->b->legs) return tni_net_pair(p);
+    for (leg = 0; leg < p->a->legs && s == TN_OK; leg++) {
+        for (j = 0; j < k && p->order[j] != leg; j++) continue;
+        if (j < k || p->a->in[leg].input != p->b->in[k].input) continue;
+        p->order[k] = leg;
+        s = tni_net_pairs(p, k + 1);
+    }
+    return s;
+}
+
+static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
+{
+    int  k;
+    bool same;
+    if (!a) return false;
+    if (!b || a->ctx != b->ctx) {
+        if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op);
+        else tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
+        return false;
+    }
+    same = a->outs == b->outs && a->legs == b->legs;
+    if (!same)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
+                 op, a->outs, b->outs, a->legs, b->legs);
+    for (k = 0; same && k < a->outs + a->legs; k++) {                /* in follows out */
+        const bool out = k < a->outs;
+        const tn_net_leg *l = out ? &a->out[k] : &a->in[k - a->outs], *m = out ? &b->out[k] : &b->in[k - a->outs];
+        same = l->extent == m->extent && (out || l->input == m->input);
+        if (!same)
+            tni_fail(a->ctx, TN_ERR_SHAPE, "%s: %s leg %d has %lld and %lld elements and is of input %d and %d, expected "
+                     "the same", op, out ? "output" : "input", out ? k : k - a->outs, (long long)l->extent,
+                     (long long)m->extent, l->input, m->input);
+    }
+    if (same && a->constant != b->constant) {
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one net has a constant input, the other has none, expected the same", op);
+        same = false;
+    }
+    return same;
+}
+
+/* The binary exponent of the largest magnitude of t: 0 for zeros, for numbers of usual size and where one is not finite. */
+static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = tni_room_f64(t->ctx, n, 1, op), most = 0;
+    int64_t       i;
+    tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    for (i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
+    if (v) tni_free_f64(t->ctx, v, n, 1);
+    *exponent = 0;
+    if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
+    if (abs(*exponent) <= 16) *exponent = 0;
+    return s;
+}
+
+/* The same net with very large or small nodes divided by a power of two, so that products neither overflow nor vanish; their
+   exponents are added to *exponent. The tensors are in the arena. NULL on error. */
+static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *exponent)
+{
+    tn_net *to = tni_net_like(net, 0, -1);
+    int     i, e, half;
+    for (i = 0; to && i < net->nodes; i++) {
+        tn_tensor *t = net->node[i].tensor;
+        bool       whole = tni_usable(net->ctx, t, op, "a node") && tni_net_exponent(t, op, &e) == TN_OK;
+        if (whole && e != 0) {
+            half = e / 2;                                             /* 2^e itself may be out of the range of F32 */
+            t = tn_scale(net->ctx, tn_scale(net->ctx, t, ldexp(1, -half)), ldexp(1, half - e));
+            if (t) to->node[i].tensor = t;
+            *exponent += e;
+            whole = t != NULL;
+        }
+        if (whole) continue;
+        tn_net_destroy(to);
+        to = NULL;
+    }
+    return to;
+}
+
+static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, const char *op)
+{
+    tni_net_pairing p;
+    tni_scope scope;
+    tn_status s = TN_ERR_MEMORY;
+    tn_net   *to[2];
+    size_t    bytes;
+    int       k, j;
+    int64_t   orders = 1, of_input;
+    double    exponent = 0;
+    if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
+    if ((unsigned)form > TN_NET_AS_GIVEN)
+        return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
+    for (k = 0; k < a->legs && form == TN_NET_SYMMETRIC; k++) {
+        for (of_input = 1, j = 0; j < k; j++) of_input += a->in[j].input == a->in[k].input;
+        if ((orders *= of_input) > 40320)
+            return tni_fail(a->ctx, TN_ERR_ARG, "%s: the %d input legs have more than 40320 permutations: freeze some, or "
+                            "use TN_NET_AS_GIVEN", op, a->legs);
+    }
+    memset(&p, 0, sizeof p);
+    p.op = op;
+    bytes = ((size_t)b->legs + (size_t)b->labels + 1) * sizeof *p.order;
+    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return s;
+    p.map = p.order + b->legs;
+    for (k = 0; k < b->legs; k++) p.order[k] = k;
+    scope = tni_scope_begin(a->ctx);
+    p.a = to[0] = tni_net_moderate(a, op, &exponent);
+    p.b = to[1] = to[0] ? tni_net_moderate(b, op, &exponent) : NULL;
+    if (!p.b) s = tn_ctx_status(a->ctx);
+    else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+    tn_net_destroy(to[0]);
+    tn_net_destroy(to[1]);
+    tni_scope_end(a->ctx, scope);
+    tni_free(a->ctx, p.order, bytes);
+    if (s != TN_OK) return s;
+    *inner = ldexp(p.sum / (double)p.count, (int)exponent);
+    if (fabs(*inner) < HUGE_VAL) return TN_OK;
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "%s: the inner product is %g, expected a finite number", op, *inner);
+}
+
+tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
+{
+    double    value = 0;
+    tn_status s;
+    if (!inner) return TN_ERR_ARG;
+    s = tni_net_inner(a, b, form, &value, "net_inner");
+    *inner = s == TN_OK ? value : (double)NAN;
+    return s;
+}
+
+/* The root of <a,a>, which rounding may make negative where it is nearly zero. */
+static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, const char *op)
+{
+    const tn_status s = tni_net_inner(a, a, form, norm, op);
+    *norm = s != TN_OK ? (double)NAN : *norm < 0 ? 0 : sqrt(*norm);
+    return s;
+}
+
+tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
+{
+    return norm ? tni_net_norm(a, form, norm, "net_norm") : TN_ERR_ARG;
+}
+
+tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
+{
+    double    inner = 0, na = 0, nb = 0;
+    tn_status s;
+    if (!cosine) return TN_ERR_ARG;
+    s = tni_net_inner(a, b, form, &inner, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(a, form, &na, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(b, form, &nb, "net_cosine");
+    *cosine = s == TN_OK ? inner / na / nb : (double)NAN;
+    return s;
+}
+
+/* ---- interaction matrices -------------------------------------------------------- >>net-eigen */
+
+/* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
+static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *x, int at, const char *op)
+{
+    tn_net *q;
+    if (net->legs != 2) {
+        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op, net->legs);
+        return NULL;
+    }
+    q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
+    if (!q) return NULL;
+    tni_net_take_all(q, 0, net, 0);
+    q->in[0] = net->in[x ? 1 - at : 0];
+    if (x) tni_net_refer(q, q->nodes - 1, x, &net->in[at].label);
+    else q->in[1] = net->in[1];
+    if (tni_net_direction(net, q, u, op)) return q;
+    tn_net_destroy(q);
+    return NULL;
+}
+
+static tn_tensor *tni_net_interaction(const tn_net *net, const tn_tensor *u, const char *op)
+{
+    const tni_scope scope = tni_scope_begin(net->ctx);
+    tn_net    *q = tni_net_matrix(net, u, NULL, 0, op);
+    tn_tensor *t = q ? tni_net_run(q, NULL, op) : NULL, *to = NULL;
+    if (t && net->in[0].input != net->in[1].input) to = tn_tensor_keep(t);
+    else if (t && (to = tni_tensor_create(net->ctx, op, TN_REAL, 2, t->shape)) != NULL
+             && tni_put_symmetric(net->ctx, to, t) != TN_OK) {
+        tn_tensor_destroy(to);
+        to = NULL;
+    }
+    tn_net_destroy(q);
+    tni_scope_end(net->ctx, scope);
+    return to;
+}
+
+tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u)
+{
+    return net ? tni_net_interaction(net, u, "net_interaction") : NULL;
+}
+
+/* Q x = (T x + T^T x)/2 for one x, by two plans that are made once. */
+typedef struct tni_net_product { tn_ctx *ctx; int64_t n; tn_tensor *x; tn_net *net[2]; tn_plan *plan[2]; } tni_net_product;
+
+static tn_status tni_net_multiply(void *user, int64_t count, const double *x, double *y)
+{
+    const tni_net_product *p = (const tni_net_product *)user;
+    tn_status s = TN_OK;
+    int64_t   c;
+    for (c = 0; c < count && s == TN_OK; c++) {
+        const tn_mark mark = tn_arena_mark(p->ctx);
+        tn_tensor    *t[2], *sum;
+        s = tn_write(p->x, TN_F64, x + c * p->n, p->n);
+        t[0] = s == TN_OK ? tni_net_run(p->net[0], p->plan[0], "net_eigen") : NULL;
+        t[1] = t[0] ? tni_net_run(p->net[1], p->plan[1], "net_eigen") : NULL;
+        sum = t[1] ? tn_scale(p->ctx, tn_add(p->ctx, t[0], t[1]), 0.5) : NULL;
+        if (s == TN_OK) s = sum ? tn_read(sum, TN_F64, y + c * p->n, p->n) : tn_ctx_status(p->ctx);
+        if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
+    }
+    return s;
+}
+
+/* The pairs as values [count] and vectors [count,n], both owned. */
+static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
+                                    tn_tensor **vectors)
+{
+    tn_ctx           *ctx = net->ctx;
+    tni_net_product   p;
+    tn_lanczos_desc   d;
+    tn_lanczos_result r;
+    tn_status         s = TN_OK;
+    int               k;
+    memset(&p, 0, sizeof p);
+    memset(&d, 0, sizeof d);
+    memset(&r, 0, sizeof r);
+    p.ctx = ctx;
+    p.n = net->in[0].extent;
+    d.top = count;
+    if (ctx->desc.dtype != TN_F64) d.tol = 1e-5;
+    p.x = tn_tensor_create(ctx, TN_REAL, 1, &p.n);
+    for (k = 0; k < 2 && p.x && s == TN_OK; k++) {
+        p.net[k] = tni_net_matrix(net, u, p.x, 1 - k, "net_eigen");
+        p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], NULL, "net_eigen") : NULL;
+        if (!p.plan[k]) s = tn_ctx_status(ctx);
+    }
+    if (!p.x) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_lanczos(ctx, p.n, tni_net_multiply, &p, &d, &r);
+    for (k = 0; k < 2; k++) {
+        tn_plan_destroy(p.plan[k]);
+        tn_net_destroy(p.net[k]);
+    }
+    tn_tensor_destroy(p.x);
+    *values = r.values;
+    *vectors = r.vectors;
+    return s;
+}
+
+static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
+                                   tn_tensor **vectors)
+{
+    tn_eigh_desc   d;
+    tn_eigh_result r;
+    tn_status      s;
+    tn_tensor     *q = tni_net_interaction(net, u, "net_eigen");
+    memset(&d, 0, sizeof d);
+    memset(&r, 0, sizeof r);
+    d.order = TN_EIGH_MAGNITUDE;
+    d.top = count;
+    s = q ? tn_eigh(net->ctx, q, &d, &r) : tn_ctx_status(net->ctx);
+    tn_tensor_destroy(q);
+    *values = r.values;
+    *vectors = r.vectors;
+    return s;
+}
+
+tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out)
+{
+    tn_tensor *values = NULL, *vectors = NULL;
+    int64_t    shape[3];
+    int        i;
+    tni_scope  scope;
+    tn_status  s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!net) return TN_ERR_ARG;
+    if (count < 0) return tni_fail(net->ctx, TN_ERR_ARG, "net_eigen: count is %lld, expected 0 or more", (long long)count);
+    if (net->legs != 2 || net->in[0].input != net->in[1].input)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_eigen: the net has %d input legs%s, expected 2 of one input", net->legs,
+                        net->legs == 2 ? " of two inputs" : "");
+    shape[0] = 1;
+    shape[2] = net->in[0].extent;
+    shape[1] = count == 0 ? shape[2] : tni_min(count, shape[2]);
+    scope = tni_scope_begin(net->ctx);
+    if (shape[2] <= 1024 || shape[1] > shape[2] / 32) s = tni_net_all_pairs(net, u, shape[1], &values, &vectors);
+    else s = tni_net_some_pairs(net, u, shape[1], &values, &vectors);
+    if (s == TN_OK) {
+        out->values = tn_tensor_create(net->ctx, TN_REAL, 2, shape);
+        out->vectors = tn_tensor_create(net->ctx, TN_REAL, 3, shape);
+        s = out->values && out->vectors ? TN_OK : TN_ERR_MEMORY;
+        for (i = 0; i < 2 && s == TN_OK; i++) {
+            tn_tensor *from = i ? vectors : values, *to = i ? out->vectors : out->values;
+            s = tni_copy(tn_reshape(to, to->rank - 1, to->shape + 1), from);
+        }
+    }
+    tni_scope_end(net->ctx, scope);
+    tn_tensor_destroy(values);
+    tn_tensor_destroy(vectors);
+    out->outputs = 1;
+    out->count = shape[1];
+    out->n = shape[2];
+    out->constant = net->constant;
+    if (s != TN_OK) tn_eigen_destroy(out);
+    return s;
+}
+
+/* ---- the largest coefficients ------------------------------------------------------ >>net-top
+   Slices of T are contracted one after the other: the first axes at one index each, then a range of the next one, then all
+   of the others. A heap holds the k best so far, the worst of them on top. */
+typedef struct tni_net_best { double value; int64_t at; } tni_net_best;
+
+/* Whether a comes after b in the result. */
+static bool tni_net_after(const tni_net_best *a, const tni_net_best *b)
+{
+    const double x = fabs(a->value), y = fabs(b->value);
+    return x < y || (x == y && a->at > b->at);
+}
+
+/* Moves the entry at i down to its place among n. */
+static void tni_net_sift(tni_net_best *heap, int64_t n, int64_t i)
+{
+    const tni_net_best moved = heap[i];
+    int64_t            child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && tni_net_after(&heap[child + 1], &heap[child])) child++;
+        if (!tni_net_after(&heap[child], &moved)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+typedef struct tni_net_search {
+    int           axes, single;         /* the first `single` axes are at one index; the next one is divided into ranges */
+    int64_t       shape[64], at[64];    /* of T; the present slice's indices                                             */
+    int64_t       rest;                 /* elements of T for one index of the divided axis                               */
+    int64_t       range;
+    tni_net_best *heap;
+    int64_t       count, k;
+    double       *numbers;              /* of a slice                                                                    */
+} tni_net_search;
+
+static void tni_net_offer(tni_net_search *f, double value, int64_t at)
+{
+    tni_net_best b;
+    int64_t      i;
+    b.value = value;
+    b.at = at;
+    if (f->count < f->k) {
+        for (i = f->count++; i > 0 && tni_net_after(&b, &f->heap[(i - 1) / 2]); i = (i - 1) / 2)
+            f->heap[i] = f->heap[(i - 1) / 2];
+        f->heap[i] = b;
+    } else if (tni_net_after(&f->heap[0], &b)) {
+        f->heap[0] = b;
+        tni_net_sift(f->heap, f->count, 0);
+    }
+}
+
+/* A view of the net's nodes at the slice; labels of single axes are removed. */
+static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t start, int64_t stop)
+{
+    tn_net *q = tni_net_make(net->ctx, net->nodes, f->axes - f->single, 0);
+    int     i, a, k;
+    if (!q) return NULL;
+    for (k = f->single; k < f->axes; k++) q->out[k - f->single] = net->out[k];       /* in follows out */
+    q->labels = net->labels;
+    for (i = 0; i < net->nodes; i++) {
+        tn_tensor *t = tni_view_of(net->node[i].tensor);
+        int        label[TN_MAX_RANK], rank = 0;
+        for (a = 0; t && a < net->node[i].tensor->rank; a++) {
+            const int l = net->node[i].label[a];
+            for (k = 0; k <= f->single && k < f->axes && net->out[k].label != l; k++) continue;
+            if (k <= f->single && k < f->axes) t = tn_slice(t, rank, k < f->single ? f->at[k] : start,
+                                                            k < f->single ? f->at[k] + 1 : stop);
+            if (t && k < f->single) {                                 /* the axis is removed from the view */
+                memmove(t->shape + rank, t->shape + rank + 1, sizeof *t->shape * (size_t)(t->rank - rank - 1));
+                memmove(t->strides + rank, t->strides + rank + 1, sizeof *t->strides * (size_t)(t->rank - rank - 1));
+                t->rank--;
+            } else label[rank++] = l;
+        }
+        if (!t) {
+            tn_net_destroy(q);
+            return NULL;
+        }
+        tni_net_refer(q, i, t, label);
+    }
+    return q;
+}
+
+/* Offers all elements of the slice [start,stop) of the divided axis. */
+static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t start, int64_t stop)
+{
+    const tn_mark mark = tn_arena_mark(net->ctx);
+    tn_net       *q = tni_net_slice(net, f, start, stop);
+    tn_tensor    *t = q ? tni_net_run(q, NULL, "net_top") : NULL;
+    int64_t       n = (stop - start) * f->rest, i, base = 0;
+    tn_status     s = t ? tn_read(t, TN_F64, f->numbers, n) : tn_ctx_status(net->ctx);
+    int           a;
+    tn_net_destroy(q);
+    if (!net->ctx->tape) tn_arena_release(net->ctx, mark);
+    for (a = 0; a < f->single; a++) base = base * f->shape[a] + f->at[a];
+    if (f->single < f->axes) base = base * f->shape[f->single] + start;
+    for (base *= f->rest, i = 0; i < n && s == TN_OK; i++) {
+        if (!(fabs(f->numbers[i]) < HUGE_VAL))
+            s = tni_fail(net->ctx, TN_ERR_NONFINITE, "net_top: a coefficient is %g, expected finite ones", f->numbers[i]);
+        else tni_net_offer(f, f->numbers[i], base + i);
+    }
+    return s;
+}
+
+/* Chooses the slices; *total is the number of all elements. */
+static tn_status tni_net_divide(const tn_net *net, tni_net_search *f, int64_t *total)
+{
+    const size_t  max = net->ctx->desc.max_bytes;
+    const int64_t room = tni_max((int64_t)(max > 0 ? max / 4 : (size_t)64 << 20) / 16, 1);   /* 8 bytes, and as doubles */
+    int           k;
+    if (net->outs + net->legs > 64)
+        return tni_fail(net->ctx, TN_ERR_SHAPE, "net_top: the tensor has %d axes, expected at most 64",
+                        net->outs + net->legs);
+    f->axes = net->outs + net->legs;
+    for (*total = 1, k = 0; k < f->axes; k++) {
+        f->shape[k] = net->out[k].extent;
+        if (f->shape[k] > 0 && *total > INT64_MAX / f->shape[k])
+            return tni_fail(net->ctx, TN_ERR_SHAPE, "net_top: the tensor has more than 2^63 elements");
+        *total *= f->shape[k];
+    }
+    f->rest = 1;
+    for (k = f->axes - 1; k > 0 && f->axes - k < TN_MAX_RANK && *total > 0 && f->rest <= room / f->shape[k]; k--)
+        f->rest *= f->shape[k];
+    f->single = k > 0 ? k : 0;                                    /* axis k is the divided one */
+    f->range = f->axes > 0 ? tni_min(tni_max(room / f->rest, 1), tni_max(f->shape[f->single], 1)) : 1;
+    return TN_OK;
+}
+
+static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
+{
+    const int64_t extent = f->axes > 0 ? f->shape[f->single] : 1;
+    tn_status     s = TN_OK;
+    int64_t       start;
+    int           k;
+    memset(f->at, 0, sizeof f->at);
+    for (;;) {
+        for (start = 0; start < extent && s == TN_OK; start += f->range)
+            s = tni_net_look(net, f, start, tni_min(start + f->range, extent));
+        for (k = f->single - 1; k >= 0 && ++f->at[k] == f->shape[k]; k--) f->at[k] = 0;
+        if (k < 0 || s != TN_OK) return s;
+    }
+}
+
+/* Writes the heap as tensors, the largest first; the heap is empty then. */
+static tn_status tni_net_best_to(tn_ctx *ctx, tni_net_search *f, tn_net_coefficients *out)
+{
+    const int64_t axes = f->axes, count = f->count;
+    const size_t  bytes = (size_t)count * ((size_t)axes * sizeof(int32_t) + sizeof(double)) + 1;
+    double       *values = (double *)tni_alloc(ctx, bytes, "net_top");
+    int32_t      *index = (int32_t *)(void *)(values + count);
+    int64_t       shape[2], at;
+    tn_status     s = TN_ERR_MEMORY;
+    int           k;
+    if (!values) return s;
+    while (f->count > 0) {
+        const tni_net_best worst = f->heap[0];
+        f->heap[0] = f->heap[--f->count];
+        if (f->count > 0) tni_net_sift(f->heap, f->count, 0);
+        values[f->count] = worst.value;
+        for (at = worst.at, k = f->axes - 1; k >= 0; at /= f->shape[k--])
+            index[f->count * axes + k] = (int32_t)(at % f->shape[k]);
+    }
+    shape[0] = count; shape[1] = axes;
+    out->count = count;
+    out->values = tni_owned_from(ctx, 1, shape, values);
+    out->index = out->values ? tn_tensor_create(ctx, TN_I32, 2, shape) : NULL;
+    if (out->index) s = tn_write(out->index, TN_I32, index, count * axes);
+    tni_free(ctx, values, bytes);
+    return s;
+}
+
+tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
+{
+    tni_net_search f;
+    int64_t        total = 0;
+    size_t         bytes;
+    tni_scope      scope;
+    tn_status      s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!net) return TN_ERR_ARG;
+    if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
+    memset(&f, 0, sizeof f);
+    if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
+    f.k = tni_min(k, total);
+    if (!tni_mul_size((size_t)f.k, sizeof *f.heap, &bytes)) bytes = SIZE_MAX - 1;
+    f.heap = (tni_net_best *)tni_alloc(net->ctx, bytes + 1, "net_top");
+    f.numbers = f.heap ? tni_room_f64(net->ctx, f.range, f.rest, "net_top") : NULL;
+    s = f.numbers ? TN_OK : TN_ERR_MEMORY;
+    scope = tni_scope_begin(net->ctx);
+    if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
+    if (s == TN_OK) s = tni_net_best_to(net->ctx, &f, out);
+    tni_scope_end(net->ctx, scope);
+    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
+    if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
+    if (s != TN_OK) tn_net_coefficients_destroy(out);
+    return s;
+}
+
+void tn_net_coefficients_destroy(tn_net_coefficients *c)
+{
+    if (!c) return;
+    tn_tensor_destroy(c->values);
+    tn_tensor_destroy(c->index);
+    memset(c, 0, sizeof *c);
+}
+#endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING

@@ -532,6 +532,71 @@ static void operators(life *l)
     tn_params_destroy(ps);
 }
 
+/* Nets share their tensors, and are destroyed in an order that is not that of their making. */
+static void networks(life *l)
+{
+    tn_ctx           *ctx = l->ctx;
+    tn_params        *ps = tn_params_create(ctx);
+    tn_attention_desc ad = attention_of(TN_ATTENTION_BILINEAR, TN_ATTEND_FORM_AUTO);
+    tn_attention      attention;
+    tn_tensor        *t[3], *f[2], *u = numbers(l, 3, -1, -1), *e = numbers(l, 4, 2, -1), *owned;
+    const tn_cp      *stacked[2];
+    tn_cp            *cp[2];
+    tn_net           *nets[12];
+    tn_plan          *plan;
+    tn_eigen          pairs;
+    tn_net_coefficients top;
+    tn_status         s;
+    double            v;
+    if (!CHECK(ps != NULL)) return;
+    CHECK_STATUS(tn_attention_init(ps, "attention", &ad, &attention), TN_OK);
+    t[0] = numbers(l, 3, 5, -1);
+    t[1] = f[0] = numbers(l, 5, 4, -1);
+    t[2] = f[1] = numbers(l, 5, 4, -1);
+    stacked[0] = cp[0] = tn_cp_create(ctx, 2, t[0], f, TN_CP_INPUT_CONSTANT);
+    stacked[1] = cp[1] = tn_cp_create(ctx, 2, t[0], f, TN_CP_INPUT_CONSTANT);
+    nets[0] = tn_net_create(ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+    nets[1] = tn_net_create(ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_REFER);
+    nets[2] = tn_net_from_cp(ctx, cp[0]);
+    nets[3] = tn_net_from_stack(ctx, 2, stacked, true);
+    nets[4] = tn_net_from_attention(ctx, &attention, 1);
+    t[0] = numbers(l, 1, 2, 3);
+    t[1] = numbers(l, 3, 2, 1);
+    nets[5] = tn_net_from_mps(ctx, 2, t);
+    nets[6] = tn_net_compose(nets[2], nets[3]);
+    nets[7] = tn_net_freeze(nets[1], 1, numbers(l, 4, -1, -1));
+    nets[8] = tn_net_fold_in(nets[0], TN_NET_ALL, e, numbers(l, 4, -1, -1));
+    nets[9] = tn_net_fold_out(nets[2], numbers(l, 2, 3, -1));
+    nets[10] = tn_net_fold_in(nets[6], 0, numbers(l, 3, 3, -1), NULL);
+    nets[11] = tn_net_create(ctx, "oh,hi,hj->o|i", 3, t, TN_NET_COPY);
+    CHECK(!nets[11]);
+    tn_ctx_clear_error(ctx);
+    for (int k = 0; k < 11; k++) CHECK(nets[k] != NULL);
+    owned = tn_net_contract(nets[0]);
+    CHECK(owned != NULL);
+    tn_tensor_destroy(owned);
+    owned = tn_net_interaction(nets[0], u);
+    CHECK(owned != NULL);
+    tn_tensor_destroy(owned);
+    plan = tn_net_plan(nets[3], NULL);
+    CHECK(plan != NULL);
+    tn_plan_destroy(plan);
+    CHECK(tn_net_apply(ctx, nets[1], numbers(l, 2, 4, -1)) && tn_net_apply_each(ctx, nets[5], t + 2) == NULL);
+    tn_ctx_clear_error(ctx);
+    CHECK_STATUS(tn_net_inner(nets[0], nets[1], TN_NET_SYMMETRIC, &v), TN_OK);
+    CHECK_STATUS(tn_net_norm(nets[0], TN_NET_AS_GIVEN, &v), TN_OK);
+    CHECK_STATUS(tn_net_cosine(nets[0], nets[1], TN_NET_SYMMETRIC, &v), TN_OK);
+    s = tn_net_eigen(nets[0], u, 2, &pairs);
+    whole(l, s, pairs.values, pairs.vectors, pairs.values, pairs.vectors);
+    tn_eigen_destroy(&pairs);
+    s = tn_net_top(nets[0], 5, &top);
+    whole(l, s, top.values, top.index, top.values, top.index);
+    tn_net_coefficients_destroy(&top);
+    for (int k = 0; k < 11; k++) tn_net_destroy(nets[k]);
+    for (int k = 0; k < 2; k++) tn_cp_destroy(cp[k]);
+    tn_params_destroy(ps);
+}
+
 /* Terms below and above half the inputs: the small problem and the full one. */
 static void eigenpairs(life *l)
 {
@@ -920,10 +985,11 @@ static const part parts[] = {
     {"tensor trains", trains, false}, {"factorisations", factorisations, false},
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
-    {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
-    {"analyses", analyses, false},
-    {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
-    {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
+    {"operators", operators, false}, {"networks", networks, false}, {"eigenpairs", eigenpairs, false},
+    {"spectra", spectra, false}, {"analyses", analyses, false},
+    {"few of many", few_of_many, false}, {"AdamW", adamw, false},
+    {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},
+    {"Muon after its parameters", muon_outlives, false},
     {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},
     {"parameter files", parameter_files, false}, {"npy and idx", arrays, false}, {"tokenizers", tokenizers, false},
     {"token shards", shards, false}, {"pictures", pictures, false}

@@ -1,6 +1,7 @@
 /* Operators and decompositions: eigenpairs, singular vectors, from the factors. Peers form the dense tensor or call LAPACK. */
 #include "bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,173 @@ static void chain(int batch, int sites, int d, int threads, double goal)
     tn_tensor_destroy(w.m);
 }
 
+/* ---- the tensor of order 6 of bilinear attention, against the loops that one would write: A1, A2 and M of each head first ---- */
+
+enum { DIM = 12, HEADS = 4, DEPTH = 8 };
+typedef struct net_work { tn_net *net; tn_plan *plan; tn_tensor *operand[6]; float *node[6], *to; float a[2][HEADS][DIM][DIM], m[HEADS][DIM][DIM]; } net_work;
+
+static void run_net(void *arg, long runs)
+{
+    net_work *w = arg;
+    for (long i = 0; i < runs; i++) {
+        tn_ctx_reset(w->net->ctx);
+        if (!tn_plan_run(w->plan, 6, w->operand)) bench_check(w->net->ctx);
+    }
+}
+
+/* to[i,k] = sum_a x[i,h,a] y[k,h,a] */
+static void head_matrix(const float *x, const float *y, int h, float to[DIM][DIM])
+{
+    for (int i = 0; i < DIM; i++)
+        for (int k = 0; k < DIM; k++) {
+            float sum = 0;
+            for (int a = 0; a < DEPTH; a++) sum += x[(i * HEADS + h) * DEPTH + a] * y[(k * HEADS + h) * DEPTH + a];
+            to[i][k] = sum;
+        }
+}
+
+static void run_loops(void *arg, long runs)
+{
+    net_work *w = arg;
+    for (long run = 0; run < runs; run++) {
+        float *to = w->to;
+        for (int h = 0; h < HEADS; h++) {
+            head_matrix(w->node[0], w->node[2], h, w->a[0][h]);
+            head_matrix(w->node[1], w->node[3], h, w->a[1][h]);
+            head_matrix(w->node[5], w->node[4], h, w->m[h]);
+        }
+        for (int o = 0; o < DIM; o++)
+            for (int i = 0; i < DIM; i++)
+                for (int j = 0; j < DIM; j++)
+                    for (int k = 0; k < DIM; k++)
+                        for (int l = 0; l < DIM; l++, to += DIM) {
+                            float sum[DIM] = {0};
+                            for (int h = 0; h < HEADS; h++) {
+                                const float s = w->a[0][h][i][k] * w->a[1][h][j][l];
+                                for (int m = 0; m < DIM; m++) sum[m] += s * w->m[h][o][m];
+                            }
+                            memcpy(to, sum, sizeof sum);
+                        }
+    }
+}
+
+static void net_of_attention(int threads)
+{
+    const int64_t count = (int64_t)DIM * DIM * DIM * DIM * DIM * DIM;
+    tn_ctx       *ctx = bench_ctx(TN_F32, threads);
+    tn_params    *params = tn_params_create(ctx);
+    tn_attention  layer;
+    tn_attention_desc desc = { .dim = DIM, .heads = HEADS, .d_qk = DEPTH, .d_v = DEPTH, .kind = TN_ATTENTION_BILINEAR, .scale = 1 };
+    net_work     *w = calloc(1, sizeof *w);
+    bench_row     row = { "net_contract", "", threads, .flops = 2.0 * HEADS * (double)count, .bytes = 4.0 * (double)count,
+                          .peer_name = "loops" };
+    char          name[64];
+    tn_tensor    *t;
+    float        *ours = malloc((size_t)count * 4);
+    if (!w || !ours || tn_attention_init(params, "attention", &desc, &layer) != TN_OK) exit(1);
+    w->to = malloc((size_t)count * 4);
+    if (!(w->net = tn_net_from_attention(ctx, &layer, 1)) || !(w->plan = tn_net_plan(w->net, NULL)) || !w->to) exit(1);
+    for (int i = 0; i < 6; i++) {
+        w->operand[i] = w->net->node[i].tensor;
+        const int64_t n = tn_tensor_count(w->net->node[i].tensor);
+        if (!(w->node[i] = malloc((size_t)n * 4)) || tn_read(w->net->node[i].tensor, TN_F32, w->node[i], n) != TN_OK) exit(1);
+    }
+    run_loops(w, 1);                                      /* both compute the same */
+    t = tn_net_contract(w->net);
+    if (!t || tn_read(t, TN_F32, ours, count) != TN_OK) bench_check(ctx);
+    tn_tensor_destroy(t);
+    for (int64_t i = 0; i < count; i++) if (!(fabsf(ours[i] - w->to[i]) < 1e-5f)) exit(1);
+    snprintf(row.shape, sizeof row.shape, "order 6, n %d", DIM);
+    bench_turns(&row, (bench_side){ run_net, w }, (bench_side){ run_loops, w });
+    snprintf(name, sizeof name, "net_contract_vs_loops_%dt", threads);
+    bench_value(name, row.ratio);
+    for (int i = 0; i < 6; i++) free(w->node[i]);
+    tn_plan_destroy(w->plan);
+    tn_net_destroy(w->net);
+    tn_params_destroy(params);
+    free(w->to);
+    free(w);
+    free(ours);
+}
+
+/* The same kind of net applied to pairs of positions, against plain loops over each pair's products with the weights. */
+enum { WIDE = 128, PAIRS = 256, D = WIDE / HEADS };
+typedef struct pair_work { tn_net *net; tn_tensor *x[5]; float *node[6], *t, *s, *y; } pair_work;
+
+static void run_pairs(void *arg, long runs)
+{
+    pair_work *w = arg;
+    for (long i = 0; i < runs; i++) {
+        tn_ctx_reset(w->net->ctx);
+        if (!tn_net_apply_each(w->net->ctx, w->net, w->x)) bench_check(w->net->ctx);
+    }
+}
+
+/* to[h,a] = sum_i x[i] w[i,h,a] */
+static void project(const float *x, const float *w, float to[HEADS * D])
+{
+    memset(to, 0, sizeof(float) * HEADS * D);
+    for (int i = 0; i < WIDE; i++)
+        for (int a = 0; a < HEADS * D; a++) to[a] += x[i] * w[i * HEADS * D + a];
+}
+
+static void run_pair_loops(void *arg, long runs)
+{
+    pair_work *w = arg;
+    for (long run = 0; run < runs; run++)
+        for (int p = 0; p < PAIRS; p++) {
+            const float *t = w->t + p * WIDE, *s = w->s + p * WIDE;
+            float part[5][HEADS * D];
+            for (int n = 0; n < 5; n++) project(n < 2 ? t : s, w->node[n], part[n]);
+            for (int h = 0; h < HEADS; h++) {
+                float score[2] = {0, 0};
+                for (int n = 0; n < 2; n++)
+                    for (int a = h * D; a < h * D + D; a++) score[n] += part[n][a] * part[n + 2][a];
+                for (int a = h * D; a < h * D + D; a++) part[4][a] *= score[0] * score[1];
+            }
+            for (int o = 0; o < WIDE; o++) {
+                float sum = 0;
+                for (int a = 0; a < HEADS * D; a++) sum += w->node[5][o * HEADS * D + a] * part[4][a];
+                w->y[p * WIDE + o] = sum;
+            }
+        }
+}
+
+static void net_of_pairs(int threads)
+{
+    const int64_t shape[2] = {PAIRS, WIDE}, n = (int64_t)WIDE * HEADS * D, count = (int64_t)PAIRS * WIDE;
+    tn_ctx       *ctx = bench_ctx(TN_F32, threads);
+    tn_params    *params = tn_params_create(ctx);
+    tn_attention  layer;
+    tn_attention_desc desc = { .dim = WIDE, .heads = HEADS, .kind = TN_ATTENTION_BILINEAR };
+    pair_work     w = { .t = malloc((size_t)count * 4), .s = malloc((size_t)count * 4), .y = malloc((size_t)count * 4) };
+    bench_row     row = { "net_apply", "", threads, .flops = 12.0 * (double)n * PAIRS, .peer_name = "loops" };
+    char          name[64];
+    float        *ours = malloc((size_t)count * 4);
+    tn_tensor    *t = bench_normal(ctx, 2, shape, 1), *s = bench_normal(ctx, 2, shape, 1), *y;
+    if (!w.t || !w.s || !w.y || !ours || tn_attention_init(params, "attention", &desc, &layer) != TN_OK) exit(1);
+    if (!(w.net = tn_net_from_attention(ctx, &layer, 1))) exit(1);
+    for (int i = 0; i < 5; i++) w.x[i] = i < 2 ? t : s;
+    for (int i = 0; i < 6; i++)
+        if (!(w.node[i] = malloc((size_t)n * 4)) || tn_read(w.net->node[i].tensor, TN_F32, w.node[i], n) != TN_OK) exit(1);
+    tn_read(t, TN_F32, w.t, count);
+    tn_read(s, TN_F32, w.s, count);
+    run_pair_loops(&w, 1);
+    y = tn_net_apply_each(ctx, w.net, w.x);
+    if (!y || tn_read(y, TN_F32, ours, count) != TN_OK) bench_check(ctx);
+    for (int64_t i = 0; i < count; i++) if (!(fabsf(ours[i] - w.y[i]) < 1e-4f)) exit(1);
+    snprintf(row.shape, sizeof row.shape, "%d x %d, %d heads", PAIRS, WIDE, HEADS);
+    bench_turns(&row, (bench_side){ run_pairs, &w }, (bench_side){ run_pair_loops, &w });
+    snprintf(name, sizeof name, "net_apply_vs_loops_%dt", threads);
+    bench_value(name, row.ratio);
+    for (int i = 0; i < 6; i++) free(w.node[i]);
+    tn_net_destroy(w.net);
+    tn_params_destroy(params);
+    tn_tensor_destroy(t);
+    tn_tensor_destroy(s);
+    free(w.t); free(w.s); free(w.y); free(ours);
+}
+
 void bench_operator(void)
 {
     for (int threads = 1; threads <= 2; threads++) {
@@ -222,6 +390,8 @@ void bench_operator(void)
         chain(16, 784, 16, threads, 15);
         chain(16, 256, 32, threads, 3);
         chain(16, 256, 64, threads, 1);
+        net_of_attention(threads);
+        net_of_pairs(threads);
     }
     top_pairs(512, 2048, 2, true);
     top_pairs(4096, 16384, 2, false);

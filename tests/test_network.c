@@ -1,0 +1,1134 @@
+/* test_network.c: tensor networks against the sum over all labels by plain loops, against the operator, the layers and
+   chains that they are made from, and against finite differences. Errors are Frobenius-relative. */
+
+#include "world.h"
+
+/* ---- memory of one test ---------------------------------------------------- */
+
+enum { ROOMS = 4000 };
+static double *rooms[ROOMS];
+static int     rooms_used;
+
+static double *room(int64_t n)                                        /* n zeros, until tidy */
+{
+    double *p = (double *)calloc((size_t)n + 1, sizeof *p);
+    if (rooms_used == ROOMS || !p) abort();
+    return rooms[rooms_used++] = p;
+}
+
+static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
+
+static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
+
+static void leave(world *w)
+{
+    close_world(w);
+    tidy();
+}
+
+static void fresh(world *w)                                          /* ends what lasts for one round of a loop */
+{
+    tn_ctx_reset(w->ctx);
+    tn_params_destroy(w->params);
+    w->params = tn_params_create(w->ctx);
+    tidy();
+}
+
+static const tn_dtype both[] = {TN_F64, TN_F32};
+
+static void report(const char *what, tn_dtype dtype, double worst)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
+    WORST(name, worst, dtype == TN_F64 ? 1e-12 : 1e-5);
+}
+
+/* ---- tensors --------------------------------------------------------------- */
+
+static tn_tensor *any(world *w, int rank, const int64_t *shape)
+{
+    int64_t n = 1;
+    double *v;
+    for (int i = 0; i < rank; i++) n *= shape[i];
+    v = room(n);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
+    return tn_tensor_from(w->ctx, rank, shape, TN_F64, v);
+}
+
+static tn_tensor *any_vector(world *w, int64_t n) { return any(w, 1, &n); }
+
+static tn_tensor *any_matrix(world *w, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return any(w, 2, shape);
+}
+
+static tn_tensor *as_3d(tn_tensor *t, int64_t a, int64_t b, int64_t c)
+{
+    int64_t shape[3];
+    shape[0] = a; shape[1] = b; shape[2] = c;
+    return tn_reshape(t, 3, shape);
+}
+
+static double *host(const tn_tensor *t)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = room(n);
+    CHECK(t && tn_read(t, TN_F64, v, n) == TN_OK);
+    return v;
+}
+
+/* Numbers by plain loops, and for each the sum of the magnitudes that it is the sum of. */
+typedef struct plain { double *v, *size; int64_t n; } plain;
+
+static plain plain_of(int64_t n)
+{
+    plain p;
+    p.v = room(n);
+    p.size = room(n);
+    p.n = n;
+    return p;
+}
+
+static double error_of(const tn_tensor *t, plain p)
+{
+    double difference = 0, size = 0, *v;
+    if (!CHECK(t != NULL) || !CHECK_INT(tn_tensor_count(t), p.n)) return 1;
+    v = host(t);
+    for (int64_t i = 0; i < p.n; i++) {
+        difference += (v[i] - p.v[i]) * (v[i] - p.v[i]);
+        size += p.size[i] * p.size[i];
+    }
+    return sqrt(size > 0 ? difference / size : difference);
+}
+
+/* The same for results that are no sums of products by loops. */
+static double error_from(const tn_tensor *t, const double *v, int64_t n)
+{
+    if (!CHECK(t != NULL) || !CHECK_INT(tn_tensor_count(t), n)) return 1;
+    return test_frobenius(host(t), v, n);
+}
+
+/* |a - b|, relative to the size that both could have */
+static double apart(double a, double b, double size) { return size > 0 ? fabs(a - b) / size : fabs(a - b); }
+
+/* ---- plain loops ------------------------------------------------------------ */
+
+enum { LABELS = 64, LEGS = 9 };
+
+/* T [outputs..,inputs..]: the sum over all labels at once. */
+static plain naive(const tn_net *net)
+{
+    int64_t extent[LABELS], at[LABELS] = {0}, all = 1, n = 1;
+    double *node[LABELS];
+    plain   t;
+    for (int l = 0; l < LABELS; l++) extent[l] = 1;
+    for (int i = 0; i < net->nodes; i++) {
+        const tn_net_node *x = &net->node[i];
+        node[i] = host(x->tensor);
+        for (int a = 0; a < x->tensor->rank; a++) extent[x->label[a]] = x->tensor->shape[a];
+    }
+    for (int l = 0; l < LABELS; l++) all *= extent[l];
+    for (int k = 0; k < net->outs + net->legs; k++) n *= (k < net->outs ? net->out[k] : net->in[k - net->outs]).extent;
+    t = plain_of(n);
+    for (int64_t step = 0; step < all; step++) {
+        double  product = 1;
+        int64_t to = 0;
+        for (int i = 0; i < net->nodes; i++) {
+            const tn_net_node *x = &net->node[i];
+            int64_t from = 0;
+            for (int a = 0; a < x->tensor->rank; a++) from = from * x->tensor->shape[a] + at[x->label[a]];
+            product *= node[i][from];
+        }
+        for (int k = 0; k < net->outs + net->legs; k++) {
+            const tn_net_leg *leg = k < net->outs ? &net->out[k] : &net->in[k - net->outs];
+            to = to * leg->extent + at[leg->label];
+        }
+        t.v[to] += product;
+        t.size[to] += fabs(product);
+        for (int l = 0; l < LABELS && ++at[l] == extent[l]; l++) at[l] = 0;
+    }
+    return t;
+}
+
+/* T [rows, in_0, in_1, ..] applied to x[k], one vector for each leg */
+static plain times(const tn_net *net, plain t, int64_t rows, double *const *x)
+{
+    plain   y = plain_of(rows);
+    int64_t all = 1, at = 0;
+    for (int k = 0; k < net->legs; k++) all *= net->in[k].extent;
+    for (int64_t o = 0; o < rows; o++)
+        for (int64_t i = 0; i < all; i++, at++) {
+            int64_t rest = i;
+            double  product = 1;
+            for (int k = net->legs - 1; k >= 0; rest /= net->in[k--].extent) product *= x[k][rest % net->in[k].extent];
+            y.v[o] += t.v[at] * product;
+            y.size[o] += t.size[at] * fabs(product);
+        }
+    return y;
+}
+
+/* The mean of T [rows, in_0, ..] over all orders of legs that keep the input of each. */
+static void add_orders(const tn_net *net, int64_t rows, const double *t, double *to, int *order, int k, int64_t *orders)
+{
+    int64_t all = 1;
+    if (k < net->legs) {
+        for (int leg = 0; leg < net->legs; leg++) {
+            bool used = net->in[leg].input != net->in[k].input;
+            for (int j = 0; j < k; j++) used = used || order[j] == leg;
+            order[k] = leg;
+            if (!used) add_orders(net, rows, t, to, order, k + 1, orders);
+        }
+        return;
+    }
+    (*orders)++;
+    for (int j = 0; j < net->legs; j++) all *= net->in[j].extent;
+    for (int64_t at = 0; at < rows * all; at++) {
+        int64_t index[LEGS], rest = at, from = 0;
+        for (int j = net->legs - 1; j >= 0; rest /= net->in[j--].extent) index[j] = rest % net->in[j].extent;
+        for (int j = 0; j < net->legs; j++) from = from * net->in[j].extent + index[order[j]];
+        to[at] += t[rest * all + from];
+    }
+}
+
+static plain symmetric(const tn_net *net, plain t)
+{
+    int     order[LEGS];
+    int64_t all = 1, orders = 0;
+    plain   to = plain_of(t.n);
+    for (int k = 0; k < net->legs; k++) all *= net->in[k].extent;
+    if (all > 0) add_orders(net, t.n / all, t.v, to.v, order, 0, &orders);
+    for (int64_t i = 0; i < t.n; i++) to.v[i] /= (double)orders;
+    to.size = t.size;
+    return to;
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* ---- made from arrays: everything against loops ------------------------------- */
+
+static const char *const expressions[] = {
+    "oh,hi,hj->o|ij", "oi->o|i", "ij,jk->k|i", "a,a,a->", "oi,z->o|i", "aib,bjc,cka->|i|j|k", "oo,oi->o|i",
+    "ha,hia,hjb,hb->|ij",
+    "o,i,j,k->o|ijk", "pq,qi->pq|i", "hai,hak,hbj,hbl,hcm,ohc->o|ij|klm", "i->|i", "aa,ij->|ij",
+};
+
+/* A net of an expression: labels i to m have the extent n, others random ones. n of 0 or 1 now and then. */
+static tn_net *net_of(world *w, const char *expression, int64_t n, tn_net_nodes nodes)
+{
+    int64_t    extent[128], shape[TN_MAX_RANK];
+    tn_tensor *t[16];
+    int        count = 0, rank = 0;
+    for (int c = 0; c < 128; c++) extent[c] = c >= 'i' && c <= 'm' ? n : 1 + (int64_t)(test_random(&w->seed) % 3);
+    for (const char *p = expression;; p++) {
+        if (*p == ',' || *p == '-') {
+            t[count++] = any(w, rank, shape);
+            rank = 0;
+        } else shape[rank++] = extent[(int)*p];
+        if (*p == '-') break;
+    }
+    return tn_net_create(w->ctx, expression, count, t, nodes);
+}
+
+/* The errors of one round, by what was computed. */
+typedef struct errors { double dense, applied, frozen, folded, inner; } errors;
+
+static void fold_against_loops(world *w, const tn_net *net, plain t, int64_t rows, errors *worst)
+{
+    tn_tensor *e = any_matrix(w, net->in[0].extent, 2), *z = any_vector(w, 2), *ez = tn_affine(w->ctx, z, e, NULL);
+    tn_tensor *xs[LEGS], *u;
+    double    *x[LEGS];
+    tn_net    *to = tn_net_fold_in(net, 0, e, NULL);
+    for (int k = 0; k < net->legs; k++) x[k] = host(xs[k] = k ? any_vector(w, net->in[k].extent) : z);
+    x[0] = host(ez);
+    if (!CHECK(to != NULL)) return;
+    test_raise(&worst->folded, error_of(tn_net_apply_each(w->ctx, to, xs), times(net, t, rows, x)));
+    if (net->legs > 1) CHECK(to->in[0].input == 0 && to->in[1].input == 1);
+    tn_net_destroy(to);
+    to = tn_net_fold_in(net, TN_NET_ALL, e, NULL);
+    for (int k = 0; k < net->legs; k++) x[k] = x[0];
+    test_raise(&worst->folded, error_of(tn_net_apply(w->ctx, to, z), times(net, t, rows, x)));
+    tn_net_destroy(to);
+    if (net->outs != 1) return;
+    u = any_matrix(w, 2, net->out[0].extent);
+    to = tn_net_fold_out(net, u);
+    if (CHECK(to != NULL)) {
+        plain y = times(net, t, rows, x), uy = plain_of(2);
+        double *m = host(u);
+        for (int i = 0; i < 2; i++)
+            for (int64_t o = 0; o < rows; o++) {
+                uy.v[i] += m[i * rows + o] * y.v[o];
+                uy.size[i] += fabs(m[i * rows + o]) * y.size[o];
+            }
+        test_raise(&worst->folded, error_of(tn_net_apply(w->ctx, to, ez), uy));
+    }
+    tn_net_destroy(to);
+}
+
+static void net_against_loops(world *w, const tn_net *net, int64_t n, errors *worst)
+{
+    const plain t = naive(net), s = symmetric(net, t);
+    const double size = dot(t.size, t.size, t.n);
+    tn_tensor *xs[LEGS], *full = tn_net_contract(net);
+    double    *x[LEGS], value = 0;
+    int64_t    rows = 1;
+    test_raise(&worst->dense, error_of(full, t));
+    tn_tensor_destroy(full);
+    for (int k = 0; k < net->outs; k++) rows *= net->out[k].extent;
+    for (int k = 0; k < net->legs; k++) x[k] = host(xs[k] = any_vector(w, n));
+    test_raise(&worst->applied, error_of(tn_net_apply_each(w->ctx, net, xs), times(net, t, rows, x)));
+    if (net->legs > 0) {
+        const int last = net->legs - 1;
+        tn_net   *to = tn_net_freeze(net, last, xs[last]);
+        test_raise(&worst->frozen, error_of(to ? tn_net_apply_each(w->ctx, to, xs) : NULL, times(net, t, rows, x)));
+        tn_net_destroy(to);
+        for (int k = 0; k < net->legs; k++) x[k] = x[0];
+        test_raise(&worst->applied, error_of(tn_net_apply(w->ctx, net, xs[0]), times(net, t, rows, x)));
+        fold_against_loops(w, net, t, rows, worst);
+    }
+    CHECK_STATUS(tn_net_inner(net, net, TN_NET_AS_GIVEN, &value), TN_OK);
+    test_raise(&worst->inner, apart(value, dot(t.v, t.v, t.n), size));
+    CHECK_STATUS(tn_net_inner(net, net, TN_NET_SYMMETRIC, &value), TN_OK);
+    test_raise(&worst->inner, apart(value, dot(s.v, s.v, t.n), size));
+    CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &value), TN_OK);
+    test_raise(&worst->inner, apart(value * value, dot(t.v, t.v, t.n), size));
+}
+
+TEST(expressions_equal_loops)
+{
+    static const int64_t extents[] = {3, 1, 0, 2};
+    for (int p = 0; p < 2; p++) {
+        world  w;
+        errors worst = {0, 0, 0, 0, 0};
+        if (!open_world(&w, both[p], 11)) return;
+        for (size_t e = 0; e < sizeof expressions / sizeof *expressions; e++)
+            for (int i = 0; i < 4; i++) {
+                tn_net *net = net_of(&w, expressions[e], extents[i], i % 2 ? TN_NET_REFER : TN_NET_COPY);
+                if (CHECK(net != NULL)) net_against_loops(&w, net, extents[i], &worst);
+                tn_net_destroy(net);
+                fresh(&w);
+            }
+        report("contract against loops", both[p], worst.dense);
+        report("apply against loops", both[p], worst.applied);
+        report("freeze against loops", both[p], worst.frozen);
+        report("fold against loops", both[p], worst.folded);
+        report("inner, norm against loops", both[p], worst.inner);
+        leave(&w);
+    }
+}
+
+/* ---- the operator's words ------------------------------------------------------ */
+
+static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, int64_t in, bool constant)
+{
+    tn_tensor *f[TN_CP_MAX_ORDER];
+    for (int k = 0; k < order; k++) f[k] = any_matrix(w, terms, in);
+    return tn_cp_create(w->ctx, order, any_matrix(w, out, terms), f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+}
+
+static double between(const tn_tensor *a, const tn_tensor *b)
+{
+    return CHECK(b != NULL) ? error_from(a, host(b), tn_tensor_count(b)) : 1;
+}
+
+/* A result of both kinds, compared and freed. */
+static double between_owned(tn_tensor *a, tn_tensor *b)
+{
+    const double e = between(a, b);
+    tn_tensor_destroy(a);
+    tn_tensor_destroy(b);
+    return e;
+}
+
+static double between_functions(world *w, tn_net *net, tn_cp *cp)
+{
+    double e = 1;
+    if (CHECK(net && cp)) {
+        tn_tensor *x = any_matrix(w, 4, cp->in[0] - cp->constant);
+        CHECK(net->constant == cp->constant);
+        e = between(tn_net_apply(w->ctx, net, x), tn_cp_apply(w->ctx, cp, x));
+    }
+    tn_net_destroy(net);
+    tn_cp_destroy(cp);
+    return e;
+}
+
+static void cp_of_order(world *w, int order, bool constant, double *worst)
+{
+    const int64_t n = 4 + constant;
+    tn_cp     *a = any_cp(w, order, 3, 5, n, constant), *b = any_cp(w, order, 3, 2, n, constant);
+    tn_net    *A = tn_net_from_cp(w->ctx, a), *B = tn_net_from_cp(w->ctx, b);
+    tn_tensor *e = any_matrix(w, 4, 6), *shift = any_vector(w, 4), *u = any_vector(w, 3), *one = any_vector(w, n), *x[3];
+    tn_tensor *e2 = any_matrix(w, 2, 3);
+    double     v = 0, v2 = 0;
+    tn_eigen   pairs, pairs2;
+    if (!CHECK(A && B)) return;
+    for (int k = 0; k < order; k++) x[k] = any_matrix(w, 3, n);
+    test_raise(worst, between_owned(tn_net_contract(A), tn_cp_dense(a)));
+    test_raise(worst, between(tn_net_apply_each(w->ctx, A, x), tn_cp_apply_each(w->ctx, a, x)));
+    test_raise(worst, between_functions(w, tn_net_fold_out(A, e2), tn_cp_fold_out(a, e2, NULL)));
+    test_raise(worst, between_functions(w, tn_net_fold_in(A, TN_NET_ALL, e, NULL), tn_cp_fold_in(a, e, NULL)));
+    test_raise(worst, between_functions(w, tn_net_fold_in(A, TN_NET_ALL, e, shift), tn_cp_fold_in(a, e, shift)));
+    if (order > 1)
+        test_raise(worst, between_functions(w, tn_net_freeze(A, 1, one), tn_cp_freeze(a, 1, one)));
+    if (order <= 2) {
+        CHECK_STATUS(tn_net_inner(A, B, TN_NET_SYMMETRIC, &v), TN_OK);
+        CHECK_STATUS(tn_cp_inner(a, b, &v2), TN_OK);
+        test_raise(worst, apart(v, v2, fabs(v2)));
+        CHECK_STATUS(tn_net_norm(A, TN_NET_SYMMETRIC, &v), TN_OK);
+        CHECK_STATUS(tn_cp_norm(a, &v2), TN_OK);
+        test_raise(worst, apart(v, v2, v2));
+        CHECK_STATUS(tn_net_cosine(A, B, TN_NET_SYMMETRIC, &v), TN_OK);
+        CHECK_STATUS(tn_cp_cosine(a, b, &v2), TN_OK);
+        test_raise(worst, apart(v, v2, 1));
+    }
+    if (order == 2) {
+        test_raise(worst, between_owned(tn_net_interaction(A, u), tn_cp_interaction(a, u)));
+        CHECK_STATUS(tn_net_eigen(A, u, 2, &pairs), TN_OK);
+        CHECK_STATUS(tn_cp_eigen(a, u, 2, &pairs2), TN_OK);
+        CHECK(pairs.outputs == 1 && pairs.count == 2 && pairs.n == n && pairs.constant == constant);
+        test_raise(worst, between(pairs.values, pairs2.values));
+        test_raise(worst, between(pairs.vectors, pairs2.vectors));
+        tn_eigen_destroy(&pairs);
+        tn_eigen_destroy(&pairs2);
+    }
+    tn_net_destroy(A);
+    tn_net_destroy(B);
+    tn_cp_destroy(a);
+    tn_cp_destroy(b);
+}
+
+TEST(the_net_of_an_operator_is_the_operator)
+{
+    for (int p = 0; p < 2; p++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[p], 5)) return;
+        for (int order = 1; order <= 3; order++)
+            for (int constant = 0; constant < 2; constant++) {
+                cp_of_order(&w, order, constant != 0, &worst);
+                fresh(&w);
+            }
+        report("net of an operator", both[p], worst);
+        leave(&w);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------- */
+
+/* y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b over the keys that t sees, by the nets of all distances */
+static double attention_off(world *w, tn_attention_desc d, int64_t T)
+{
+    const int64_t dim = d.dim, length = d.length > 0 ? d.length : 512, rows = T;
+    tn_attention  layer;
+    tn_tensor    *x, *y, *sum = NULL;
+    CHECK_STATUS(tn_attention_init(w->params, "attention", &d, &layer), TN_OK);
+    x = any_matrix(w, T, dim);
+    for (int64_t distance = d.bidirectional ? 1 - T : 0; distance < T; distance++) {
+        tn_net *net = tn_net_from_attention(w->ctx, &layer, distance);
+        const int64_t first = distance > 0 ? distance : 0, last = distance < 0 ? T + distance : T;     /* the queries */
+        tn_tensor *q = tn_slice(x, 0, first, last), *k = tn_slice(x, 0, first - distance, last - distance), *each[5], *f;
+        double    *part, *all = room(T * layer.desc.out);
+        if (!CHECK(net != NULL)) return 1;
+        CHECK(net->outs == 1 && net->legs == 5 && net->constant == d.bias);
+        for (int i = 0; i < 5; i++) each[i] = i < 2 ? q : k;
+        f = tn_net_apply_each(w->ctx, net, each);
+        part = host(f);
+        for (int64_t t = first; t < last; t++) {
+            const double seen = (double)(d.bidirectional ? T : t + 1);
+            const double c = d.row == TN_ROW_SCALE_MEAN ? 1 / seen : d.row == TN_ROW_SCALE_NONE || seen <= (double)length ? 1
+                             : sqrt((double)length / seen);
+            for (int64_t o = 0; o < layer.desc.out; o++)
+                all[t * layer.desc.out + o] = c * part[(t - first) * layer.desc.out + o];
+        }
+        f = tn_tensor_2d(w->ctx, TN_REAL, rows, layer.desc.out);
+        tn_write(f, TN_F64, all, rows * layer.desc.out);
+        sum = sum ? tn_add(w->ctx, sum, f) : f;
+        tn_net_destroy(net);
+    }
+    if (layer.ob) sum = tn_add(w->ctx, sum, layer.ob);
+    y = tn_attention_forward(w->ctx, &layer, as_3d(x, 1, T, dim), NULL);
+    return between(sum, y);
+}
+
+TEST(the_net_of_attention_is_attention)
+{
+    for (int p = 0; p < 2; p++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[p], 3)) return;
+        for (int i = 0; i < 8; i++) {
+            tn_attention_desc d;
+            memset(&d, 0, sizeof d);
+            d.dim = 3;
+            d.heads = i == 2 ? 1 : 2;
+            d.d_qk = i == 3 ? 1 : 2;
+            d.d_v = 3;
+            d.out = i == 4 ? 1 : 4;
+            d.kind = i % 2 ? TN_ATTENTION_SQUARED : TN_ATTENTION_BILINEAR;
+            d.bidirectional = i == 5 || i == 6;
+            d.no_rope = i < 2;
+            d.bias = i > 2 && i != 5;
+            d.out_bias = i == 4;
+            d.row = i == 6 ? TN_ROW_SCALE_MEAN : i == 7 ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_DEFAULT;
+            d.length = 2;
+            d.scale = i == 1 ? 0.7 : 0;
+            d.init.rule = TN_INIT_NORMAL;
+            d.init.std = 1;
+            test_raise(&worst, attention_off(&w, d, i == 0 ? 1 : 4));
+            fresh(&w);
+        }
+        report("net of attention", both[p], worst);
+        leave(&w);
+    }
+}
+
+/* ---- stacks ------------------------------------------------------------------------ */
+
+/* Bilinear layers with and without biases and residuals, alone or in front of attention. */
+TEST(a_stack_is_its_layers_run_one_after_the_other)
+{
+    for (int p = 0; p < 2; p++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[p], 8)) return;
+        for (int i = 0; i < 12; i++) {
+            const int   layers = 1 + i % 3;
+            tn_mlp      mlp[3];
+            tn_cp      *cp[3];
+            const tn_cp *list[3];
+            tn_tensor  *x = any_matrix(&w, 5, 3), *y = x;
+            tn_net     *net;
+            for (int l = 0; l < layers; l++) {
+                char        name[8];
+                tn_mlp_desc d;
+                memset(&d, 0, sizeof d);
+                d.in = 3;
+                d.hidden = 2 + l;
+                d.bias = i / 3 == 1 || (i / 3 == 2 && l == 1);
+                d.out_bias = i / 3 == 1;
+                d.residual = i / 3 == 3;
+                snprintf(name, sizeof name, "l%d", l);
+                CHECK_STATUS(tn_mlp_init(w.params, name, &d, &mlp[l]), TN_OK);
+                list[l] = cp[l] = tn_cp_from_mlp(w.ctx, &mlp[l]);
+                y = tn_mlp_forward(w.ctx, &mlp[l], y);
+            }
+            net = tn_net_from_stack(w.ctx, layers, list, false);
+            if (CHECK(net != NULL)) {
+                CHECK_INT(net->legs, 1 << layers);
+                for (int k = 0; k < net->legs; k++) CHECK_INT(net->in[k].input, 0);
+                test_raise(&worst, between(tn_net_apply(w.ctx, net, x), y));
+                tn_net_destroy(net);
+            }
+            net = tn_net_from_stack(w.ctx, layers, list, true);
+            if (CHECK(net != NULL)) test_raise(&worst, between(tn_net_apply(w.ctx, net, x), tn_append_one(w.ctx, y)));
+            tn_net_destroy(net);
+            for (int l = 0; l < layers; l++) tn_cp_destroy(cp[l]);
+            fresh(&w);
+        }
+        report("stack of layers", both[p], worst);
+        leave(&w);
+    }
+}
+
+TEST(a_composition_is_one_function_of_the_other)
+{
+    world        w;
+    tn_attention_desc d;
+    tn_attention layer;
+    tn_cp       *cp;
+    const tn_cp *list[1];
+    tn_net      *inner, *outer, *both_nets;
+    tn_tensor   *x[10], *y[5];
+    if (!open_world(&w, TN_F64, 4)) return;
+    memset(&d, 0, sizeof d);
+    d.dim = 3;
+    d.heads = 1;
+    d.kind = TN_ATTENTION_BILINEAR;
+    d.bias = true;
+    CHECK_STATUS(tn_attention_init(w.params, "attention", &d, &layer), TN_OK);
+    list[0] = cp = any_cp(&w, 2, 3, 4, 4, true);
+    inner = tn_net_from_stack(w.ctx, 1, list, true);
+    outer = tn_net_from_attention(w.ctx, &layer, 2);
+    both_nets = tn_net_compose(outer, inner);
+    REQUIRE(both_nets != NULL && both_nets->legs == 10);
+    for (int k = 0; k < 10; k++) {
+        CHECK_INT(both_nets->in[k].input, k >= 4);               /* 2 legs of x_t and 3 of x_s, each with 2 of its own */
+        x[k] = k == 0 || k == 4 ? any_matrix(&w, 6, 3) : x[k - 1];
+    }
+    for (int k = 0; k < 5; k++) y[k] = tn_net_apply(w.ctx, inner, x[k < 2 ? 0 : 9]);
+    WORST("attention of a bilinear layer",
+          between(tn_net_apply_each(w.ctx, both_nets, x), tn_net_apply_each(w.ctx, outer, y)), 1e-12);
+    tn_net_destroy(inner);                                       /* what is made from nets outlives them */
+    tn_net_destroy(outer);
+    tn_cp_destroy(cp);
+    CHECK(tn_net_apply_each(w.ctx, both_nets, x) != NULL);
+    tn_net_destroy(both_nets);
+    leave(&w);
+}
+
+/* The exact inner product of two stacks of two layers, C_kl = I0/3 + 2/3 tr(M_k N'_l N_k M'_l) for hidden units k, l of the
+   second layers (docs/math.md 18). n inputs, m between the layers. */
+enum { N = 3, M = 2, H = 3 };
+typedef struct stack { tn_cp *cp[2]; double *p[2], *w[2], *v[2]; } stack;
+
+static void matrices_of(const stack *s, const double *weights, int k, double to[N][N])   /* sum_p weights[k,p] S_p */
+{
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) {
+            to[i][j] = 0;
+            for (int p = 0; p < M; p++)
+                for (int h = 0; h < H; h++)
+                    to[i][j] += weights[k * M + p] * s->p[0][p * H + h]
+                                * (s->w[0][h * N + i] * s->v[0][h * N + j] + s->w[0][h * N + j] * s->v[0][h * N + i]) / 2;
+        }
+}
+
+static double product_of(double a[N][N], double b[N][N]) { return dot(a[0], b[0], N * N); }
+
+static double exact_inner(const stack *a, const stack *b)
+{
+    double sum = 0;
+    for (int k = 0; k < H; k++)
+        for (int l = 0; l < H; l++) {
+            double m[N][N], n[N][N], m2[N][N], n2[N][N], trace = 0, i0, pp = 0;
+            matrices_of(a, a->w[1], k, m);
+            matrices_of(a, a->v[1], k, n);
+            matrices_of(b, b->w[1], l, m2);
+            matrices_of(b, b->v[1], l, n2);
+            i0 = (product_of(m, m2) * product_of(n, n2) + product_of(m, n2) * product_of(n, m2)) / 2;
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < N; j++)
+                    for (int q = 0; q < N; q++)
+                        for (int r = 0; r < N; r++) trace += m[i][j] * n2[j][q] * n[q][r] * m2[r][i];
+            for (int o = 0; o < 2; o++) pp += a->p[1][o * H + k] * b->p[1][o * H + l];
+            sum += pp * (i0 / 3 + 2 * trace / 3);
+        }
+    return sum;
+}
+
+static stack any_stack(world *w)
+{
+    stack s;
+    s.cp[0] = any_cp(w, 2, M, H, N, false);
+    s.cp[1] = any_cp(w, 2, 2, H, M, false);
+    for (int l = 0; l < 2; l++) {
+        s.p[l] = host(s.cp[l]->p);
+        s.w[l] = host(s.cp[l]->f[0]);
+        s.v[l] = host(s.cp[l]->f[1]);
+    }
+    return s;
+}
+
+static tn_net *net_of_stack(world *w, const stack *s)
+{
+    return tn_net_from_stack(w->ctx, 2, (const tn_cp *const *)s->cp, false);
+}
+
+static tn_cp *product_pair(world *w, int i, int j, int k, int l)                  /* x -> (x_i x_j, x_k x_l) */
+{
+    const double p[4] = {1, 0, 0, 1};
+    double       f[2][8] = {{0}};
+    tn_tensor   *t[2], *identity = tn_tensor_2d(w->ctx, TN_REAL, 2, 2);
+    f[0][i] = f[1][j] = f[0][4 + k] = f[1][4 + l] = 1;
+    for (int e = 0; e < 2; e++) {
+        t[e] = tn_tensor_2d(w->ctx, TN_REAL, 2, 4);
+        tn_write(t[e], TN_F64, f[e], 8);
+    }
+    tn_write(identity, TN_F64, p, 4);
+    return tn_cp_create(w->ctx, 2, identity, t, TN_CP_INPUT_PLAIN);
+}
+
+TEST(inner_products_of_two_layers_are_exact)
+{
+    double worst = 0;
+    for (int p = 0; p < 2; p++) {
+        world w;
+        worst = 0;
+        if (!open_world(&w, both[p], 21)) return;
+        for (int i = 0; i < 3; i++) {
+            stack   a = any_stack(&w), b = any_stack(&w);
+            tn_net *A = net_of_stack(&w, &a), *B = net_of_stack(&w, &b);
+            double  ab = 0, aa = exact_inner(&a, &a), bb = exact_inner(&b, &b), cosine = 0;
+            CHECK_STATUS(tn_net_inner(A, B, TN_NET_SYMMETRIC, &ab), TN_OK);
+            test_raise(&worst, apart(ab, exact_inner(&a, &b), sqrt(aa * bb)));
+            CHECK_STATUS(tn_net_cosine(A, B, TN_NET_SYMMETRIC, &cosine), TN_OK);
+            test_raise(&worst, apart(cosine, exact_inner(&a, &b) / sqrt(aa * bb), 1));
+            tn_net_destroy(A);
+            tn_net_destroy(B);
+            for (int l = 0; l < 2; l++) { tn_cp_destroy(a.cp[l]); tn_cp_destroy(b.cp[l]); }
+            fresh(&w);
+        }
+        report("inner product of stacks of two", both[p], worst);
+        leave(&w);
+    }
+}
+
+/* (x_0 x_1)(x_2 x_3) and (x_0 x_2)(x_1 x_3): one function, two tensors. */
+TEST(equal_functions_have_the_cosine_one)
+{
+    world        w;
+    tn_cp       *first[2], *top;
+    tn_tensor   *f[2], *p;
+    tn_net      *net[2];
+    double       cosine = 0;
+    const double one = 1, left[2] = {1, 0}, right[2] = {0, 1};
+    if (!open_world(&w, TN_F64, 2)) return;
+    p = tn_tensor_2d(w.ctx, TN_REAL, 1, 1);
+    tn_write(p, TN_F64, &one, 1);
+    for (int e = 0; e < 2; e++) {
+        f[e] = tn_tensor_2d(w.ctx, TN_REAL, 1, 2);
+        tn_write(f[e], TN_F64, e ? right : left, 2);
+    }
+    top = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    first[0] = product_pair(&w, 0, 1, 2, 3);
+    first[1] = product_pair(&w, 0, 2, 1, 3);
+    for (int i = 0; i < 2; i++) {
+        const tn_cp *list[2];
+        list[0] = first[i];
+        list[1] = top;
+        net[i] = tn_net_from_stack(w.ctx, 2, list, false);
+    }
+    CHECK_STATUS(tn_net_cosine(net[0], net[1], TN_NET_SYMMETRIC, &cosine), TN_OK);
+    CHECK_NEAR(cosine, 1, 1e-12);
+    CHECK_STATUS(tn_net_cosine(net[0], net[1], TN_NET_AS_GIVEN, &cosine), TN_OK);
+    CHECK_NEAR(cosine, 0, 1e-12);
+    for (int i = 0; i < 2; i++) {
+        tn_net_destroy(net[i]);
+        tn_cp_destroy(first[i]);
+    }
+    tn_cp_destroy(top);
+    leave(&w);
+}
+
+/* Nodes of 1e-30 and 1e30: what overflows and vanishes on the way does not do so in the result. */
+TEST(norms_keep_their_precision_at_any_scale)
+{
+    for (int p = 0; p < 2; p++) {
+        world      w;
+        tn_tensor *t[3], *far[3];
+        tn_net    *near, *big;
+        double     x = 0, y = 0, worst = 0;
+        if (!open_world(&w, both[p], 41)) return;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            for (int i = 0; i < 3; i++) {
+                t[i] = any_matrix(&w, 3, 3);
+                far[i] = tn_scale(w.ctx, t[i], sign < 0 ? 1e-30 : 1e30);
+            }
+            near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+            big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
+            CHECK_STATUS(tn_net_norm(near, TN_NET_SYMMETRIC, &x), TN_OK);
+            CHECK_STATUS(tn_net_norm(big, TN_NET_SYMMETRIC, &y), TN_OK);
+            test_raise(&worst, apart(y * (sign < 0 ? 1e90 : 1e-90), x, x));
+            CHECK_STATUS(tn_net_cosine(near, big, TN_NET_SYMMETRIC, &y), TN_OK);
+            test_raise(&worst, apart(y, 1, 1));
+            tn_net_destroy(near);
+            tn_net_destroy(big);
+        }
+        report("norms of far-scaled nets", both[p], worst);
+        leave(&w);
+    }
+}
+
+/* ---- matrix product states ------------------------------------------------------------ */
+
+TEST(the_net_of_a_matrix_product_state_is_the_chain)
+{
+    for (int p = 0; p < 2; p++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[p], 6)) return;
+        for (int i = 0; i < 4; i++) {                            /* bonds of 1 (an open chain), 2, 3; a core of rank 2 */
+            const int64_t sites = 2 + i, d = 1 + i % 3;
+            tn_tensor *core[6], *m[6], *x[6], *y, *norm;
+            int64_t    shape[4];
+            tn_net    *net;
+            double     v = 0;
+            for (int64_t j = 0; j < sites; j++) {
+                shape[0] = shape[2] = d; shape[1] = 2;
+                core[j] = any(&w, 3, shape);
+                x[j] = any_vector(&w, 2);
+                m[j] = tn_sum_axis(w.ctx, tn_mul(w.ctx, core[j], as_3d(x[j], 1, 2, 1)), 1);
+            }
+            net = tn_net_from_mps(w.ctx, (int)sites, core);
+            if (!CHECK(net != NULL)) continue;
+            CHECK_INT(net->legs, sites);
+            y = tn_stack(w.ctx, sites, m, 0);
+            shape[0] = 1; shape[1] = sites; shape[2] = shape[3] = d;
+            y = tn_chain(w.ctx, tn_reshape(y, 4, shape), &norm);
+            for (int64_t a = 0; a < d; a++) v += host(y)[a * d + a];
+            v *= exp(host(norm)[0]);
+            test_raise(&worst, apart(tn_item(tn_net_apply_each(w.ctx, net, x)), v, exp(host(norm)[0])));
+            tn_net_destroy(net);
+            fresh(&w);
+        }
+        report("net of a matrix product state", both[p], worst);
+        leave(&w);
+    }
+}
+
+/* An open chain with a label core, and one that contracts to a tensor. */
+TEST(cores_have_legs_by_their_rank)
+{
+    static const int64_t shapes[3][4] = {{1, 2, 3, 0}, {3, 2, 4, 2}, {2, 2, 1, 0}};
+    world      w;
+    tn_tensor *core[3], *full;
+    tn_net    *net;
+    plain      t;
+    if (!open_world(&w, TN_F64, 6)) return;
+    for (int i = 0; i < 3; i++) core[i] = any(&w, i == 1 ? 4 : 3, shapes[i]);
+    net = tn_net_from_mps(w.ctx, 3, core);
+    REQUIRE(net != NULL);
+    CHECK(net->outs == 1 && net->out[0].extent == 4 && net->legs == 3 && net->in[2].input == 2);
+    t = naive(net);
+    full = tn_net_contract(net);
+    WORST("label core", error_of(full, t), 1e-12);
+    tn_tensor_destroy(full);
+    tn_net_destroy(net);
+    core[1] = any_matrix(&w, 3, 2);
+    net = tn_net_from_mps(w.ctx, 3, core);
+    CHECK(net && net->outs == 0 && net->legs == 2);
+    tn_net_destroy(net);
+    core[1] = any_matrix(&w, 4, 2);
+    CHECK(!tn_net_from_mps(w.ctx, 3, core));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_mps: core 0 is [1,2,3] and core 1 begins with 4, expected equal bonds");
+    leave(&w);
+}
+
+/* ---- eigenpairs ------------------------------------------------------------------------ */
+
+/* The fourth-order net of two layers with two legs frozen, against its interaction matrix; and a large one, whose pairs come
+   from products, against the operator's. */
+TEST(eigenpairs_by_products_equal_those_of_the_matrix)
+{
+    for (int p = 0; p < 2; p++) {
+        const int64_t n = 1100;
+        world      w;
+        tn_cp     *cp;
+        tn_net    *net;
+        tn_tensor *u;
+        tn_eigen   a, b;
+        double     worst = 0;
+        if (!open_world(&w, both[p], 31)) return;
+        cp = any_cp(&w, 2, 3, 5, n, false);
+        net = tn_net_from_cp(w.ctx, cp);
+        u = any_vector(&w, 3);
+        CHECK_STATUS(tn_net_eigen(net, u, 4, &a), TN_OK);
+        CHECK_STATUS(tn_cp_eigen(cp, u, 4, &b), TN_OK);
+        test_raise(&worst, between(a.values, b.values));
+        test_raise(&worst, between(a.vectors, b.vectors));
+        WORST(p == 0 ? "eigenpairs by products F64" : "eigenpairs by products F32", worst, p == 0 ? 1e-11 : 2e-5);
+        tn_eigen_destroy(&a);
+        tn_eigen_destroy(&b);
+        tn_net_destroy(net);
+        tn_cp_destroy(cp);
+        leave(&w);
+    }
+}
+
+/* ---- the largest coefficients ------------------------------------------------------------ */
+
+typedef struct coefficient { double v; int64_t at; } coefficient;
+
+static int by_size(const void *a, const void *b)
+{
+    const coefficient *x = (const coefficient *)a, *y = (const coefficient *)b;
+    return fabs(x->v) > fabs(y->v) ? -1 : fabs(x->v) < fabs(y->v) ? 1 : x->at < y->at ? -1 : x->at > y->at;
+}
+
+static void top_against_sorting(world *w, const tn_net *net, int64_t k)
+{
+    tn_tensor  *full = tn_net_contract(net);
+    int64_t     count = tn_tensor_count(full), expected = k < count ? k : count;
+    double     *t = host(full), *v;
+    coefficient *all = (coefficient *)calloc((size_t)count + 1, sizeof *all);
+    int32_t     index[64 * LEGS];
+    tn_net_coefficients c;
+    for (int64_t i = 0; i < count; i++) { all[i].v = t[i]; all[i].at = i; }
+    qsort(all, (size_t)count, sizeof *all, by_size);
+    CHECK_STATUS(tn_net_top(net, k, &c), TN_OK);
+    if (CHECK_INT(c.count, expected) && CHECK(c.values && c.index && expected <= 64)) {
+        v = host(c.values);
+        CHECK_STATUS(tn_read(c.index, TN_I32, index, tn_tensor_count(c.index)), TN_OK);
+        for (int64_t i = 0; i < expected; i++) {
+            int64_t at = 0;
+            for (int a = 0; a < full->rank; a++) at = at * full->shape[a] + index[i * full->rank + a];
+            CHECK_NEAR(v[i], all[i].v, 1e-14 * fabs(all[0].v));
+            CHECK_INT(at, all[i].at);
+        }
+    }
+    tn_net_coefficients_destroy(&c);
+    CHECK(!c.values && !c.index);
+    tn_tensor_destroy(full);
+    free(all);
+    (void)w;
+}
+
+TEST(the_largest_coefficients_are_those_of_sorting)
+{
+    static const char *const of[] = {"oh,hi,hj->o|ij", "oi->o|i", "a,a,a->", "aib,bjc,cka->|i|j|k", "o,i,j->o|ij"};
+    static const size_t limits[] = {0, 5u << 20};
+    world    w;
+    for (int l = 0; l < 2; l++) {
+        tn_desc desc;
+        memset(&w, 0, sizeof w);
+        memset(&desc, 0, sizeof desc);
+        desc.dtype = TN_F64;
+        desc.allocator = test_heap_allocator(&w.heap);
+        desc.max_bytes = limits[l];
+        desc.arena_bytes = 1 << 16;
+        if (!CHECK_STATUS(tn_ctx_create(&desc, &w.ctx, NULL), TN_OK)) return;
+        w.seed = 17;
+        for (int i = 0; i < 5; i++) {
+            tn_net *net = net_of(&w, of[i], i == 3 ? 5 : 7, TN_NET_COPY);
+            top_against_sorting(&w, net, i == 1 ? 1 : 40);
+            tn_net_destroy(net);
+        }
+        close_world(&w);
+        tidy();
+    }
+}
+
+/* Slices: T has 2.1e7 elements, 160 MiB as doubles, and the context 16 MiB. Equal coefficients come by index. */
+TEST(the_largest_coefficients_need_no_tensor)
+{
+    const int64_t n = 52;
+    world      w;
+    tn_desc    desc;
+    double    *one = room(n);
+    tn_tensor *t[4];
+    tn_net    *net;
+    tn_net_coefficients c;
+    int32_t    at[12];
+    double     v[3];
+    memset(&w, 0, sizeof w);
+    memset(&desc, 0, sizeof desc);
+    desc.allocator = test_heap_allocator(&w.heap);
+    desc.max_bytes = (size_t)16 << 20;
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &w.ctx, NULL), TN_OK)) return;
+    for (int k = 0; k < 4; k++) {
+        for (int64_t i = 0; i < n; i++) one[i] = i == 50 - k ? -2 : i == 51 && k == 0 ? -2 : 1.0 / (double)(i + 2);
+        t[k] = tn_tensor_from(w.ctx, 1, &n, TN_F64, one);
+    }
+    net = tn_net_create(w.ctx, "a,b,c,d->a|bcd", 4, t, TN_NET_COPY);
+    REQUIRE(net != NULL);
+    CHECK(!tn_net_contract(net));
+    tn_ctx_clear_error(w.ctx);
+    CHECK_STATUS(tn_net_top(net, 3, &c), TN_OK);
+    if (CHECK(c.values && c.index)) {
+        CHECK_STATUS(tn_read(c.values, TN_F64, v, 3), TN_OK);
+        CHECK_STATUS(tn_read(c.index, TN_I32, at, 12), TN_OK);
+        CHECK(v[0] == 16 && v[1] == 16 && v[2] == -4 && at[0] == 50 && at[4] == 51);
+        for (int i = 0; i < 8; i += 4) CHECK(at[i + 1] == 49 && at[i + 2] == 48 && at[i + 3] == 47);
+    }
+    tn_net_coefficients_destroy(&c);
+    tn_net_destroy(net);
+    close_world(&w);
+    tidy();
+}
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+/* The mean square of the function, of x and of nodes that are parameters. */
+static tn_tensor *loss_of(world *w, const tn_net *net, tn_tensor *x)
+{
+    tn_tensor *y = tn_net_apply(w->ctx, net, x);
+    return tn_mean(w->ctx, tn_mul(w->ctx, y, y));
+}
+
+static void check_gradient(world *w, const tn_net *net, tn_tensor *x, tn_tensor *of, double *worst)
+{
+    const int64_t n = tn_tensor_count(of);
+    double       *v = host(of), *numeric = room(n), *exact, step = 1e-6;
+    tn_record(w->ctx);
+    if (of == x) tn_watch(x);
+    CHECK_STATUS(tn_backward(w->ctx, loss_of(w, net, x)), TN_OK);
+    if (!CHECK(of->grad != NULL)) return;
+    exact = host(of->grad);
+    for (int64_t i = 0; i < n; i++) {
+        const double old = v[i];
+        double       f[2];
+        for (int side = 0; side < 2; side++) {
+            v[i] = side ? old - step : old + step;
+            CHECK_STATUS(tn_write(of, TN_F64, v, n), TN_OK);
+            f[side] = tn_item(loss_of(w, net, x));
+        }
+        v[i] = old;
+        numeric[i] = (f[0] - f[1]) / (2 * step);
+    }
+    CHECK_STATUS(tn_write(of, TN_F64, v, n), TN_OK);
+    test_raise(worst, test_max_error(exact, numeric, n));
+}
+
+TEST(gradients_are_those_of_differences)
+{
+    static const char *const of[] = {"oh,hi,hj->o|ij", "hai,hak,hbj,hbl,hcm,ohc->o|ijklm", "aib,bjc,cka->|ijk"};
+    world  w;
+    double inputs = 0, weights = 0;
+    if (!open_world(&w, TN_F64, 12)) return;
+    for (int e = 0; e < 3; e++) {
+        tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY), *net, *folded;
+        tn_tensor *t[16], *x = any_matrix(&w, 2, 3), *z = any_matrix(&w, 2, 3);
+        for (int i = 0; i < plain_net->nodes; i++) {
+            char      name[8];
+            tn_init   init;
+            tn_param *p;
+            memset(&init, 0, sizeof init);
+            init.rule = TN_INIT_NORMAL;
+            init.std = 0.5;
+            snprintf(name, sizeof name, "p%d", i);
+            p = tn_params_add(w.params, name, plain_net->node[i].tensor->rank, plain_net->node[i].tensor->shape, init);
+            t[i] = p->value;
+        }
+        net = tn_net_create(w.ctx, of[e], plain_net->nodes, t, TN_NET_REFER);
+        folded = tn_net_fold_in(net, TN_NET_ALL, any_matrix(&w, 3, 3), NULL);       /* refers to the same parameters */
+        check_gradient(&w, net, x, x, &inputs);
+        check_gradient(&w, folded, z, z, &inputs);
+        tn_params_zero_grad(w.params);
+        check_gradient(&w, net, x, t[1], &weights);
+        tn_params_zero_grad(w.params);
+        check_gradient(&w, folded, x, t[0], &weights);
+        tn_net_destroy(folded);
+        tn_net_destroy(net);
+        tn_net_destroy(plain_net);
+        fresh(&w);
+    }
+    WORST("gradient of inputs", inputs, 1e-8);
+    WORST("gradient of weights", weights, 1e-8);
+    leave(&w);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+#define REFUSED(call, status, part) do { CHECK(!(call)); CHECK_ERROR(w.ctx, status, part); } while (0)
+
+TEST(mistakes_are_named)
+{
+    world      w;
+    tn_tensor *t[3], *v;
+    tn_net    *net, *other, *big;
+    tn_cp     *cp;
+    tn_eigen   e;
+    tn_attention_desc d;
+    tn_attention layer;
+    tn_net_coefficients c;
+    double     x = 0;
+    if (!open_world(&w, TN_F64, 1)) return;
+    t[0] = any_matrix(&w, 2, 3);
+    t[1] = t[2] = any_matrix(&w, 3, 4);
+    v = any_vector(&w, 5);
+    REFUSED(tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
+    REFUSED(tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
+    REFUSED(tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
+            "net_create: \"oh,hi->o|i\", character 5: expected a comma after the labels of tensor 1 of 3");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: \"oh,hi,h->o|i\", character 7: 1 labels for tensor 2, which is [3,4]");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 13: expected letters");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: axis 0 of node 2, [3,4], has label i, whose extent is 4 in an earlier node, expected the same");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
+            "net_create: label o of a leg is that of another leg");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|iz", 3, t, TN_NET_COPY), TN_ERR_ARG, "label z of a leg is not one of a node");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,pj->o|hi", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+            "net_create: leg 1 has extent 4, expected 3 as leg 0 of the same input");
+    net = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+    other = tn_net_create(w.ctx, "oh,hi,hj->o|i|j", 3, t, TN_NET_COPY);
+    cp = any_cp(&w, 2, 4, 2, 5, true);
+    big = tn_net_from_cp(w.ctx, cp);
+    REQUIRE(net && other && big);
+    REFUSED(tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
+    REFUSED(tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
+    REFUSED(tn_net_fold_in(net, 0, t[1], NULL), TN_ERR_SHAPE, "net_fold_in: e is [3,4], expected 4 rows as leg 0 has");
+    REFUSED(tn_net_fold_in(net, 0, any_matrix(&w, 4, 2), any_vector(&w, 4)), TN_ERR_ARG,
+            "net_fold_in: b is given for leg 0 alone, but the net has no constant input");
+    REFUSED(tn_net_fold_out(net, t[1]), TN_ERR_SHAPE, "net_fold_out: u is [3,4], expected 2 columns, the net's outputs");
+    REFUSED(tn_net_compose(net, other), TN_ERR_SHAPE, "net_compose: inner has 2 outputs, expected 4 as leg 0 of outer");
+    REFUSED(tn_net_compose(big, big), TN_ERR_SHAPE, "the constant one included (tn_net_from_stack passes it on)");
+    REFUSED(tn_net_compose(net, NULL), TN_ERR_ARG, "net_compose: inner is NULL");
+    REFUSED(tn_net_apply(w.ctx, net, v), TN_ERR_SHAPE, "net_apply: x is [5], expected 4 elements in its last axis");
+    t[0] = any_matrix(&w, 2, 4);
+    t[1] = any_matrix(&w, 3, 4);
+    REFUSED(tn_net_apply_each(w.ctx, net, t), TN_ERR_SHAPE,
+            "net_apply_each: x is [3,4] for leg 1 and [2,4] for an earlier one, expected equal axes but the last");
+    REFUSED(tn_net_apply(w.ctx, NULL, v), TN_ERR_ARG, "net_apply: the net is NULL");
+    CHECK_STATUS(tn_net_inner(net, other, TN_NET_AS_GIVEN, &x), TN_ERR_SHAPE);
+    CHECK(x != x);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_inner: input leg 1 has 4 and 4 elements and is of input 0 and 1");
+    CHECK_STATUS(tn_net_cosine(net, big, TN_NET_SYMMETRIC, &x), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_cosine: output leg 0 has 2 and 4 elements");
+    REFUSED(tn_net_interaction(net, v), TN_ERR_SHAPE, "net_interaction: u is [5], expected [2]");
+    CHECK_STATUS(tn_net_eigen(other, v, 0, &e), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_eigen: the net has 2 input legs of two inputs, expected 2 of one input");
+    CHECK_STATUS(tn_net_top(net, 0, &c), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_top: k is 0, expected 1 or more");
+    memset(&d, 0, sizeof d);
+    d.dim = 4;
+    d.heads = 1;
+    CHECK_STATUS(tn_attention_init(w.params, "softmax", &d, &layer), TN_OK);
+    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer's kind is softmax, expected squared");
+    d.kind = TN_ATTENTION_BILINEAR;
+    d.qk_norm = true;
+    CHECK_STATUS(tn_attention_init(w.params, "normed", &d, &layer), TN_OK);
+    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer has qk_norm, with which it is not a tensor");
+    REFUSED(tn_net_from_stack(w.ctx, 0, (const tn_cp *const *)&cp, false), TN_ERR_ARG, "net_from_stack: n is 0");
+    tn_net_destroy(big);
+    big = net_of(&w, "a,b,c,d,e,f,g,h,i->abcdefghi", 2, TN_NET_COPY);
+    REQUIRE(big != NULL);
+    REFUSED(tn_net_contract(big), TN_ERR_SHAPE, "net_contract: the result has 9 axes, expected at most 8");
+    tn_net_destroy(big);
+    tn_net_destroy(net);
+    tn_net_destroy(other);
+    tn_cp_destroy(cp);
+    leave(&w);
+}
+
+/* Not a number is not a norm, and too many permutations and too large tensors are refused beforehand. */
+TEST(what_cannot_be_computed_is_an_error)
+{
+    const int64_t one = 1;
+    const double  nan = (double)NAN;
+    world      w;
+    tn_tensor *t[10];
+    tn_net    *net;
+    double     x = 0;
+    tn_net_coefficients c;
+    if (!open_world(&w, TN_F32, 1)) return;
+    t[0] = tn_tensor_from(w.ctx, 1, &one, TN_F64, &nan);
+    net = tn_net_create(w.ctx, "i->|i", 1, t, TN_NET_COPY);
+    CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_ERR_NONFINITE);
+    CHECK(x != x);
+    CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "net_norm: the inner product is nan, expected a finite number");
+    CHECK_STATUS(tn_net_top(net, 1, &c), TN_ERR_NONFINITE);
+    CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "net_top: a coefficient is nan");
+    tn_net_destroy(net);
+    for (int i = 0; i < 10; i++) t[i] = any_vector(&w, 2);
+    net = tn_net_create(w.ctx, "a,b,c,d,e,f,g,h,i,j->|abcdefghij", 10, t, TN_NET_COPY);
+    CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &x), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_norm: the 10 input legs have more than 40320 permutations");
+    CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_OK);
+    CHECK(x > 0);
+    tn_net_destroy(net);
+    leave(&w);
+}
+TEST_MAIN(expressions_equal_loops,
+          the_net_of_an_operator_is_the_operator,
+          the_net_of_attention_is_attention,
+          a_stack_is_its_layers_run_one_after_the_other,
+          a_composition_is_one_function_of_the_other,
+          inner_products_of_two_layers_are_exact,
+          equal_functions_have_the_cosine_one,
+          norms_keep_their_precision_at_any_scale,
+          the_net_of_a_matrix_product_state_is_the_chain,
+          cores_have_legs_by_their_rank,
+          eigenpairs_by_products_equal_those_of_the_matrix,
+          the_largest_coefficients_are_those_of_sorting,
+          the_largest_coefficients_need_no_tensor,
+          gradients_are_those_of_differences,
+          mistakes_are_named,
+          what_cannot_be_computed_is_an_error)
