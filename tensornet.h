@@ -1599,7 +1599,8 @@ TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 
-/* ===============================================================   >>analysis questions about weights, answered with operators
+/* ======================================================================
+   >>analysis questions about weights, answered with operators
    docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
    functions that take the context first are made of ops.
    ====================================================================== */
@@ -1703,7 +1704,7 @@ typedef struct tn_refit_desc {
    becomes |S - S'|_F / |S|_F, which cannot be told from 0 below about 1e-7. A local minimum is possible. Order 2 only. It
    takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
-=======
+
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>network  multilinear functions as networks of tensors
@@ -19442,7 +19443,8 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     return s;
 }
 
-/* ===============================================================   >>analysis-impl  null models, certificates, features, alignment
+/* ======================================================================
+   >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
 static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
@@ -20398,7 +20400,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
     tni_units_free(&u);
     return to;
 }
-=======
+
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>network-impl  multilinear functions as networks of tensors
