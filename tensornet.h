@@ -1101,16 +1101,28 @@ TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, const tn_cp
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_quadratic *layer);
 TN_API void   tn_cp_destroy(tn_cp *cp);                                        /* frees the operator            */
 
+/* Operators are owned, and each step of a chain makes a new one. tn_cp_release destroys all operators of the context that
+   were made since tn_cp_mark, except `keep` (NULL: none), which it returns. It does not touch tensors and layers.
+
+       uint64_t mark = tn_cp_mark(ctx);
+       tn_cp *cp = tn_cp_release(ctx, mark, tn_cp_fold_out(tn_cp_fold_in(tn_cp_from_mlp(ctx, &mlp), e, NULL), u, NULL)); */
+TN_API uint64_t tn_cp_mark(const tn_ctx *ctx);
+TN_API tn_cp   *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep);
+
 /* ---- folding ------------------------------------------------------------ >>cp-folding */
 /* Folds in a linear map on the input side: x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one)
    A bias sets `constant`. */
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b);
+/* Does the same for input `slot` alone, so that the inputs may get different lengths (tn_cp_apply_each). A bias sets
+   `constant` for all inputs. */
+TN_API tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b);
 /* Folds in a linear map on the output side: x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
 TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b);
 /* Adds a residual connection: x -> x + cp(x), in h + n terms on [x;1]. All inputs have equal length; out = in, without the
    one. */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
-/* Symmetrises the operator: (B + B^T)/2 in 2 h terms. Order 2 only. */
+/* Symmetrises the operator: the mean over permutations of its inputs, (B + B^T)/2 in 2 h terms for order 2, k! h terms for
+   order k. All inputs have equal length. */
 TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
 /* Splits an operator into quadratic, linear and constant part: cp([x;1]) = quadratic(x) + L x + c.   L [out,n]  c [out]
    Pass NULL for a part that is not needed. Without `constant` L and c are zero. Order 2 only. */
@@ -1139,8 +1151,9 @@ typedef struct tn_eigen {
     bool       constant;                    /* as in the operator: the last component is that of the one       */
 } tn_eigen;
 
-/* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out] (0: all that can
-   differ from zero, min(n, 2 terms)). They are in the operator's input space: fold the embedding in first to get pixels.
+/* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out]. 0 means all that
+   can differ from zero, min(n, 2 terms); a larger count is reduced to that number, and out->count says how many there are.
+   They are in the operator's input space: fold the embedding in first to get pixels.
    Exact: from the 2h x 2h problem R S R^T if 2 terms < n, else from the full one. A few pairs of a large problem, size
    min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the largest
    |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only. TN_ERR_SHAPE if n or
@@ -1151,8 +1164,8 @@ TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);                                /* frees the tensors of the result */
 /* Makes an operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant. */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
-/* Truncates an operator to the first k eigenpairs of each output. k = 0 gives the zero operator (a count of 0 above means
-   all). Order 2 only. */
+/* Truncates an operator to the first k eigenpairs of each output, or to all if there are fewer. k = 0 gives the zero
+   operator (a count of 0 above means all). Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra, and the space that they refer to -------------------------- >>cp-spectra */
@@ -1164,9 +1177,9 @@ typedef struct tn_spectrum {
     tn_tensor *rank_low, *rank_high;        /* [outputs] bounds of (sum |l|)^2 / sum l^2 over all eigenvalues         */
 } tn_spectrum;
 
-/* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (0: all that can differ from
-   zero), and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the
-   norm is known from the factors, and the missing part of its square comes from values no larger than the last one.
+/* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (counted as by tn_cp_eigen),
+   and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the norm is
+   known from the factors, and the missing part of its square comes from values no larger than the last one.
    Order 2 only. The values refer to the space of the operator's inputs: without the embedding, tn_cp_from_stack gives the
    hidden space, where they depend on the choice of coordinates; with it the input space, where they do not.
    Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
@@ -1177,14 +1190,17 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);                   /
    [x;1] if the operator has `constant`). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: the effect of
    x^T Q x on such inputs. They are the same in all coordinates, their sum is the mean of x^T Q x, and directions that are
    rare in the data count little. Any order; all inputs have equal length. The result has no `constant`, as no element of
-   z is the one. TN_ERR_SHAPE if s has another size, TN_ERR_ARG if it is not positive semidefinite, TN_ERR_NONFINITE.
+   z is the one. TN_ERR_SHAPE if s has another size, TN_ERR_ARG if it is not symmetric or not positive semidefinite,
+   TN_ERR_NONFINITE.
    docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s);
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing */
 /* Computes the inner products of all pairs of (symmetrised) interaction tensors, G[o,o'] = <S_o, S'_o'>: [out_a,out_b].
-   Orders 1 and 2. O(h h' n); no tensor is formed. Here and below: TN_ERR_ARG if the operators have different contexts,
-   TN_ERR_SHAPE if their order, input lengths or `constant` differ. */
+   O(h h' n) for order 2, in double on the host, in blocks of terms: neither a tensor nor an h x h' matrix is stored, and
+   entries of any magnitude are right. Order k needs k^2 such products. Here and below: TN_ERR_ARG if the operators have
+   different contexts, TN_ERR_SHAPE if their order, input lengths or `constant` differ, TN_ERR_NONFINITE if one has NaN or
+   infinity or the result is too large for its type. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
 /* Computes the cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
@@ -2480,6 +2496,7 @@ struct tn_ctx {
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
+    uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
     bool              recording;
     tn_dtype          made;             /* dtype of results of ops: desc.activations, in a tni_scope desc.dtype */
@@ -6782,10 +6799,10 @@ static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 {
-    tn_tensor *out, *p = NULL, *v = NULL, *work, *y;
+    tn_tensor *out, *p = NULL, *v = NULL, *work, *y, *sum;
     tn_call    c;
     tni_node  *node;
-    int64_t    d, shape[3];
+    int64_t    d;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
     if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
@@ -6805,13 +6822,12 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
-    /* Both results are views of one tensor, so that the backward pass has their gradients together. */
-    shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
+    /* Both results are copied from one tensor, in which the backward pass has their gradients together. */
     y = tn_slice(out, 1, 0, d * d);
-    if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
-    if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
-    if (log_norm && *log_norm) (*log_norm)->rank = 1;
-    return y;
+    if (y) { y->rank = 3; y->shape[1] = y->shape[2] = d; y->strides[1] = d; y->strides[2] = 1; }
+    if (!y || !(y = tn_copy(ctx, y)) || !log_norm || !(sum = tn_slice(out, 1, d * d, d * d + 1))) return y;
+    sum->rank = 1;
+    return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
 }
 #endif
 
@@ -11067,7 +11083,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
 
-typedef struct tni_cp_box { tni_owned owned; tn_cp cp; } tni_cp_box;
+typedef struct tni_cp_box { tni_owned owned; uint64_t number; tn_cp cp; } tni_cp_box;     /* number: the first is 1 */
 
 static void tni_cp_destroy(tni_owned *o)
 {
@@ -11082,6 +11098,19 @@ static void tni_cp_destroy(tni_owned *o)
 void tn_cp_destroy(tn_cp *cp)
 {
     if (cp) tni_cp_destroy(&((tni_cp_box *)(void *)((char *)cp - offsetof(tni_cp_box, cp)))->owned);
+}
+
+uint64_t tn_cp_mark(const tn_ctx *ctx) { return ctx ? ctx->operators : 0; }
+
+tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
+{
+    tni_owned *o = ctx ? ctx->owned : NULL, *next;
+    for (; o; o = next) {
+        tni_cp_box *box = (tni_cp_box *)(void *)o;
+        next = o->next;
+        if (o->destroy == tni_cp_destroy && box->number > mark && &box->cp != keep) tni_cp_destroy(o);
+    }
+    return keep;
 }
 
 static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
@@ -11101,6 +11130,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
     if (!box) return NULL;
     memset(box, 0, sizeof *box);
     tni_own(ctx, &box->owned, tni_cp_destroy);
+    box->number = ++ctx->operators;
     cp = &box->cp;
     cp->ctx = ctx;
     cp->order = order;
@@ -11278,8 +11308,9 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     for (k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected %lld rows as p has columns%s", k, TNI_SHAPE(f[k]),
-                     (long long)p->shape[1], constant ? ", and a last column for the constant one" : "");
+            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
+                     "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
+                     constant ? " + 1 for the constant one" : "", TNI_SHAPE(p));
             return NULL;
         }
         in[k] = f[k]->shape[1];
@@ -11547,33 +11578,61 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
+static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b, const char *op)
+{
+    int64_t m = cp->in[slot] - cp->constant;
+    if (!tni_is_matrix(cp->ctx, e, op, "e")) return false;
+    if (e->shape[0] == m) return !b || tni_is_vector(cp->ctx, b, m, op, "b");
+    tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
+             (long long)m, cp->constant ? " without the constant one" : "");
+    return false;
+}
+
+/* F [E b; 0 1] */
+static tn_status tni_fold_factor(const tn_cp *cp, tn_cp *to, int k, const tn_tensor *e, const tn_tensor *b)
+{
+    const int64_t m = cp->in[k] - cp->constant, n = e->shape[1];
+    tn_view   f = tni_block_of(cp->f[k], 0, cp->terms, 0, m), last = tni_block_of(to->f[k], 0, cp->terms, n, 1);
+    tn_status s = tni_put_matmul(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, n), f, tni_view(e), 1, 0);
+    if (s == TN_OK && cp->constant) s = tni_put_copy(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1));
+    if (s == TN_OK && b) s = tni_put_matmul(cp->ctx, last, f, tni_column_view(b), 1, 1);
+    return s;
+}
+
 tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
-    int64_t   in[TN_CP_MAX_ORDER], m;
+    int64_t   in[TN_CP_MAX_ORDER];
     tn_cp    *to;
-    tn_status s = TN_OK;
+    tn_status s;
     int       k;
-    bool      constant;
-    if (!tni_cp_one_input(cp, "fold_in") || !tni_is_matrix(cp->ctx, e, "fold_in", "e")) return NULL;
-    m = cp->in[0] - cp->constant;
-    constant = cp->constant || b;
-    if (e->shape[0] != m) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, expected %lld rows, the operator's inputs", TNI_SHAPE(e),
-                 (long long)m);
-        return NULL;
-    }
-    if (b && !tni_is_vector(cp->ctx, b, m, "fold_in", "b")) return NULL;
-    for (k = 0; k < cp->order; k++) in[k] = e->shape[1] + constant;
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, constant);
+    if (!tni_cp_one_input(cp, "fold_in") || !tni_fold_takes(cp, 0, e, b, "fold_in")) return NULL;
+    for (k = 0; k < cp->order; k++) in[k] = e->shape[1] + (cp->constant || b);
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
     if (!to) return NULL;
     s = tni_copy(to->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
-        tn_view f = tni_block_of(cp->f[k], 0, cp->terms, 0, m);
-        tn_view last = tni_block_of(to->f[k], 0, cp->terms, e->shape[1], 1);
-        s = tni_put_matmul(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, e->shape[1]), f, tni_view(e), 1, 0);
-        if (s == TN_OK && cp->constant) s = tni_put_copy(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1));
-        if (s == TN_OK && b) s = tni_put_matmul(cp->ctx, last, f, tni_column_view(b), 1, 1);
+    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_fold_factor(cp, to, k, e, b);
+    return tni_cp_done(to, s);
+}
+
+tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
+{
+    int64_t   in[TN_CP_MAX_ORDER];
+    tn_cp    *to;
+    tn_status s;
+    int       k;
+    if (!cp) return NULL;
+    if (slot < 0 || slot >= cp->order) {
+        tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
+        return NULL;
     }
+    if (!tni_fold_takes(cp, slot, e, b, "fold_slot")) return NULL;
+    for (k = 0; k < cp->order; k++) in[k] = (k == slot ? e->shape[1] + cp->constant : cp->in[k]) + (b && !cp->constant);
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
+    if (!to) return NULL;
+    s = tni_copy(to->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = k == slot ? tni_fold_factor(cp, to, k, e, b)
+                      : tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
     return tni_cp_done(to, s);
 }
 
@@ -11620,23 +11679,36 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* P' = [P P]/2   W' = [W;V]   V' = [V;W] */
+/* The permutation after this one in the order of a dictionary; false after the last. */
+static bool tni_next_permutation(int n, int *p)
+{
+    int i = n - 2, j = n - 1, t;
+    while (i >= 0 && p[i] > p[i + 1]) i--;
+    if (i < 0) return false;
+    while (p[j] < p[i]) j--;
+    t = p[i]; p[i] = p[j]; p[j] = t;
+    for (i++, j = n - 1; i < j; i++, j--) { t = p[i]; p[i] = p[j]; p[j] = t; }
+    return true;
+}
+
+/* Order 2: P' = [P P]/2   W' = [W;V]   V' = [V;W] */
 tn_cp *tn_cp_symmetrise(const tn_cp *cp)
 {
+    int       slot[TN_CP_MAX_ORDER], k;
+    int64_t   at = 0, terms;
     tn_cp    *to;
     tn_status s = TN_OK;
-    int       half;
-    if (!tni_cp_is_bilinear(cp, "symmetrise")) return NULL;
-    to = tni_cp_make(cp->ctx, 2, cp->out, 2 * cp->terms, cp->in, cp->constant);
+    if (!tni_cp_one_input(cp, "symmetrise")) return NULL;
+    for (terms = cp->terms, k = 0; k < cp->order; k++) { slot[k] = k; terms *= k + 1; }
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, terms, cp->in, cp->constant);
     if (!to) return NULL;
-    for (half = 0; half < 2 && s == TN_OK; half++) {
-        int64_t at = half * cp->terms;
-        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p), 0.5);
-        if (s == TN_OK)
-            s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[half]));
-        if (s == TN_OK)
-            s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[1 - half]));
-    }
+    do {
+        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p),
+                           (double)cp->terms / (double)terms);
+        for (k = 0; k < cp->order && s == TN_OK; k++)
+            s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], at, cp->terms, 0, cp->in[k]), tni_view(cp->f[slot[k]]));
+        at += cp->terms;
+    } while (s == TN_OK && tni_next_permutation(cp->order, slot));
     return tni_cp_done(to, s);
 }
 
@@ -11896,6 +11968,7 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
+    int64_t    columns;
     int        k;
     if (!cp || !x) {
         tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
@@ -11904,8 +11977,13 @@ tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
     for (k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k], *e;
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
-        if (cp->constant && input->rank > 0 && input->shape[input->rank - 1] == cp->in[k] - 1)
-            input = tn_append_one(ctx, input);
+        columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
+        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
+                     TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
+            return NULL;
+        }
+        if (columns != cp->in[k]) input = tn_append_one(ctx, input);
         e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);
         if (!h) return NULL;
@@ -12245,14 +12323,15 @@ static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
 
 static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
 
-static void tni_eigen_say(tn_ctx *ctx, tn_status s)
+static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 {
-    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
-    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity, expected finite numbers");
+    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "%s: the QL iteration did not converge", op);
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "%s: the operator holds NaN or infinity, expected finite numbers", op);
 }
 
 /* u [outputs,out] on the host. Values without vectors are faster. */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e,
+                                 const char *op)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
@@ -12261,7 +12340,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     tn_status     s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
-        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s); return s; }
+        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
     memset(&j, 0, sizeof j);
@@ -12281,7 +12360,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
         s = tni_eigen_run(ctx, &j, cp);
-    tni_eigen_say(ctx, s);
+    tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
     tni_free_f64(ctx, j.right, j.r, j.h);
@@ -12294,51 +12373,53 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     return s;
 }
 
-/* Checks for order 2, for a place for the result, and for no more pairs than can differ from zero. */
-static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
+/* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
+static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, const char *op)
 {
-    int64_t most;
-    if (!e) return TN_ERR_ARG;
-    memset(e, 0, sizeof *e);
+    if (e) memset(e, 0, sizeof *e);
     if (!cp) return TN_ERR_ARG;
-    if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
-    if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
-    most = tni_min(cp->in[0], 2 * cp->terms);
+    if (!e) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    if (!tni_cp_is_bilinear(cp, op)) return TN_ERR_SHAPE;
+    if (!tni_decomp_fits(cp->ctx, op, cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
+    if (*count < 0)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "%s: count is %lld, expected 0 or more", op, (long long)*count);
+    *count = tni_min(*count, tni_min(cp->in[0], 2 * cp->terms));
     e->constant = cp->constant;
-    if (count >= 0 && count <= most) return TN_OK;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: count is %lld, expected 0 to %lld, the largest possible rank",
-                    (long long)count, (long long)most);
+    return TN_OK;
 }
 
 tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
 {
-    tn_status s = tni_eigen_check(cp, count, e);
+    tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     double   *host;
     if (s != TN_OK) return s;
     if (!tni_is_vector(cp->ctx, u, cp->out, "eigen", "u")) return tn_ctx_status(cp->ctx);
     host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
-    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e);
+    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e, "eigen");
     tni_free_f64(cp->ctx, host, 1, cp->out);
     return s;
 }
 
-static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e)
+static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
 {
-    tn_status s = tni_eigen_check(cp, count, e);
+    tn_status s = tni_eigen_check(cp, &count, e, op);
     double   *host;
     int64_t   o;
     if (s != TN_OK) return s;
-    host = tni_alloc_f64(cp->ctx, cp->out, cp->out, "eigen");
+    host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
     if (!host) return TN_ERR_MEMORY;
     for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e);
+    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e, op);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e) { return tni_eigen_all(cp, count, true, e); }
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+{
+    return tni_eigen_all(cp, count, true, e, "eigen_all");
+}
 
 void tn_eigen_destroy(tn_eigen *e)
 {
@@ -12380,15 +12461,363 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 {
     tn_eigen e;
     tn_cp   *to;
-    if (tn_cp_eigen_all(cp, k, &e) != TN_OK) return NULL;
-    to = tn_cp_from_eigen(cp->ctx, &e, k);
+    if (tni_eigen_all(cp, k, true, &e, "truncate") != TN_OK) return NULL;
+    to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
     tn_eigen_destroy(&e);
     return to;
 }
 
+/* ---- inner products of terms -------------------------------------------- >>cp-pairs
+   Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
+   of products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
+   stored. On the host in double. Each row of a factor and each column of P is divided by a power of two, which is exact;
+   their product, relative to that of the largest term, is a factor of the column of P again, and 2^shift is left for the
+   result: neither squares of large numbers nor those of small ones leave the range of a double. */
+
+enum { TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23 };
+
+typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
+    const tn_cp *cp;
+    int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  first, rows;               /* the block                                      */
+    bool     scaled;                    /* whether those that are held are                */
+    double  *scale;                     /* [order + 2,terms]: of factors, then of P: two factors, which are multiplied one
+                                           after the other                                */
+    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
+    int      shift;
+} tni_terms;
+
+static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
+
+static tni_mat tni_terms_f(const tni_terms *t, int k)
+{
+    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
+}
+
+static int64_t tni_terms_width(const tn_cp *cp)
+{
+    int64_t n = cp->out;
+    int     k;
+    for (k = 0; k < cp->order; k++) n += cp->in[k];
+    return n;
+}
+
+static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
+{
+    const tn_tensor *v = tn_slice(tn_slice((tn_tensor *)t, 0, row, row + rows), 1, column, column + columns);
+    return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
+}
+
+static int tni_scale_exponent(double scale)          /* of a power of two */
+{
+    int exponent;
+    frexp(scale, &exponent);
+    return exponent - 1;
+}
+
+/* Holds `rows` terms from `first` on, as they are. */
+static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    tni_scope    scope = tni_scope_begin(cp->ctx);
+    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
+    int          k;
+    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
+    tni_scope_end(cp->ctx, scope);
+    t->base = first;
+    t->held = rows;
+    t->scaled = false;
+    return s;
+}
+
+/* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
+static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    int64_t      i, j, at = t->base;
+    int          k;
+    t->first = first;
+    t->rows = rows;
+    if (s != TN_OK || t->scaled) return s;
+    for (k = 0; k < cp->order; k++)
+        for (i = 0; i < t->held; i++)
+            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
+    for (i = 0; i < cp->out; i++)
+        for (j = 0; j < t->held; j++)
+            t->p[i * t->held + j] = t->p[i * t->held + j] * t->scale[k * h + at + j] * t->scale[(k + 1) * h + at + j];
+    t->scaled = true;
+    return TN_OK;
+}
+
+/* The largest elements of all terms, first as exponents in `scale`. */
+static tn_status tni_terms_scale(tni_terms *t, const char *op)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    const int    order = cp->order;
+    int64_t      at, i;
+    int          k;
+    bool         any = false;
+    for (at = 0; at < h; at += t->room) {
+        int64_t   rows = tni_min(t->room, h - at);
+        tn_status s = tni_terms_read(t, at, rows);
+        if (s != TN_OK) return s;
+        for (i = 0; i < rows; i++) {
+            double sum = 0, zero = 1;
+            for (k = 0; k <= order; k++) {
+                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
+                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
+                if (!(largest < HUGE_VAL))
+                    return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
+                                    "numbers", op);
+                t->scale[k * h + at + i] = tni_unit_scale(largest);
+                sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                zero *= largest > 0;
+            }
+            t->scale[(order + 1) * h + at + i] = zero > 0 ? sum : -(double)INT32_MAX;
+            if (zero > 0 && (!any || sum > t->shift)) t->shift = (int)sum;
+            any = any || zero > 0;
+        }
+    }
+    for (i = 0; i < h; i++) {
+        double *last = t->scale + (order + 1) * h + i;
+        *last = ldexp(1.0, (int)tni_max_f64(*last - t->shift, -2000));
+    }
+    return TN_OK;
+}
+
+static void tni_terms_end(tni_terms *t)
+{
+    int k;
+    if (!t->cp) return;
+    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
+    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
+    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
+}
+
+/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
+static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, const tni_terms *like, const char *op)
+{
+    bool whole;
+    int  k;
+    memset(t, 0, sizeof *t);
+    t->cp = cp;
+    t->room = room;
+    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
+    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
+    for (whole = t->scale && t->p, k = 0; k < cp->order && whole; k++)
+        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
+    if (!whole) return TN_ERR_MEMORY;
+    if (!like || like->cp != cp) return tni_terms_scale(t, op);
+    t->shift = like->shift;
+    memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
+    return TN_OK;
+}
+
+typedef struct tni_pairs {
+    tn_ctx   *ctx;
+    int       order;
+    bool      same;                     /* both operators are one: only blocks i <= j are visited   */
+    int64_t   block, i, j;              /* terms per block; the next block                         */
+    int64_t   m, n;                     /* size of this one                                        */
+    double    weight;                   /* 1/2 on the diagonal if same: the other half is transposed */
+    tni_terms a, b;
+    double   *gram;                     /* [order,order,block,block]: A_st, where wanted           */
+    double   *k, *pp;                   /* [block,block] what a caller makes of them; P^T P'        */
+    double   *work;
+    int64_t   work_size;
+    tni_host  host;
+} tni_pairs;
+
+static double *tni_pairs_gram(const tni_pairs *g, int s, int t)
+{
+    return g->gram + (s * g->order + t) * g->block * g->block;
+}
+
+static void tni_pairs_end(tni_pairs *g)
+{
+    if (!g->ctx) return;
+    tni_terms_end(&g->a);
+    if (g->b.scale != g->a.scale) tni_terms_end(&g->b);
+    tni_free_f64(g->ctx, g->gram, g->order * g->order, g->block * g->block);
+    tni_free_f64(g->ctx, g->k, g->block, g->block);
+    tni_free_f64(g->ctx, g->pp, g->block, g->block);
+    tni_free_f64(g->ctx, g->work, 1, g->work_size);
+}
+
+static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, const char *op)
+{
+    int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
+    int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
+    tn_status s;
+    memset(g, 0, sizeof *g);
+    g->ctx = a->ctx;
+    g->order = a->order;
+    g->same = a == b;
+    if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
+    else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
+    g->block = most <= room ? tni_min(room, TNI_PAIRS_BLOCK) : room;
+    extent = tni_max(g->block, width);
+    g->work_size = tni_host_work(extent);
+    g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
+    g->k = tni_room_f64(g->ctx, g->block, g->block, op);
+    g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
+    g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
+    if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
+    g->host = tni_decomp_host(g->ctx, extent, g->work);
+    s = tni_terms_begin(&g->a, a, room, NULL, op);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, &g->a, op) : s;
+    g->b = g->a;                                             /* the same numbers, with a block of its own */
+    if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
+    g->b.scaled = true;
+    return s;
+}
+
+/* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
+static bool tni_pairs_next(tni_pairs *g, tn_status *s)
+{
+    int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
+    if (*s != TN_OK) return false;
+    if (g->i >= ha || (g->same && g->i > g->j)) { g->i = 0; g->j += g->block; }
+    if (g->j >= hb || ha == 0) return false;
+    g->m = tni_min(g->block, ha - g->i);
+    g->n = tni_min(g->block, hb - g->j);
+    g->weight = g->same && g->i == g->j ? 0.5 : 1;
+    *s = tni_terms_load(&g->b, g->j, g->n);
+    if (*s == TN_OK) *s = tni_terms_load(&g->a, g->i, g->m);
+    g->i += g->block;
+    return *s == TN_OK;
+}
+
+/* Whether this was the last block of its columns. */
+static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+
+/* A_st for all s and t, or for s = t only. */
+static void tni_pairs_grams(tni_pairs *g, bool all)
+{
+    int s, t;
+    for (s = 0; s < g->order; s++)
+        for (t = 0; t < g->order; t++)
+            if (all || s == t)
+                g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
+                                 tni_turned(tni_terms_f(&g->b, t)), 0, tni_rows(tni_pairs_gram(g, s, t), g->n));
+}
+
+static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+{
+    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
+                     tni_rows(g->pp, g->n));
+}
+
+/* sum over permutations of prod_s m[s][permutation(s)], by subsets of columns: row s joins those of s columns */
+static double tni_permanent(int n, const double *m)
+{
+    double   sums[1 << TN_CP_MAX_ORDER];
+    unsigned set;
+    int      s, t;
+    sums[0] = 1;
+    for (set = 1; set < 1u << n; set++) {
+        for (sums[set] = 0, s = -1, t = 0; t < n; t++) s += (int)(set >> t & 1);
+        for (t = 0; t < n; t++) if (set >> t & 1) sums[set] += m[s * n + t] * sums[set ^ 1u << t];
+    }
+    return sums[(1u << n) - 1];
+}
+
+/* k = the mean over permutations of prod A_(s,permutation(s)), without row `row` and column `column` (-1: with all) */
+static void tni_pairs_symmetric(tni_pairs *g, int row, int column)
+{
+    const double *a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER];
+    double   m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
+    int64_t  i, size = g->m * g->n;
+    int      n = row < 0 ? g->order : g->order - 1, s, t, at = 0;
+    for (s = 0; s < g->order; s++)
+        for (t = 0; t < g->order; t++)
+            if (s != row && t != column) a[at++] = tni_pairs_gram(g, s, t);
+    for (s = 2; s <= n; s++) scale /= s;
+    if (n == 0) for (i = 0; i < size; i++) g->k[i] = 1;
+    else if (n == 1) memcpy(g->k, a[0], sizeof *g->k * (size_t)size);
+    else if (n == 2) for (i = 0; i < size; i++) g->k[i] = 0.5 * (a[0][i] * a[3][i] + a[1][i] * a[2][i]);
+    else
+        for (i = 0; i < size; i++) {
+            for (t = 0; t < at; t++) m[t] = a[t][i];
+            g->k[i] = scale * tni_permanent(n, m);
+        }
+}
+
+/* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^shift for the true value */
+static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *shift, const char *op)
+{
+    tni_pairs g;
+    double   *t;
+    int64_t   o, q;
+    tn_status s = tni_pairs_begin(&g, a, b, op);
+    memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
+    t = tni_room_f64(a->ctx, a->out, g.block, op);
+    if (s == TN_OK && !t) s = TN_ERR_MEMORY;
+    while (tni_pairs_next(&g, &s)) {
+        tni_pairs_grams(&g, true);
+        tni_pairs_symmetric(&g, -1, -1);
+        g.host.by->gemm(&g.host, a->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
+                        tni_rows(t, g.n));
+        if (!tni_pairs_column_done(&g)) continue;
+        if (!diagonal)
+            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+                            tni_rows(sum, b->out));
+        for (o = 0; diagonal && o < a->out; o++)
+            sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
+    }
+    *shift = g.a.shift + g.b.shift;
+    for (o = 0; g.same && o < a->out; o++) {                 /* the lower half of the blocks is the upper one, transposed */
+        if (diagonal) sum[o] *= 2;
+        for (q = 0; !diagonal && q <= o; q++)
+            sum[o * a->out + q] = sum[q * a->out + o] = sum[o * a->out + q] + sum[q * a->out + o];
+    }
+    tni_free_f64(a->ctx, t, a->out, g.block);
+    tni_pairs_end(&g);
+    return s;
+}
+
+/* <S,S'> without 2^shift */
+static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+{
+    tni_pairs g;
+    int64_t   i;
+    tn_status s = tni_pairs_begin(&g, a, b, op);
+    *sum = 0;
+    while (tni_pairs_next(&g, &s)) {
+        tni_pairs_grams(&g, true);
+        tni_pairs_symmetric(&g, -1, -1);
+        tni_pairs_outputs(&g);
+        for (i = 0; i < g.m; i++)
+            *sum += (g.same ? 2 : 1) * g.weight * g.host.by->dot(g.n, g.k + i * g.n, g.pp + i * g.n);
+    }
+    *shift = g.a.shift + g.b.shift;
+    tni_pairs_end(&g);
+    return s;
+}
+
+/* An owned tensor of numbers times 2^shift, which may lie beyond the range of the context's dtype. */
+static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+{
+    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : 1.7976931348623157e308;
+    int64_t      i, n = 1;
+    int          k;
+    for (k = 0; k < rank; k++) n *= shape[k];
+    for (i = 0; i < n; i++) {
+        numbers[i] = ldexp(numbers[i], shift);
+        if (fabs(numbers[i]) < most) continue;
+        tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is beyond the range of %s", op, tn_dtype_name(ctx->desc.dtype));
+        return NULL;
+    }
+    return tni_owned_from(ctx, rank, shape, numbers);
+}
+
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
-   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from K (see
-   >>cp-comparing-impl), 6 h^2 n. In double. */
+   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
+   products of terms (>>cp-pairs), 6 h^2 n. In double. */
 
 static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
 {
@@ -12412,34 +12841,12 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* K = 1/2 [(W W^T) * (V V^T) + (W V^T) * (V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
 static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
 {
-    enum { W, V, P, WW, VV, WV, K, PK, COUNT };
-    static const int left[3] = {W, V, W}, right[3] = {W, V, V};
-    tn_ctx    *ctx = cp->ctx;
-    int64_t    n = cp->in[0], h = cp->terms, out = cp->out, o;
-    tn_tensor *t[COUNT];
-    double    *p = tni_alloc_f64(ctx, out, h, "spectrum"), *pk = tni_alloc_f64(ctx, out, h, "spectrum");
-    tn_status  s = p && pk ? TN_OK : TN_ERR_MEMORY;
-    int        k;
-    for (k = 0; k < COUNT; k++) {
-        t[k] = tni_owned_f64(ctx, k == P || k == PK ? out : h, k == W || k == V ? n : h);
-        if (!t[k]) s = TN_ERR_MEMORY;
-    }
-    for (k = 0; k < 3 && s == TN_OK; k++) s = tni_put_copy(ctx, tni_view(t[k]), tni_view(k == P ? cp->p : cp->f[k]));
-    for (k = 0; k < 3 && s == TN_OK; k++)
-        s = tni_put_matmul(ctx, tni_view(t[WW + k]), tni_view(t[left[k]]), tni_transposed_view(tni_view(t[right[k]])), 1, 0);
-    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WW]), tni_view(t[VV]), false);
-    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WV]), tni_transposed_view(tni_view(t[WV])), true);
-    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
-    if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
-    if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
-    for (o = 0; o < out && s == TN_OK; o++)
-        squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
-    for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
-    tni_free_f64(ctx, p, out, h);
-    tni_free_f64(ctx, pk, out, h);
+    int64_t   o;
+    int       shift;
+    tn_status s = tni_cp_gram_host(cp, cp, true, squares, &shift, "spectrum");
+    for (o = 0; o < cp->out && s == TN_OK; o++) squares[o] = ldexp(tni_max_f64(0, squares[o]), shift);
     return s;
 }
 
@@ -12494,9 +12901,9 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     tn_eigen  e;
     double   *values, *numbers;
     tn_status s = TN_ERR_MEMORY;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
-    if ((s = tni_eigen_check(cp, count, &e)) != TN_OK || (s = tni_eigen_all(cp, count, false, &e)) != TN_OK) return s;
+    if (out) memset(out, 0, sizeof *out);
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "spectrum: out is NULL, expected a place for the result") : TN_ERR_ARG;
+    if ((s = tni_eigen_all(cp, count, false, &e, "spectrum")) != TN_OK) return s;
     values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
     numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
     out->outputs = cp->out;
@@ -12521,14 +12928,36 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
+/* Whether s [n,n] is symmetric up to rounding of its dtype; read into `a`. */
+static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+{
+    int64_t   n = s->shape[0], i, j;
+    double    slack = s->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12, largest;
+    tn_status status = tn_read(s, TN_F64, a, n * n);
+    if (status != TN_OK) return status;
+    largest = tni_largest(n, n, tni_rows(a, n));
+    if (!(largest < HUGE_VAL))
+        return tni_fail(s->ctx, TN_ERR_NONFINITE, "%s: s, %s, has NaN or infinity, expected finite numbers", op,
+                        TNI_SHAPE(s));
+    for (i = 0; i < n; i++)
+        for (j = 0; j < i; j++)
+            if (fabs(a[i * n + j] - a[j * n + i]) > slack * largest)
+                return tni_fail(s->ctx, TN_ERR_ARG, "%s: s[%lld,%lld] is %g and s[%lld,%lld] is %g, expected equal numbers: "
+                                "a symmetric matrix", op, (long long)i, (long long)j, a[i * n + j], (long long)j,
+                                (long long)i, a[j * n + i]);
+    return TN_OK;
+}
+
 /* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
     int64_t   n = s->shape[0], i;
-    double   *l;
-    tn_status status = tn_eigh(ctx, s, NULL, &e);
-    if (status != TN_OK) return status;
+    double   *l = tni_room_f64(ctx, n, n, "data_metric");
+    tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
+    tni_free_f64(ctx, l, n, n);
+    *root = NULL;
+    if (status != TN_OK || (status = tn_eigh(ctx, s, NULL, &e)) != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
@@ -12575,124 +13004,115 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 }
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
-   K = 1/2 [(W1 W2^T) * (V1 V2^T) + (W1 V2^T) * (V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
-   Order 1: K = W1 W2^T. */
-static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
-{
-    tn_ctx    *ctx = a->ctx;
-    tn_tensor *w = tn_transpose(b->f[0], 0, 1), *v = a->order > 1 ? tn_transpose(b->f[1], 0, 1) : NULL, *k;
-    if (a->order == 1) return tn_matmul(ctx, a->f[0], w);
-    k = tn_mul(ctx, tn_matmul(ctx, a->f[0], w), tn_matmul(ctx, a->f[1], v));
-    k = k ? tn_add(ctx, k, tn_mul(ctx, tn_matmul(ctx, a->f[0], v), tn_matmul(ctx, a->f[1], w))) : NULL;
-    return k ? tn_scale(ctx, k, 0.5) : NULL;
-}
+   K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
+   Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
 static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
     else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators are of two contexts, expected one", op);
-    else if (a->order > 2 || b->order != a->order)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected 1 and 1, or 2 and 2", op,
-                 a->order, b->order);
-    else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld, %lld and %lld, %lld elements, expected the same", op,
-                 (long long)a->in[0], (long long)a->in[a->order - 1], (long long)b->in[0], (long long)b->in[b->order - 1]);
+    else if (b->order != a->order)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected the same", op, a->order, b->order);
+    else if (!tni_cp_one_input(a, op) || !tni_cp_one_input(b, op)) return false;
+    else if (a->in[0] != b->in[0])
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, expected the same", op,
+                 (long long)a->in[0], (long long)b->in[0]);
     else if (a->constant != b->constant)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one operator has a constant input, the other has none, expected the same", op);
     else return true;
     return false;
 }
 
-tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
+/* Room for a matrix of all pairs of outputs. */
+static double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
 {
-    tn_tensor *k, *g = NULL;
-    tni_scope  scope;
-    if (!tni_cp_comparable(a, b, "gram")) return NULL;
-    scope = tni_scope_begin(a->ctx);
-    k = tni_cp_term_gram(a, b);
-    k = k ? tn_matmul(a->ctx, a->p, k) : NULL;
-    k = k ? tn_matmul(a->ctx, k, tn_transpose(b->p, 0, 1)) : NULL;
-    if (k) g = tn_tensor_keep(k);
-    tni_scope_end(a->ctx, scope);
-    return g;
+    return tni_room_f64(a->ctx, a->out, b->out, op);
 }
 
-/* The square roots of the diagonal of tn_cp_gram(a,a): norms[a->out] */
-static tn_status tni_cp_norms(const tn_cp *a, double *norms)
+tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
-    int64_t    o, n = a->out;
-    double    *g = tni_alloc_f64(a->ctx, n, n, "cosines");
-    tn_tensor *gram = g ? tn_cp_gram(a, a) : NULL;
-    tn_status  s = gram ? tn_read(gram, TN_F64, g, n * n) : TN_ERR_MEMORY;
-    for (o = 0; o < n && s == TN_OK; o++) norms[o] = sqrt(tni_max_f64(g[o * n + o], 0));
-    tn_tensor_destroy(gram);
-    tni_free_f64(a->ctx, g, n, n);
-    return s;
+    tn_tensor *gram = NULL;
+    double    *g;
+    int64_t    shape[2];
+    int        shift;
+    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    if (tni_cp_gram_host(a, b, false, g, &shift, "gram") == TN_OK)
+        gram = tni_owned_scaled(a->ctx, 2, shape, g, shift, "gram");
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    return gram;
 }
 
 tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
 {
-    tn_tensor *gram = tn_cp_gram(a, b);
+    tn_tensor *cosines = NULL;
     double    *g, *na, *nb;
-    int64_t    i, j;
+    int64_t    shape[2], i, j;
+    int        shift;                                        /* no part of a cosine */
     tn_status  s;
-    if (!gram) return NULL;
-    g = tni_alloc_f64(a->ctx, a->out, b->out, "cosines");
-    na = tni_alloc_f64(a->ctx, a->out, 1, "cosines");
-    nb = tni_alloc_f64(a->ctx, b->out, 1, "cosines");
-    s = g && na && nb ? tn_read(gram, TN_F64, g, a->out * b->out) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_cp_norms(a, na);
-    if (s == TN_OK) s = tni_cp_norms(b, nb);
+    if (!tni_cp_comparable(a, b, "cosines")) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    g = tni_cp_room(a, b, "cosines");
+    na = tni_room_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    s = g && na && nb ? tni_cp_gram_host(a, b, false, g, &shift, "cosines") : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_gram_host(a, a, true, na, &shift, "cosines");
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, &shift, "cosines");
+    if (s == TN_OK && b == a) memcpy(nb, na, sizeof *nb * (size_t)a->out);
     for (i = 0; i < a->out && s == TN_OK; i++)
         for (j = 0; j < b->out; j++)
-            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
-    if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
+            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
     tni_free_f64(a->ctx, nb, b->out, 1);
-    if (s == TN_OK) return gram;
-    tn_tensor_destroy(gram);
-    return NULL;
+    return cosines;
+}
+
+/* Checks for tn_cp_inner and its kin, whose result is NaN until it is known. */
+static tn_status tni_cp_compares(const tn_cp *a, const tn_cp *b, double *result, const char *op)
+{
+    if (result) *result = (double)NAN;
+    if (!a) return TN_ERR_ARG;
+    if (!result) return tni_fail(a->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for the result", op, op);
+    if (!tni_cp_comparable(a, b, op)) return b && b->ctx == a->ctx ? TN_ERR_SHAPE : TN_ERR_ARG;
+    if (a->out == b->out) return TN_OK;
+    return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have %lld and %lld outputs, expected the same", op,
+                    (long long)a->out, (long long)b->out);
 }
 
 tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
 {
-    tn_tensor *k;
-    tni_scope  scope;
-    tn_status  s;
-    if (!inner) return TN_ERR_ARG;
-    *inner = (double)NAN;
-    if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
-    if (a->out != b->out)
-        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators have %lld and %lld outputs, expected the same",
-                        (long long)a->out, (long long)b->out);
-    scope = tni_scope_begin(a->ctx);
-    k = tni_cp_term_gram(a, b);
-    k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
-    k = k ? tn_sum(a->ctx, k) : NULL;
-    s = k ? tn_read(k, TN_F64, inner, 1) : tn_ctx_status(a->ctx);
-    tni_scope_end(a->ctx, scope);
-    return s;
+    tn_status s = tni_cp_compares(a, b, inner, "inner");
+    double    sum;
+    int       shift;
+    if (s != TN_OK || (s = tni_cp_inner_host(a, b, &sum, &shift, "inner")) != TN_OK) return s;
+    sum = ldexp(sum, shift);
+    if (fabs(sum) < HUGE_VAL) { *inner = sum; return TN_OK; }
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "inner: the result is beyond the range of a double");
 }
 
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
 {
-    tn_status s = tn_cp_inner(a, a, norm);
-    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may make it negative for a zero operator */
-    return s;
+    tn_status s = tni_cp_compares(a, a, norm, "norm");
+    double    sum;
+    int       shift;                                         /* even, as the two of one operator are equal */
+    if (s != TN_OK || (s = tni_cp_inner_host(a, a, &sum, &shift, "norm")) != TN_OK) return s;
+    sum = ldexp(sum > 0 ? sqrt(sum) : 0, shift / 2);         /* rounding may make the sum of a zero operator negative */
+    if (sum < HUGE_VAL) { *norm = sum; return TN_OK; }
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "norm: the result is beyond the range of a double");
 }
 
 tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 {
-    double    inner, na, nb;
-    tn_status s;
-    if (!cosine) return TN_ERR_ARG;
-    *cosine = (double)NAN;
-    s = tn_cp_inner(a, b, &inner);
-    if (s == TN_OK) s = tn_cp_norm(a, &na);
-    if (s == TN_OK) s = tn_cp_norm(b, &nb);
-    if (s == TN_OK) *cosine = inner / (na * nb);
+    tn_status s = tni_cp_compares(a, b, cosine, "cosine");
+    double    inner, aa, bb;
+    int       shift;
+    if (s == TN_OK) s = tni_cp_inner_host(a, b, &inner, &shift, "cosine");
+    if (s == TN_OK) s = tni_cp_inner_host(a, a, &aa, &shift, "cosine");
+    if (s == TN_OK) s = tni_cp_inner_host(b, b, &bb, &shift, "cosine");
+    if (s == TN_OK && aa > 0 && bb > 0) *cosine = inner / sqrt(aa) / sqrt(bb);
     return s;
 }
 #endif /* TN_NO_OPERATOR */
