@@ -127,6 +127,31 @@ static void hosvd(int d, int terms, int threads)
     tn_cp_destroy(w.cp);
 }
 
+static void run_all_modes(void *arg, long runs)
+{
+    operator_work *w = arg;
+    for (long i = 0; i < runs; i++) {
+        tn_cp_hosvd_result r;
+        if (tn_cp_hosvd(w->cp, NULL, &r) != TN_OK) bench_check(w->cp->ctx);
+        tn_cp_hosvd_destroy(&r);
+    }
+}
+
+/* Output and input modes, in double; the peer's dense tensor is in float. */
+static void all_modes(int d, int terms, int threads)
+{
+    operator_work w = { random_operator(bench_ctx(TN_F32, threads), d, terms, d), NULL, 0 };
+    bench_row     row = { "HOSVD of factors", "", threads, .goal = 15, .peer_name = "dense",
+                          .flops = 2.0 * terms * terms * (10.0 * d) / 2 + 6.0 * d * terms * (double)d };
+    char          name[64], work[64];
+    snprintf(row.shape, sizeof row.shape, "d %d h %d", d, terms);
+    snprintf(work, sizeof work, "hosvd_all %d %d %d", d, terms, d);
+    bench_turns(&row, (bench_side){ run_all_modes, &w }, bench_torch(work, threads));
+    snprintf(name, sizeof name, "hosvd_vs_dense_%dt", threads);
+    bench_value(name, row.ratio);
+    tn_cp_destroy(w.cp);
+}
+
 /* ---- chains of small matrices: PyTorch multiplies them site by site, all of a batch at once ---------------- */
 
 typedef struct chain_work { tn_ctx *ctx; tn_tensor *m; } chain_work;
@@ -164,6 +189,7 @@ void bench_operator(void)
         eigh(512, threads, 0);
         eigh(1024, threads, 0.5);
         hosvd(256, 1024, threads);
+        all_modes(256, 1024, threads);
         chain(16, 784, 8, threads, 15);
         chain(16, 784, 16, threads, 15);
         chain(16, 256, 32, threads, 3);
