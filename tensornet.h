@@ -1507,16 +1507,33 @@ TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, const tn_cp
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_quadratic *layer);
 TN_API void   tn_cp_destroy(tn_cp *cp);                                        /* frees the operator            */
 
+/* Operators are owned, and each step of a chain makes a new one. tn_cp_release destroys all operators of the context that
+   were made since tn_cp_mark, except `keep` (NULL: none), which it returns. It does not touch tensors and layers.
+
+       uint64_t mark = tn_cp_mark(ctx);
+       tn_cp *cp = tn_cp_release(ctx, mark, tn_cp_fold_out(tn_cp_fold_in(tn_cp_from_mlp(ctx, &mlp), e, NULL), u, NULL)); */
+TN_API uint64_t tn_cp_mark(const tn_ctx *ctx);
+TN_API tn_cp   *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep);
+
 /* ---- folding ------------------------------------------------------------ >>cp-folding */
 /* Folds in a linear map on the input side: x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one)
    A bias sets `constant`. */
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b);
+/* Does the same for input `slot` alone, so that the inputs may get different lengths (tn_cp_apply_each). A bias sets
+   `constant` for all inputs. */
+TN_API tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b);
 /* Folds in a linear map on the output side: x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
 TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b);
 /* Adds a residual connection: x -> x + cp(x), in h + n terms on [x;1]. All inputs have equal length; out = in, without the
    one. */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
-/* Symmetrises the operator: (B + B^T)/2 in 2 h terms. Order 2 only. */
+/* Composes two operators: x -> outer(inner(x)), exactly, of order k = the product of their orders, at most TN_CP_MAX_ORDER.
+   For two layers the inputs 0 and 1 belong to the outer input 0, and 2 and 3 to the outer input 1. It has h^k_outer terms, h
+   the inner ones: TN_ERR_MEMORY, with their number, if they exceed desc.max_bytes. A constant one of the outer operator is
+   passed through the inner one, which adds a term. */
+TN_API tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner);
+/* Symmetrises the operator: the mean over permutations of its inputs, (B + B^T)/2 in 2 h terms for order 2, k! h terms for
+   order k. All inputs have equal length. */
 TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
 /* Splits an operator into quadratic, linear and constant part: cp([x;1]) = quadratic(x) + L x + c.   L [out,n]  c [out]
    Pass NULL for a part that is not needed. Without `constant` L and c are zero. Order 2 only. */
@@ -1545,8 +1562,9 @@ typedef struct tn_eigen {
     bool       constant;                    /* as in the operator: the last component is that of the one       */
 } tn_eigen;
 
-/* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out] (0: all that can
-   differ from zero, min(n, 2 terms)). They are in the operator's input space: fold the embedding in first to get pixels.
+/* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out]. 0 means all that
+   can differ from zero, min(n, 2 terms); a larger count is reduced to that number, and out->count says how many there are.
+   They are in the operator's input space: fold the embedding in first to get pixels.
    Exact: from the 2h x 2h problem R S R^T if 2 terms < n, else from the full one. A few pairs of a large problem, size
    min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the largest
    |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only. TN_ERR_SHAPE if n or
@@ -1557,8 +1575,8 @@ TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);                                /* frees the tensors of the result */
 /* Makes an operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant. */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
-/* Truncates an operator to the first k eigenpairs of each output. k = 0 gives the zero operator (a count of 0 above means
-   all). Order 2 only. */
+/* Truncates an operator to the first k eigenpairs of each output, or to all if there are fewer. k = 0 gives the zero
+   operator (a count of 0 above means all). Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra, and the space that they refer to -------------------------- >>cp-spectra */
@@ -1570,9 +1588,9 @@ typedef struct tn_spectrum {
     tn_tensor *rank_low, *rank_high;        /* [outputs] bounds of (sum |l|)^2 / sum l^2 over all eigenvalues         */
 } tn_spectrum;
 
-/* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (0: all that can differ from
-   zero), and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the
-   norm is known from the factors, and the missing part of its square comes from values no larger than the last one.
+/* Computes the `count` eigenvalues of largest magnitude of every output's interaction matrix (counted as by tn_cp_eigen),
+   and bounds of its effective rank. With all values rank_low = rank_high. With fewer there is an interval: the norm is
+   known from the factors, and the missing part of its square comes from values no larger than the last one.
    Order 2 only. The values refer to the space of the operator's inputs: without the embedding, tn_cp_from_stack gives the
    hidden space, where they depend on the choice of coordinates; with it the input space, where they do not.
    Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
@@ -1583,14 +1601,17 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);                   /
    [x;1] if the operator has `constant`). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: the effect of
    x^T Q x on such inputs. They are the same in all coordinates, their sum is the mean of x^T Q x, and directions that are
    rare in the data count little. Any order; all inputs have equal length. The result has no `constant`, as no element of
-   z is the one. TN_ERR_SHAPE if s has another size, TN_ERR_ARG if it is not positive semidefinite, TN_ERR_NONFINITE.
+   z is the one. TN_ERR_SHAPE if s has another size, TN_ERR_ARG if it is not symmetric or not positive semidefinite,
+   TN_ERR_NONFINITE.
    docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s);
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing */
 /* Computes the inner products of all pairs of (symmetrised) interaction tensors, G[o,o'] = <S_o, S'_o'>: [out_a,out_b].
-   Orders 1 and 2. O(h h' n); no tensor is formed. Here and below: TN_ERR_ARG if the operators have different contexts,
-   TN_ERR_SHAPE if their order, input lengths or `constant` differ. */
+   O(h h' n) for order 2, in double on the host, in blocks of terms: neither a tensor nor an h x h' matrix is stored, and
+   entries of any magnitude are right. Order k needs k^2 such products. Here and below: TN_ERR_ARG if the operators have
+   different contexts, TN_ERR_SHAPE if their order, input lengths or `constant` differ, TN_ERR_NONFINITE if one has NaN or
+   infinity or the result is too large for its type. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
 /* Computes the cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
@@ -1598,6 +1619,87 @@ TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
+
+/* ---- modes of the whole tensor ------------------------------------------ >>cp-modes
+   HOSVD: the tensor in orthonormal directions of its output and of its inputs, B[o,i,j] = sum core[p,q,r] U_out[p,o]
+   U_in[q,i] U_in[r,j], from the factors. The directions of a mode are the eigenvectors of its Gram matrix: O(h^2 (out +
+   n)) and eigenproblems of [out,out] and [n,n]; values below some 1e-8 of the largest are lost in it. De Lathauwer, De Moor
+   & Vandewalle 2000; docs/math.md 11 */
+typedef struct tn_cp_hosvd_desc {
+    int64_t rank_out, rank_in;              /* directions to keep; 0, or more than there are: all                      */
+    bool    unsymmetrised;                  /* of the tensor as its factors give it, where each input has its own modes;
+                                               else of the symmetrised one. Needed where the inputs differ in length   */
+    bool    accurate;                       /* small values to about 1e-16 of the largest: by QR decompositions of blocks
+                                               of the unfolded tensor, O(out n^2 h) instead of O(h^2 n)                */
+    bool    core;                           /* also the core and the error of what is left out; its size is refused if
+                                               it exceeds desc.max_bytes                                               */
+} tn_cp_hosvd_desc;
+
+typedef struct tn_cp_hosvd_result {
+    tn_tensor *out_values, *out_vectors;    /* [out] descending; [rank,out] orthonormal rows, sign rule of tn_eigh     */
+    tn_tensor *in_values[TN_CP_MAX_ORDER];  /* the same of each input; of a symmetrised tensor only that of input 0    */
+    tn_tensor *in_vectors[TN_CP_MAX_ORDER];
+    tn_tensor *core;                        /* [rank_out,rank_in,..] or NULL                                           */
+    double     norm;                        /* of the tensor                                                           */
+    double     error;                       /* |B - B in the kept directions| / |B|, from |B|^2 - |core|^2: at least some
+                                               1e-8; NaN without desc.core                                             */
+} tn_cp_hosvd_result;
+
+/* Any order. A NULL desc means all defaults. On failure all results are NULL. */
+TN_API tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out);
+TN_API void      tn_cp_hosvd_destroy(tn_cp_hosvd_result *r);                   /* frees the tensors of the result */
+
+typedef struct tn_cp_top_result {
+    int64_t    count;                       /* min(k, number of coefficients)                                          */
+    tn_tensor *values;                      /* [count] by decreasing magnitude, of equal ones the first indices first  */
+    tn_tensor *index;                       /* [count,order + 1], I32: output, then inputs                             */
+    double     visited;                     /* share of the coefficients that had to be computed                       */
+} tn_cp_top_result;
+
+/* Finds the k coefficients B[o,i,j] of largest magnitude without storing the tensor: blocks of coefficients in turn, except
+   those whose bound |B[o,i,j]| <= sqrt(sum_h P[o,h]^2 W[h,i]^2) |V[:,j]| says that they cannot belong to them. Symmetrised
+   (the default) they are entries of the interaction matrices with i <= j <= .., and their bound is the mean of those of the
+   permutations; `unsymmetrised` takes B as its factors give it. O(out n^2 h). Any order. */
+TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out);
+TN_API void      tn_cp_top_destroy(tn_cp_top_result *r);                       /* frees the tensors of the result */
+
+/* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for
+   tn_cp_data_metric. With `constant` it is that of [x;1], whose last column is the mean and ends with 1; without it the mean
+   is 0. Orders 1 and 2. Isserlis 1918; docs/math.md 11 */
+TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s);
+
+/* ---- inner products of stacks ------------------------------------------- >>cp-stacks
+   A stack is the composition of operators of order 2, layers[0] first: a polynomial of degree 2^layers. */
+typedef enum tn_stack_method {
+    TN_STACK_BEST = 0,                      /* exact up to two layers, sampled for more                                */
+    TN_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
+                                               O(h'^2 n^3) with h' terms in the second layer                           */
+    TN_STACK_SAMPLED,                       /* the same, estimated from complex random inputs, with a standard error   */
+    TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, and no function of the
+                                               function: two stacks that compute the same may score 0                  */
+    TN_STACK_LAYER_SYMMETRISED              /* likewise, with each layer symmetrised. Exact for one layer              */
+} tn_stack_method;
+
+typedef struct tn_stack_desc {
+    tn_stack_method method;
+    int64_t  samples;                       /* of TN_STACK_SAMPLED; 0: 4096                                            */
+    uint64_t seed;                          /* equal seeds give bit-identical results                                  */
+    bool     gaussian;                      /* samples from the normal distribution, not from the sphere: more error   */
+} tn_stack_desc;
+
+typedef struct tn_stack_result {
+    tn_stack_method method;                 /* what the numbers are: never TN_STACK_BEST                               */
+    double   inner, norm_a, norm_b;         /* <a,b>, |a|, |b|                                                         */
+    double   cosine;                        /* NaN if one is 0                                                         */
+    double   inner_error, cosine_error;     /* standard errors of a sampled result; 0 otherwise                        */
+    int64_t  samples;                       /* drawn                                                                   */
+} tn_stack_result;
+
+/* Compares two stacks of `layers` operators each. Inputs of the first layers and outputs of the last have equal lengths, the
+   others may differ. Either all layers have `constant`, and each passes the one on, or none. TN_ERR_NONFINITE if a result is
+   not finite. docs/math.md 11 */
+TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
+                                   tn_stack_result *out);
 
 /* ======================================================================
    >>analysis questions about weights, answered with operators
@@ -3130,6 +3232,7 @@ struct tn_ctx {
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
+    uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
     bool              recording;
     tn_dtype          made;             /* dtype of results of ops: desc.activations, in a tni_scope desc.dtype */
@@ -7690,10 +7793,10 @@ static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 {
-    tn_tensor *out, *p = NULL, *v = NULL, *work, *y;
+    tn_tensor *out, *p = NULL, *v = NULL, *work, *y, *sum;
     tn_call    c;
     tni_node  *node;
-    int64_t    d, shape[3];
+    int64_t    d;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
     if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
@@ -7713,13 +7816,12 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
-    /* Both results are views of one tensor, so that the backward pass has their gradients together. */
-    shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
+    /* Both results are copied from one tensor, in which the backward pass has their gradients together. */
     y = tn_slice(out, 1, 0, d * d);
-    if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
-    if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
-    if (log_norm && *log_norm) (*log_norm)->rank = 1;
-    return y;
+    if (y) { y->rank = 3; y->shape[1] = y->shape[2] = d; y->strides[1] = d; y->strides[2] = 1; }
+    if (!y || !(y = tn_copy(ctx, y)) || !log_norm || !(sum = tn_slice(out, 1, d * d, d * d + 1))) return y;
+    sum->rank = 1;
+    return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
 }
 #endif
 
@@ -17782,7 +17884,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
 
-typedef struct tni_cp_box { tni_owned owned; tn_cp cp; } tni_cp_box;
+typedef struct tni_cp_box { tni_owned owned; uint64_t number; tn_cp cp; } tni_cp_box;     /* number: the first is 1 */
 
 static void tni_cp_destroy(tni_owned *o)
 {
@@ -17797,6 +17899,19 @@ static void tni_cp_destroy(tni_owned *o)
 void tn_cp_destroy(tn_cp *cp)
 {
     if (cp) tni_cp_destroy(&((tni_cp_box *)(void *)((char *)cp - offsetof(tni_cp_box, cp)))->owned);
+}
+
+uint64_t tn_cp_mark(const tn_ctx *ctx) { return ctx ? ctx->operators : 0; }
+
+tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
+{
+    tni_owned *o = ctx ? ctx->owned : NULL, *next;
+    for (; o; o = next) {
+        tni_cp_box *box = (tni_cp_box *)(void *)o;
+        next = o->next;
+        if (o->destroy == tni_cp_destroy && box->number > mark && &box->cp != keep) tni_cp_destroy(o);
+    }
+    return keep;
 }
 
 static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
@@ -17816,6 +17931,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
     if (!box) return NULL;
     memset(box, 0, sizeof *box);
     tni_own(ctx, &box->owned, tni_cp_destroy);
+    box->number = ++ctx->operators;
     cp = &box->cp;
     cp->ctx = ctx;
     cp->order = order;
@@ -17993,8 +18109,9 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
     for (k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected %lld rows as p has columns%s", k, TNI_SHAPE(f[k]),
-                     (long long)p->shape[1], constant ? ", and a last column for the constant one" : "");
+            tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
+                     "column per term", k, TNI_SHAPE(f[k]), (long long)p->shape[1],
+                     constant ? " + 1 for the constant one" : "", TNI_SHAPE(p));
             return NULL;
         }
         in[k] = f[k]->shape[1];
@@ -18290,33 +18407,61 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
+static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b, const char *op)
+{
+    int64_t m = cp->in[slot] - cp->constant;
+    if (!tni_is_matrix(cp->ctx, e, op, "e")) return false;
+    if (e->shape[0] == m) return !b || tni_is_vector(cp->ctx, b, m, op, "b");
+    tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: e is %s, expected %lld rows, the operator's inputs%s", op, TNI_SHAPE(e),
+             (long long)m, cp->constant ? " without the constant one" : "");
+    return false;
+}
+
+/* F [E b; 0 1] */
+static tn_status tni_fold_factor(const tn_cp *cp, tn_cp *to, int k, const tn_tensor *e, const tn_tensor *b)
+{
+    const int64_t m = cp->in[k] - cp->constant, n = e->shape[1];
+    tn_view   f = tni_block_of(cp->f[k], 0, cp->terms, 0, m), last = tni_block_of(to->f[k], 0, cp->terms, n, 1);
+    tn_status s = tni_put_matmul(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, n), f, tni_view(e), 1, 0);
+    if (s == TN_OK && cp->constant) s = tni_put_copy(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1));
+    if (s == TN_OK && b) s = tni_put_matmul(cp->ctx, last, f, tni_column_view(b), 1, 1);
+    return s;
+}
+
 tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
-    int64_t   in[TN_CP_MAX_ORDER], m;
+    int64_t   in[TN_CP_MAX_ORDER];
     tn_cp    *to;
-    tn_status s = TN_OK;
+    tn_status s;
     int       k;
-    bool      constant;
-    if (!tni_cp_one_input(cp, "fold_in") || !tni_is_matrix(cp->ctx, e, "fold_in", "e")) return NULL;
-    m = cp->in[0] - cp->constant;
-    constant = cp->constant || b;
-    if (e->shape[0] != m) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_in: e is %s, expected %lld rows, the operator's inputs", TNI_SHAPE(e),
-                 (long long)m);
-        return NULL;
-    }
-    if (b && !tni_is_vector(cp->ctx, b, m, "fold_in", "b")) return NULL;
-    for (k = 0; k < cp->order; k++) in[k] = e->shape[1] + constant;
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, constant);
+    if (!tni_cp_one_input(cp, "fold_in") || !tni_fold_takes(cp, 0, e, b, "fold_in")) return NULL;
+    for (k = 0; k < cp->order; k++) in[k] = e->shape[1] + (cp->constant || b);
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
     if (!to) return NULL;
     s = tni_copy(to->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
-        tn_view f = tni_block_of(cp->f[k], 0, cp->terms, 0, m);
-        tn_view last = tni_block_of(to->f[k], 0, cp->terms, e->shape[1], 1);
-        s = tni_put_matmul(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, e->shape[1]), f, tni_view(e), 1, 0);
-        if (s == TN_OK && cp->constant) s = tni_put_copy(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1));
-        if (s == TN_OK && b) s = tni_put_matmul(cp->ctx, last, f, tni_column_view(b), 1, 1);
+    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_fold_factor(cp, to, k, e, b);
+    return tni_cp_done(to, s);
+}
+
+tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
+{
+    int64_t   in[TN_CP_MAX_ORDER];
+    tn_cp    *to;
+    tn_status s;
+    int       k;
+    if (!cp) return NULL;
+    if (slot < 0 || slot >= cp->order) {
+        tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
+        return NULL;
     }
+    if (!tni_fold_takes(cp, slot, e, b, "fold_slot")) return NULL;
+    for (k = 0; k < cp->order; k++) in[k] = (k == slot ? e->shape[1] + cp->constant : cp->in[k]) + (b && !cp->constant);
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
+    if (!to) return NULL;
+    s = tni_copy(to->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = k == slot ? tni_fold_factor(cp, to, k, e, b)
+                      : tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
     return tni_cp_done(to, s);
 }
 
@@ -18363,24 +18508,164 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* P' = [P P]/2   W' = [W;V]   V' = [V;W] */
+/* The permutation after this one in the order of a dictionary; false after the last. */
+static bool tni_next_permutation(int n, int *p)
+{
+    int i = n - 2, j = n - 1, t;
+    while (i >= 0 && p[i] > p[i + 1]) i--;
+    if (i < 0) return false;
+    while (p[j] < p[i]) j--;
+    t = p[i]; p[i] = p[j]; p[j] = t;
+    for (i++, j = n - 1; i < j; i++, j--) { t = p[i]; p[i] = p[j]; p[j] = t; }
+    return true;
+}
+
+/* Order 2: P' = [P P]/2   W' = [W;V]   V' = [V;W] */
 tn_cp *tn_cp_symmetrise(const tn_cp *cp)
 {
+    int       slot[TN_CP_MAX_ORDER], k;
+    int64_t   at = 0, terms;
     tn_cp    *to;
     tn_status s = TN_OK;
-    int       half;
-    if (!tni_cp_is_bilinear(cp, "symmetrise")) return NULL;
-    to = tni_cp_make(cp->ctx, 2, cp->out, 2 * cp->terms, cp->in, cp->constant);
+    if (!tni_cp_one_input(cp, "symmetrise")) return NULL;
+    for (terms = cp->terms, k = 0; k < cp->order; k++) { slot[k] = k; terms *= k + 1; }
+    to = tni_cp_make(cp->ctx, cp->order, cp->out, terms, cp->in, cp->constant);
     if (!to) return NULL;
-    for (half = 0; half < 2 && s == TN_OK; half++) {
-        int64_t at = half * cp->terms;
-        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p), 0.5);
+    do {
+        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p),
+                           (double)cp->terms / (double)terms);
+        for (k = 0; k < cp->order && s == TN_OK; k++)
+            s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], at, cp->terms, 0, cp->in[k]), tni_view(cp->f[slot[k]]));
+        at += cp->terms;
+    } while (s == TN_OK && tni_next_permutation(cp->order, slot));
+    return tni_cp_done(to, s);
+}
+
+/* ---- composition -------------------------------------------------------- >>cp-compose
+   outer(inner(x)): with M_s = F_s P', P' and F'_t of the inner operator, term (a_0,a_1,..) has the factors F'_t[a_s] in
+   slot (s,t), and the column P (M_0[:,a_0] * M_1[:,a_1] * ..) of outputs: h'^k terms, whatever the outer ones are. With a
+   constant one in the outer operator, the inner one has one more output, the one. */
+
+/* cp with `carry` as one more output and term, 1 = 1 * 1 * .. */
+static tn_cp *tni_cp_with_one(const tn_cp *cp)
+{
+    tn_cp    *to = tni_cp_extend(cp, 1, true), *more;
+    tn_status s;
+    int       k;
+    if (!to) return NULL;
+    if ((more = tni_cp_make(to->ctx, to->order, to->out + 1, to->terms, to->in, true)) != NULL) {
+        s = tni_put_copy(to->ctx, tni_block_of(more->p, 0, to->out, 0, to->terms), tni_view(to->p));
+        if (s == TN_OK) s = tni_put_value(to->ctx, tni_block_of(more->p, to->out, 1, to->terms - 1, 1), 1);
+        for (k = 0; k < to->order && s == TN_OK; k++) {
+            s = tni_copy(more->f[k], to->f[k]);
+            if (s == TN_OK) s = tni_put_value(to->ctx, tni_block_of(more->f[k], to->terms - 1, 1, to->in[k] - 1, 1), 1);
+        }
+        more = tni_cp_done(more, s);
+    }
+    return tni_cp_next(to, more);
+}
+
+/* The column blocks of P: for each tuple of all a but the last, d = prod M_s[:,a_s], then P (d * M_last). */
+static tn_status tni_compose_outputs(const tn_cp *outer, const tn_cp *inner, tn_cp *to)
+{
+    tn_ctx   *ctx = outer->ctx;
+    int64_t   h = inner->terms, blocks = h > 0 ? to->terms / h : 0, block, rest;
+    tn_tensor *m[TN_CP_MAX_ORDER], *d = NULL;
+    tn_status s = TN_OK;
+    int       k;
+    for (k = 0; k < outer->order && s == TN_OK; k++) {
+        m[k] = tn_tensor_2d(ctx, TN_REAL, outer->terms, h);
+        s = m[k] ? tni_put_matmul(ctx, tni_view(m[k]), tni_view(outer->f[k]), tni_view(inner->p), 1, 0) : TN_ERR_MEMORY;
+    }
+    if (s == TN_OK && !(d = tn_tensor_2d(ctx, TN_REAL, outer->terms, h))) s = TN_ERR_MEMORY;
+    for (block = 0; block < blocks && s == TN_OK; block++) {
+        tn_view product = tni_view(m[outer->order - 1]);
+        for (rest = block, k = outer->order - 2; k >= 0 && s == TN_OK; k--, rest /= h) {
+            s = tni_put_product(ctx, tni_view(d), product, tni_block_of(m[k], 0, outer->terms, rest % h, 1), false);
+            product = tni_view(d);
+        }
         if (s == TN_OK)
-            s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[half]));
-        if (s == TN_OK)
-            s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[1 - half]));
+            s = tni_put_matmul(ctx, tni_block_of(to->p, 0, to->out, block * h, h), tni_view(outer->p), product, 1, 0);
+    }
+    return s;
+}
+
+/* Row (a_0,a_1,..) of slot (s,t) is row a_s of the inner factor t: each `after` times, and all of it `before` times. */
+static tn_status tni_compose_factor(const tn_cp *inner, int t, int64_t before, int64_t after, tn_tensor *to)
+{
+    int64_t   h = inner->terms, n = inner->in[t];
+    tn_view   from = tni_view(inner->f[t]), into = tni_view(to);
+    from.rank = into.rank = 4;
+    from.shape[0] = into.shape[0] = before;
+    from.shape[1] = into.shape[1] = h;
+    from.shape[2] = into.shape[2] = after;
+    from.shape[3] = into.shape[3] = n;
+    from.strides[0] = from.strides[2] = 0;
+    from.strides[1] = n;
+    from.strides[3] = into.strides[3] = 1;
+    into.strides[0] = h * after * n;
+    into.strides[1] = after * n;
+    into.strides[2] = n;
+    return tni_put_copy(inner->ctx, into, from);
+}
+
+static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
+{
+    tn_ctx   *ctx = outer->ctx;
+    int64_t   in[TN_CP_MAX_ORDER], numbers = outer->out, before, after;
+    size_t    terms = 1, bytes;
+    bool      fits = true;
+    tn_cp    *to;
+    tn_status s;
+    int       order = outer->order * inner->order, k, t;
+    for (k = 0; k < order; k++) {
+        in[k] = inner->in[k % inner->order];
+        numbers += in[k];
+    }
+    for (k = 0; k < outer->order; k++) fits = fits && tni_mul_size(terms, (size_t)inner->terms, &terms);
+    fits = fits && tni_mul_size(terms, (size_t)numbers, &bytes)
+           && tni_mul_size(bytes, tni_dtype_size(ctx->desc.dtype), &bytes);
+    if (!fits || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "compose: the composition has %lld^%d terms of %lld numbers, more than %s",
+                 (long long)inner->terms, outer->order, (long long)numbers, fits ? "desc.max_bytes" : "the address space");
+        return NULL;
+    }
+    to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
+    if (!to) return NULL;
+    s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
+    for (before = 1, k = 0; k < outer->order; k++, before *= inner->terms) {
+        for (after = 1, t = k + 1; t < outer->order; t++) after *= inner->terms;
+        for (t = 0; t < inner->order && s == TN_OK && terms > 0; t++)
+            s = tni_compose_factor(inner, t, before, after, to->f[k * inner->order + t]);
     }
     return tni_cp_done(to, s);
+}
+
+tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
+{
+    tn_cp    *to = NULL, *carried = NULL;
+    tni_scope scope;
+    if (!tni_cp_one_input(outer, "compose")) return NULL;
+    if (!inner || inner->ctx != outer->ctx) {
+        tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s", inner ? "of another context" : "NULL");
+        return NULL;
+    }
+    if (outer->order * inner->order > TN_CP_MAX_ORDER) {
+        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the operators have orders %d and %d, expected a product of at most %d",
+                 outer->order, inner->order, TN_CP_MAX_ORDER);
+        return NULL;
+    }
+    if (outer->in[0] - outer->constant != inner->out) {
+        tni_fail(outer->ctx, TN_ERR_SHAPE, "compose: the outer operator has %lld inputs%s, expected %lld as the inner one "
+                 "has outputs", (long long)(outer->in[0] - outer->constant),
+                 outer->constant ? " beside the constant one" : "", (long long)inner->out);
+        return NULL;
+    }
+    scope = tni_scope_begin(outer->ctx);
+    if (!outer->constant) to = tni_cp_composed(outer, inner);
+    else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_composed(outer, carried));
+    tni_scope_end(outer->ctx, scope);
+    return to;
 }
 
 /* ---- bias split: W x * V x,  (diag(c) W + diag(b) V) x,  b * c, each with P in front ---- >>cp-split */
@@ -18639,6 +18924,7 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
+    int64_t    columns;
     int        k;
     if (!cp || !x) {
         tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
@@ -18647,8 +18933,13 @@ tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
     for (k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k], *e;
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
-        if (cp->constant && input->rank > 0 && input->shape[input->rank - 1] == cp->in[k] - 1)
-            input = tn_append_one(ctx, input);
+        columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
+        if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
+                     TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
+            return NULL;
+        }
+        if (columns != cp->in[k]) input = tn_append_one(ctx, input);
         e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);
         if (!h) return NULL;
@@ -18988,14 +19279,15 @@ static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
 
 static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
 
-static void tni_eigen_say(tn_ctx *ctx, tn_status s)
+static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 {
-    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
-    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity, expected finite numbers");
+    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "%s: the QL iteration did not converge", op);
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "%s: the operator holds NaN or infinity, expected finite numbers", op);
 }
 
 /* u [outputs,out] on the host. Values without vectors are faster. */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e,
+                                 const char *op)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
@@ -19004,7 +19296,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     tn_status     s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
-        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s); return s; }
+        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
     memset(&j, 0, sizeof j);
@@ -19024,7 +19316,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
         s = tni_eigen_run(ctx, &j, cp);
-    tni_eigen_say(ctx, s);
+    tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
     tni_free_f64(ctx, j.right, j.r, j.h);
@@ -19037,51 +19329,53 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     return s;
 }
 
-/* Checks for order 2, for a place for the result, and for no more pairs than can differ from zero. */
-static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
+/* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
+static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, const char *op)
 {
-    int64_t most;
-    if (!e) return TN_ERR_ARG;
-    memset(e, 0, sizeof *e);
+    if (e) memset(e, 0, sizeof *e);
     if (!cp) return TN_ERR_ARG;
-    if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
-    if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
-    most = tni_min(cp->in[0], 2 * cp->terms);
+    if (!e) return tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    if (!tni_cp_is_bilinear(cp, op)) return TN_ERR_SHAPE;
+    if (!tni_decomp_fits(cp->ctx, op, cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
+    if (*count < 0)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "%s: count is %lld, expected 0 or more", op, (long long)*count);
+    *count = tni_min(*count, tni_min(cp->in[0], 2 * cp->terms));
     e->constant = cp->constant;
-    if (count >= 0 && count <= most) return TN_OK;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: count is %lld, expected 0 to %lld, the largest possible rank",
-                    (long long)count, (long long)most);
+    return TN_OK;
 }
 
 tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
 {
-    tn_status s = tni_eigen_check(cp, count, e);
+    tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     double   *host;
     if (s != TN_OK) return s;
     if (!tni_is_vector(cp->ctx, u, cp->out, "eigen", "u")) return tn_ctx_status(cp->ctx);
     host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
-    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e);
+    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e, "eigen");
     tni_free_f64(cp->ctx, host, 1, cp->out);
     return s;
 }
 
-static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e)
+static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
 {
-    tn_status s = tni_eigen_check(cp, count, e);
+    tn_status s = tni_eigen_check(cp, &count, e, op);
     double   *host;
     int64_t   o;
     if (s != TN_OK) return s;
-    host = tni_alloc_f64(cp->ctx, cp->out, cp->out, "eigen");
+    host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
     if (!host) return TN_ERR_MEMORY;
     for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e);
+    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e, op);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e) { return tni_eigen_all(cp, count, true, e); }
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+{
+    return tni_eigen_all(cp, count, true, e, "eigen_all");
+}
 
 void tn_eigen_destroy(tn_eigen *e)
 {
@@ -19123,15 +19417,368 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 {
     tn_eigen e;
     tn_cp   *to;
-    if (tn_cp_eigen_all(cp, k, &e) != TN_OK) return NULL;
-    to = tn_cp_from_eigen(cp->ctx, &e, k);
+    if (tni_eigen_all(cp, k, true, &e, "truncate") != TN_OK) return NULL;
+    to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
     tn_eigen_destroy(&e);
     return to;
 }
 
+/* ---- inner products of terms -------------------------------------------- >>cp-pairs
+   Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
+   of products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
+   stored. On the host in double. Each row of a factor and each column of P is divided by a power of two, which is exact;
+   their product, relative to that of the largest term, is a factor of the column of P again, and 2^shift is left for the
+   result: neither squares of large numbers nor those of small ones leave the range of a double. */
+
+enum { TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23 };
+
+typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
+    const tn_cp *cp;
+    int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  first, rows;               /* the block                                      */
+    bool     scaled;                    /* whether those that are held are                */
+    double  *scale;                     /* [order + 2,terms]: of factors, then of P: two factors, which are multiplied one
+                                           after the other                                */
+    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
+    int      shift;
+} tni_terms;
+
+static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
+
+static tni_mat tni_terms_f(const tni_terms *t, int k)
+{
+    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
+}
+
+static int64_t tni_terms_width(const tn_cp *cp)
+{
+    int64_t n = cp->out;
+    int     k;
+    for (k = 0; k < cp->order; k++) n += cp->in[k];
+    return n;
+}
+
+static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
+{
+    const tn_tensor *v = tn_slice(tn_slice((tn_tensor *)t, 0, row, row + rows), 1, column, column + columns);
+    return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
+}
+
+static int tni_scale_exponent(double scale)          /* of a power of two */
+{
+    int exponent;
+    frexp(scale, &exponent);
+    return exponent - 1;
+}
+
+/* Holds `rows` terms from `first` on, as they are. */
+static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    tni_scope    scope = tni_scope_begin(cp->ctx);
+    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
+    int          k;
+    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
+    tni_scope_end(cp->ctx, scope);
+    t->base = first;
+    t->held = rows;
+    t->scaled = false;
+    return s;
+}
+
+/* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
+static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    int64_t      i, j, at = t->base;
+    int          k;
+    t->first = first;
+    t->rows = rows;
+    if (s != TN_OK || t->scaled) return s;
+    for (k = 0; k < cp->order; k++)
+        for (i = 0; i < t->held; i++)
+            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
+    for (i = 0; i < cp->out; i++)
+        for (j = 0; j < t->held; j++)
+            t->p[i * t->held + j] = t->p[i * t->held + j] * t->scale[k * h + at + j] * t->scale[(k + 1) * h + at + j];
+    t->scaled = true;
+    return TN_OK;
+}
+
+/* The largest elements of all terms, first as exponents in `scale`. */
+static tn_status tni_terms_scale(tni_terms *t, const char *op)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    const int    order = cp->order;
+    int64_t      at, i;
+    int          k;
+    bool         any = false;
+    for (at = 0; at < h; at += t->room) {
+        int64_t   rows = tni_min(t->room, h - at);
+        tn_status s = tni_terms_read(t, at, rows);
+        if (s != TN_OK) return s;
+        for (i = 0; i < rows; i++) {
+            double sum = 0, zero = 1;
+            for (k = 0; k <= order; k++) {
+                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
+                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
+                if (!(largest < HUGE_VAL))
+                    return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
+                                    "numbers", op);
+                t->scale[k * h + at + i] = tni_unit_scale(largest);
+                sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                zero *= largest > 0;
+            }
+            t->scale[(order + 1) * h + at + i] = zero > 0 ? sum : -(double)INT32_MAX;
+            if (zero > 0 && (!any || sum > t->shift)) t->shift = (int)sum;
+            any = any || zero > 0;
+        }
+    }
+    for (i = 0; i < h; i++) {
+        double *last = t->scale + (order + 1) * h + i;
+        *last = ldexp(1.0, (int)tni_max_f64(*last - t->shift, -2000));
+    }
+    return TN_OK;
+}
+
+static void tni_terms_end(tni_terms *t)
+{
+    int k;
+    if (!t->cp) return;
+    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
+    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
+    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
+}
+
+/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
+static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, const tni_terms *like, const char *op)
+{
+    bool whole;
+    int  k;
+    memset(t, 0, sizeof *t);
+    t->cp = cp;
+    t->room = room;
+    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
+    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
+    for (whole = t->scale && t->p, k = 0; k < cp->order && whole; k++)
+        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
+    if (!whole) return TN_ERR_MEMORY;
+    if (!like || like->cp != cp) return tni_terms_scale(t, op);
+    t->shift = like->shift;
+    memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
+    return TN_OK;
+}
+
+typedef struct tni_pairs {
+    tn_ctx   *ctx;
+    int       order;
+    bool      same;                     /* both operators are one: only blocks i <= j are visited   */
+    int64_t   block, i, j;              /* terms per block; the next block                         */
+    int64_t   m, n;                     /* size of this one                                        */
+    double    weight;                   /* 1/2 on the diagonal if same: the other half is transposed */
+    tni_terms a, b;
+    double   *gram;                     /* [order,order,block,block]: A_st, where wanted           */
+    double   *k, *pp;                   /* [block,block] what a caller makes of them; P^T P'        */
+    double   *work;
+    int64_t   work_size;
+    tni_host  host;
+} tni_pairs;
+
+static double *tni_pairs_gram(const tni_pairs *g, int s, int t)
+{
+    return g->gram + (s * g->order + t) * g->block * g->block;
+}
+
+static void tni_pairs_end(tni_pairs *g)
+{
+    if (!g->ctx) return;
+    tni_terms_end(&g->a);
+    if (g->b.scale != g->a.scale) tni_terms_end(&g->b);
+    tni_free_f64(g->ctx, g->gram, g->order * g->order, g->block * g->block);
+    tni_free_f64(g->ctx, g->k, g->block, g->block);
+    tni_free_f64(g->ctx, g->pp, g->block, g->block);
+    tni_free_f64(g->ctx, g->work, 1, g->work_size);
+}
+
+static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, const char *op)
+{
+    int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
+    int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
+    tn_status s;
+    memset(g, 0, sizeof *g);
+    g->ctx = a->ctx;
+    g->order = a->order;
+    g->same = a == b;
+    if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
+    else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
+    g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
+    extent = tni_max(g->block, width);
+    g->work_size = tni_host_work(extent);
+    g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
+    g->k = tni_room_f64(g->ctx, g->block, g->block, op);
+    g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
+    g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
+    if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
+    g->host = tni_decomp_host(g->ctx, extent, g->work);
+    s = tni_terms_begin(&g->a, a, room, NULL, op);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, &g->a, op) : s;
+    g->b = g->a;                                             /* the same numbers, with a block of its own */
+    if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
+    g->b.scaled = true;
+    return s;
+}
+
+/* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
+static bool tni_pairs_next(tni_pairs *g, tn_status *s)
+{
+    int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
+    if (*s != TN_OK) return false;
+    if (g->i >= ha || (g->same && g->i > g->j)) { g->i = 0; g->j += g->block; }
+    if (g->j >= hb || ha == 0) return false;
+    g->m = tni_min(g->block, ha - g->i);
+    g->n = tni_min(g->block, hb - g->j);
+    g->weight = g->same && g->i == g->j ? 0.5 : 1;
+    *s = tni_terms_load(&g->b, g->j, g->n);
+    if (*s == TN_OK) *s = tni_terms_load(&g->a, g->i, g->m);
+    g->i += g->block;
+    return *s == TN_OK;
+}
+
+/* Whether this was the last block of its columns. */
+static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+
+/* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
+static void tni_pairs_grams(tni_pairs *g, bool all)
+{
+    int64_t i, j;
+    int     s, t;
+    for (s = 0; s < g->order; s++)
+        for (t = 0; t < g->order; t++)
+            if (all && t < s && g->same && g->a.first == g->b.first)
+                for (i = 0; i < g->m; i++)
+                    for (j = 0; j < g->n; j++)
+                        tni_pairs_gram(g, s, t)[i * g->n + j] = tni_pairs_gram(g, t, s)[j * g->n + i];
+            else if (all || s == t)
+                g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
+                                 tni_turned(tni_terms_f(&g->b, t)), 0, tni_rows(tni_pairs_gram(g, s, t), g->n));
+}
+
+static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+{
+    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
+                     tni_rows(g->pp, g->n));
+}
+
+/* sum over permutations of prod_s m[s][permutation(s)], by subsets of columns: row s joins those of s columns */
+static double tni_permanent(int n, const double *m)
+{
+    double   sums[1 << TN_CP_MAX_ORDER];
+    unsigned set;
+    int      s, t;
+    sums[0] = 1;
+    for (set = 1; set < 1u << n; set++) {
+        for (sums[set] = 0, s = -1, t = 0; t < n; t++) s += (int)(set >> t & 1);
+        for (t = 0; t < n; t++) if (set >> t & 1) sums[set] += m[s * n + t] * sums[set ^ 1u << t];
+    }
+    return sums[(1u << n) - 1];
+}
+
+/* k = the mean over permutations of prod A_(s,permutation(s)), without row `row` and column `column` (-1: with all) */
+static void tni_pairs_symmetric(tni_pairs *g, int row, int column)
+{
+    const double *a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER];
+    double   m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
+    int64_t  i, size = g->m * g->n;
+    int      n = row < 0 ? g->order : g->order - 1, s, t, at = 0;
+    for (s = 0; s < g->order; s++)
+        for (t = 0; t < g->order; t++)
+            if (s != row && t != column) a[at++] = tni_pairs_gram(g, s, t);
+    for (s = 2; s <= n; s++) scale /= s;
+    if (n == 0) for (i = 0; i < size; i++) g->k[i] = 1;
+    else if (n == 1) memcpy(g->k, a[0], sizeof *g->k * (size_t)size);
+    else if (n == 2) for (i = 0; i < size; i++) g->k[i] = 0.5 * (a[0][i] * a[3][i] + a[1][i] * a[2][i]);
+    else
+        for (i = 0; i < size; i++) {
+            for (t = 0; t < at; t++) m[t] = a[t][i];
+            g->k[i] = scale * tni_permanent(n, m);
+        }
+}
+
+/* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^shift for the true value */
+static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *shift, const char *op)
+{
+    tni_pairs g;
+    double   *t;
+    int64_t   o, q;
+    tn_status s = tni_pairs_begin(&g, a, b, op);
+    memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
+    t = tni_room_f64(a->ctx, a->out, g.block, op);
+    if (s == TN_OK && !t) s = TN_ERR_MEMORY;
+    while (tni_pairs_next(&g, &s)) {
+        tni_pairs_grams(&g, true);
+        tni_pairs_symmetric(&g, -1, -1);
+        g.host.by->gemm(&g.host, a->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
+                        tni_rows(t, g.n));
+        if (!tni_pairs_column_done(&g)) continue;
+        if (!diagonal)
+            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+                            tni_rows(sum, b->out));
+        for (o = 0; diagonal && o < a->out; o++)
+            sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
+    }
+    *shift = g.a.shift + g.b.shift;
+    for (o = 0; g.same && o < a->out; o++) {                 /* the lower half of the blocks is the upper one, transposed */
+        if (diagonal) sum[o] *= 2;
+        for (q = 0; !diagonal && q <= o; q++)
+            sum[o * a->out + q] = sum[q * a->out + o] = sum[o * a->out + q] + sum[q * a->out + o];
+    }
+    tni_free_f64(a->ctx, t, a->out, g.block);
+    tni_pairs_end(&g);
+    return s;
+}
+
+/* <S,S'> without 2^shift */
+static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+{
+    tni_pairs g;
+    int64_t   i;
+    tn_status s = tni_pairs_begin(&g, a, b, op);
+    *sum = 0;
+    while (tni_pairs_next(&g, &s)) {
+        tni_pairs_grams(&g, true);
+        tni_pairs_symmetric(&g, -1, -1);
+        tni_pairs_outputs(&g);
+        for (i = 0; i < g.m; i++)
+            *sum += (g.same ? 2 : 1) * g.weight * g.host.by->dot(g.n, g.k + i * g.n, g.pp + i * g.n);
+    }
+    *shift = g.a.shift + g.b.shift;
+    tni_pairs_end(&g);
+    return s;
+}
+
+/* An owned tensor of numbers times 2^shift, which may lie beyond the range of the context's dtype. */
+static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+{
+    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : 1.7976931348623157e308;
+    int64_t      i, n = 1;
+    int          k;
+    for (k = 0; k < rank; k++) n *= shape[k];
+    for (i = 0; i < n; i++) {
+        numbers[i] = ldexp(numbers[i], shift);
+        if (fabs(numbers[i]) < most) continue;
+        tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is beyond the range of %s", op, tn_dtype_name(ctx->desc.dtype));
+        return NULL;
+    }
+    return tni_owned_from(ctx, rank, shape, numbers);
+}
+
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
-   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from K (see
-   >>cp-comparing-impl), 6 h^2 n. In double. */
+   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
+   products of terms (>>cp-pairs), 6 h^2 n. In double. */
 
 static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
 {
@@ -19155,34 +19802,12 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     return s;
 }
 
-/* K = 1/2 [(W W^T) * (V V^T) + (W V^T) * (V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
 static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
 {
-    enum { W, V, P, WW, VV, WV, K, PK, COUNT };
-    static const int left[3] = {W, V, W}, right[3] = {W, V, V};
-    tn_ctx    *ctx = cp->ctx;
-    int64_t    n = cp->in[0], h = cp->terms, out = cp->out, o;
-    tn_tensor *t[COUNT];
-    double    *p = tni_alloc_f64(ctx, out, h, "spectrum"), *pk = tni_alloc_f64(ctx, out, h, "spectrum");
-    tn_status  s = p && pk ? TN_OK : TN_ERR_MEMORY;
-    int        k;
-    for (k = 0; k < COUNT; k++) {
-        t[k] = tni_owned_f64(ctx, k == P || k == PK ? out : h, k == W || k == V ? n : h);
-        if (!t[k]) s = TN_ERR_MEMORY;
-    }
-    for (k = 0; k < 3 && s == TN_OK; k++) s = tni_put_copy(ctx, tni_view(t[k]), tni_view(k == P ? cp->p : cp->f[k]));
-    for (k = 0; k < 3 && s == TN_OK; k++)
-        s = tni_put_matmul(ctx, tni_view(t[WW + k]), tni_view(t[left[k]]), tni_transposed_view(tni_view(t[right[k]])), 1, 0);
-    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WW]), tni_view(t[VV]), false);
-    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WV]), tni_transposed_view(tni_view(t[WV])), true);
-    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
-    if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
-    if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
-    for (o = 0; o < out && s == TN_OK; o++)
-        squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
-    for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
-    tni_free_f64(ctx, p, out, h);
-    tni_free_f64(ctx, pk, out, h);
+    int64_t   o;
+    int       shift;
+    tn_status s = tni_cp_gram_host(cp, cp, true, squares, &shift, "spectrum");
+    for (o = 0; o < cp->out && s == TN_OK; o++) squares[o] = ldexp(tni_max_f64(0, squares[o]), shift);
     return s;
 }
 
@@ -19237,9 +19862,9 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     tn_eigen  e;
     double   *values, *numbers;
     tn_status s = TN_ERR_MEMORY;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
-    if ((s = tni_eigen_check(cp, count, &e)) != TN_OK || (s = tni_eigen_all(cp, count, false, &e)) != TN_OK) return s;
+    if (out) memset(out, 0, sizeof *out);
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "spectrum: out is NULL, expected a place for the result") : TN_ERR_ARG;
+    if ((s = tni_eigen_all(cp, count, false, &e, "spectrum")) != TN_OK) return s;
     values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
     numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
     out->outputs = cp->out;
@@ -19264,18 +19889,40 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
+/* Whether s [n,n] is symmetric up to rounding of its dtype; read into `a`. */
+static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+{
+    int64_t   n = s->shape[0], i, j;
+    double    slack = s->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12, largest;
+    tn_status status = tn_read(s, TN_F64, a, n * n);
+    if (status != TN_OK) return status;
+    largest = tni_largest(n, n, tni_rows(a, n));
+    if (!(largest < HUGE_VAL))
+        return tni_fail(s->ctx, TN_ERR_NONFINITE, "%s: s, %s, has NaN or infinity, expected finite numbers", op,
+                        TNI_SHAPE(s));
+    for (i = 0; i < n; i++)
+        for (j = 0; j < i; j++)
+            if (fabs(a[i * n + j] - a[j * n + i]) > slack * largest)
+                return tni_fail(s->ctx, TN_ERR_ARG, "%s: s[%lld,%lld] is %g and s[%lld,%lld] is %g, expected equal numbers: "
+                                "a symmetric matrix", op, (long long)i, (long long)j, a[i * n + j], (long long)j,
+                                (long long)i, a[j * n + i]);
+    return TN_OK;
+}
+
 /* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
     int64_t   n = s->shape[0], i;
-    double   *l;
-    tn_status status;
+    double   *l = tni_room_f64(ctx, n, n, "data_metric");
+    tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
     tn_eigh_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.symmetrise = true;                      /* second moments, from sums in any order */
-    status = tn_eigh(ctx, s, &desc, &e);
+    tni_free_f64(ctx, l, n, n);
+    *root = NULL;
     if (status != TN_OK) return status;
+    memset(&desc, 0, sizeof desc);
+    desc.symmetrise = true;                           /* of what is left, rounding errors */
+    if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
@@ -19322,124 +19969,1221 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 }
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
-   K = 1/2 [(W1 W2^T) * (V1 V2^T) + (W1 V2^T) * (V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
-   Order 1: K = W1 W2^T. */
-static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
-{
-    tn_ctx    *ctx = a->ctx;
-    tn_tensor *w = tn_transpose(b->f[0], 0, 1), *v = a->order > 1 ? tn_transpose(b->f[1], 0, 1) : NULL, *k;
-    if (a->order == 1) return tn_matmul(ctx, a->f[0], w);
-    k = tn_mul(ctx, tn_matmul(ctx, a->f[0], w), tn_matmul(ctx, a->f[1], v));
-    k = k ? tn_add(ctx, k, tn_mul(ctx, tn_matmul(ctx, a->f[0], v), tn_matmul(ctx, a->f[1], w))) : NULL;
-    return k ? tn_scale(ctx, k, 0.5) : NULL;
-}
+   K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
+   Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
 static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
     else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators are of two contexts, expected one", op);
-    else if (a->order > 2 || b->order != a->order)
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected 1 and 1, or 2 and 2", op,
-                 a->order, b->order);
-    else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld, %lld and %lld, %lld elements, expected the same", op,
-                 (long long)a->in[0], (long long)a->in[a->order - 1], (long long)b->in[0], (long long)b->in[b->order - 1]);
+    else if (b->order != a->order)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected the same", op, a->order, b->order);
+    else if (!tni_cp_one_input(a, op) || !tni_cp_one_input(b, op)) return false;
+    else if (a->in[0] != b->in[0])
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, expected the same", op,
+                 (long long)a->in[0], (long long)b->in[0]);
     else if (a->constant != b->constant)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one operator has a constant input, the other has none, expected the same", op);
     else return true;
     return false;
 }
 
-tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
+/* Room for a matrix of all pairs of outputs. */
+static double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
 {
-    tn_tensor *k, *g = NULL;
-    tni_scope  scope;
-    if (!tni_cp_comparable(a, b, "gram")) return NULL;
-    scope = tni_scope_begin(a->ctx);
-    k = tni_cp_term_gram(a, b);
-    k = k ? tn_matmul(a->ctx, a->p, k) : NULL;
-    k = k ? tn_matmul(a->ctx, k, tn_transpose(b->p, 0, 1)) : NULL;
-    if (k) g = tn_tensor_keep(k);
-    tni_scope_end(a->ctx, scope);
-    return g;
+    return tni_room_f64(a->ctx, a->out, b->out, op);
 }
 
-/* The square roots of the diagonal of tn_cp_gram(a,a): norms[a->out] */
-static tn_status tni_cp_norms(const tn_cp *a, double *norms)
+tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
-    int64_t    o, n = a->out;
-    double    *g = tni_alloc_f64(a->ctx, n, n, "cosines");
-    tn_tensor *gram = g ? tn_cp_gram(a, a) : NULL;
-    tn_status  s = gram ? tn_read(gram, TN_F64, g, n * n) : TN_ERR_MEMORY;
-    for (o = 0; o < n && s == TN_OK; o++) norms[o] = sqrt(tni_max_f64(g[o * n + o], 0));
-    tn_tensor_destroy(gram);
-    tni_free_f64(a->ctx, g, n, n);
-    return s;
+    tn_tensor *gram = NULL;
+    double    *g;
+    int64_t    shape[2];
+    int        shift;
+    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    if (tni_cp_gram_host(a, b, false, g, &shift, "gram") == TN_OK)
+        gram = tni_owned_scaled(a->ctx, 2, shape, g, shift, "gram");
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    return gram;
 }
 
 tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
 {
-    tn_tensor *gram = tn_cp_gram(a, b);
+    tn_tensor *cosines = NULL;
     double    *g, *na, *nb;
-    int64_t    i, j;
+    int64_t    shape[2], i, j;
+    int        shift;                                        /* no part of a cosine */
     tn_status  s;
-    if (!gram) return NULL;
-    g = tni_alloc_f64(a->ctx, a->out, b->out, "cosines");
-    na = tni_alloc_f64(a->ctx, a->out, 1, "cosines");
-    nb = tni_alloc_f64(a->ctx, b->out, 1, "cosines");
-    s = g && na && nb ? tn_read(gram, TN_F64, g, a->out * b->out) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_cp_norms(a, na);
-    if (s == TN_OK) s = tni_cp_norms(b, nb);
+    if (!tni_cp_comparable(a, b, "cosines")) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    g = tni_cp_room(a, b, "cosines");
+    na = tni_room_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    s = g && na && nb ? tni_cp_gram_host(a, b, false, g, &shift, "cosines") : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_gram_host(a, a, true, na, &shift, "cosines");
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, &shift, "cosines");
+    if (s == TN_OK && b == a) memcpy(nb, na, sizeof *nb * (size_t)a->out);
     for (i = 0; i < a->out && s == TN_OK; i++)
         for (j = 0; j < b->out; j++)
-            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
-    if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
+            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
     tni_free_f64(a->ctx, nb, b->out, 1);
-    if (s == TN_OK) return gram;
-    tn_tensor_destroy(gram);
-    return NULL;
+    return cosines;
+}
+
+/* Checks for tn_cp_inner and its kin, whose result is NaN until it is known. */
+static tn_status tni_cp_compares(const tn_cp *a, const tn_cp *b, double *result, const char *op)
+{
+    if (result) *result = (double)NAN;
+    if (!a) return TN_ERR_ARG;
+    if (!result) return tni_fail(a->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for the result", op, op);
+    if (!tni_cp_comparable(a, b, op)) return b && b->ctx == a->ctx ? TN_ERR_SHAPE : TN_ERR_ARG;
+    if (a->out == b->out) return TN_OK;
+    return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have %lld and %lld outputs, expected the same", op,
+                    (long long)a->out, (long long)b->out);
 }
 
 tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
 {
-    tn_tensor *k;
-    tni_scope  scope;
-    tn_status  s;
-    if (!inner) return TN_ERR_ARG;
-    *inner = (double)NAN;
-    if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
-    if (a->out != b->out)
-        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators have %lld and %lld outputs, expected the same",
-                        (long long)a->out, (long long)b->out);
-    scope = tni_scope_begin(a->ctx);
-    k = tni_cp_term_gram(a, b);
-    k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
-    k = k ? tn_sum(a->ctx, k) : NULL;
-    s = k ? tn_read(k, TN_F64, inner, 1) : tn_ctx_status(a->ctx);
-    tni_scope_end(a->ctx, scope);
-    return s;
+    tn_status s = tni_cp_compares(a, b, inner, "inner");
+    double    sum;
+    int       shift;
+    if (s != TN_OK || (s = tni_cp_inner_host(a, b, &sum, &shift, "inner")) != TN_OK) return s;
+    sum = ldexp(sum, shift);
+    if (fabs(sum) < HUGE_VAL) { *inner = sum; return TN_OK; }
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "inner: the result is beyond the range of a double");
 }
 
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
 {
-    tn_status s = tn_cp_inner(a, a, norm);
-    if (s == TN_OK) *norm = sqrt(*norm > 0 ? *norm : 0);     /* rounding may make it negative for a zero operator */
-    return s;
+    tn_status s = tni_cp_compares(a, a, norm, "norm");
+    double    sum;
+    int       shift;                                         /* even, as the two of one operator are equal */
+    if (s != TN_OK || (s = tni_cp_inner_host(a, a, &sum, &shift, "norm")) != TN_OK) return s;
+    sum = ldexp(sum > 0 ? sqrt(sum) : 0, shift / 2);         /* rounding may make the sum of a zero operator negative */
+    if (sum < HUGE_VAL) { *norm = sum; return TN_OK; }
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "norm: the result is beyond the range of a double");
 }
 
 tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 {
-    double    inner, na, nb;
+    tn_status s = tni_cp_compares(a, b, cosine, "cosine");
+    double    inner, aa, bb;
+    int       shift;
+    if (s == TN_OK) s = tni_cp_inner_host(a, b, &inner, &shift, "cosine");
+    if (s == TN_OK) s = tni_cp_inner_host(a, a, &aa, &shift, "cosine");
+    if (s == TN_OK) s = tni_cp_inner_host(b, b, &bb, &shift, "cosine");
+    if (s == TN_OK && aa > 0 && bb > 0) *cosine = inner / sqrt(aa) / sqrt(bb);
+    return s;
+}
+
+/* ---- HOSVD -------------------------------------------------------------- >>cp-modes-impl
+   Sums over pairs of terms, see >>cp-pairs; C_sq leaves row s and column q out of A:
+       G_out = P (mean over permutations of prod_s A_(s,p(s))) P^T
+       G_in  = 1/k^2 sum_sq F_s^T (P^T P * C_sq) F_q,   order 2: C_00 = V V^T, C_01 = V W^T, C_10 = W V^T, C_11 = W W^T
+   Unsymmetrised: products of A_ss only, and one Gram matrix per input. */
+typedef struct tni_hosvd {
+    const tn_cp *cp;
+    bool     symmetric;
+    int      modes;                                 /* of which Gram matrices are made: 1 + 1 or 1 + order */
+    int64_t  n[TN_CP_MAX_ORDER + 1], keep[TN_CP_MAX_ORDER + 1];
+    double  *gram[TN_CP_MAX_ORDER + 1];             /* [n,n]                                               */
+    double  *values[TN_CP_MAX_ORDER + 1];           /* [n] without 2^shift, descending                     */
+    double  *vectors[TN_CP_MAX_ORDER + 1];          /* [keep,n]                                            */
+    int      shift;
+} tni_hosvd;
+
+static void tni_pairs_product(tni_pairs *g, int skip)        /* k = prod over s != skip of A_ss */
+{
+    int64_t i, size = g->m * g->n;
+    int     s;
+    for (i = 0; i < size; i++) g->k[i] = 1;
+    for (s = 0; s < g->order; s++)
+        for (i = 0; s != skip && i < size; i++) g->k[i] *= tni_pairs_gram(g, s, s)[i];
+}
+
+/* u[n,in] += weight (k * pp)^T F_s: what F_q, of the columns, is multiplied with when they are done */
+static void tni_pairs_input(tni_pairs *g, int s, double weight, bool first, double *u)
+{
+    int64_t i, n = g->a.cp->in[s];
+    for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
+    g->host.by->gemm(&g->host, g->n, n, g->m, weight, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s), first ? 0 : 1,
+                     tni_rows(u, n));
+}
+
+/* The Gram matrices of all modes, by blocks of pairs. t [out,block] and u[q] [block,in] collect a column of blocks. */
+static tn_status tni_hosvd_grams(tni_hosvd *v)
+{
+    const tn_cp *cp = v->cp;
+    int64_t   i, j, n;
+    int       order = cp->order, s, q, m;
+    double   *t, *u[TN_CP_MAX_ORDER];
+    bool      whole;
+    tni_pairs g;
+    tn_status status = tni_pairs_begin(&g, cp, cp, "hosvd");
+    whole = (t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd")) != NULL;
+    for (q = 0; q < order; q++) whole = (u[q] = tni_room_f64(cp->ctx, cp->in[q], g.block, "hosvd")) != NULL && whole;
+    if (!whole && status == TN_OK) status = TN_ERR_MEMORY;
+    while (tni_pairs_next(&g, &status)) {
+        const bool first = g.a.first == 0;
+        tni_pairs_grams(&g, v->symmetric);
+        tni_pairs_outputs(&g);
+        if (v->symmetric) tni_pairs_symmetric(&g, -1, -1);
+        else tni_pairs_product(&g, -1);
+        g.host.by->gemm(&g.host, cp->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), first ? 0 : 1,
+                        tni_rows(t, g.n));
+        for (q = 0; q < order; q++)
+            for (s = 0; s < order; s++) {
+                if (v->symmetric) tni_pairs_symmetric(&g, s, q);
+                else if (s == q) tni_pairs_product(&g, s);
+                else continue;
+                tni_pairs_input(&g, s, v->symmetric ? g.weight / (order * order) : g.weight,
+                                first && (s == 0 || !v->symmetric), u[q]);
+            }
+        if (!tni_pairs_column_done(&g)) continue;
+        g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+                        tni_rows(v->gram[0], cp->out));
+        for (q = 0; q < order; q++) {
+            n = cp->in[q];
+            g.host.by->gemm(&g.host, n, n, g.n, 1, tni_turned(tni_rows(u[q], n)), tni_terms_f(&g.b, q), 1,
+                            tni_rows(v->gram[v->symmetric ? 1 : 1 + q], n));
+        }
+    }
+    v->shift = 2 * g.a.shift;
+    for (m = 0; m < v->modes; m++)                           /* the other half of the blocks */
+        for (i = 0; i < v->n[m]; i++)
+            for (j = 0; j <= i; j++) {
+                double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
+                *a = *b = *a + *b;
+            }
+    tni_free_f64(cp->ctx, t, cp->out, g.block);
+    for (q = 0; q < order; q++) tni_free_f64(cp->ctx, u[q], cp->in[q], g.block);
+    tni_pairs_end(&g);
+    return status;
+}
+
+/* The eigenvalues of each Gram matrix are squares of the singular values. */
+static tn_status tni_hosvd_by_grams(tni_hosvd *v)
+{
+    tn_ctx   *ctx = v->cp->ctx;
+    int       m;
+    int64_t   i, n;
+    tn_status s = tni_hosvd_grams(v);
+    for (m = 0; m < v->modes && s == TN_OK; m++) {
+        double  *z, *work;
+        tni_host host;
+        int64_t  size;
+        n = v->n[m];
+        if (n == 0) continue;
+        size = tni_eigh_work(n) + tni_host_work(n);
+        z = tni_room_f64(ctx, n, n, "hosvd");
+        work = tni_room_f64(ctx, 1, size, "hosvd");
+        s = z && work ? TN_OK : TN_ERR_MEMORY;
+        if (s == TN_OK) {
+            host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
+            s = tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
+            if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the QL iteration did not converge");
+        }
+        for (i = 0; i < n / 2 && s == TN_OK; i++) tni_swap(1, v->values[m] + i, v->values[m] + n - 1 - i);
+        for (i = 0; i < n && s == TN_OK; i++) {
+            v->values[m][i] = sqrt(tni_max_f64(v->values[m][i], 0));
+            if (i < v->keep[m]) memcpy(v->vectors[m] + i * n, z + (n - 1 - i) * n, sizeof *z * (size_t)n);
+        }
+        tni_free_f64(ctx, z, n, n);
+        tni_free_f64(ctx, work, 1, size);
+    }
+    v->shift /= 2;
+    return s;
+}
+
+/* Rows at .. at + rows - 1 of the tensor unfolded to [product of the other extents, n], the last of the other modes fastest.
+   product: [terms,rows] of the other modes' numbers. */
+static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, int64_t at, int64_t rows, double *product,
+                            double *to)
+{
+    const tn_cp *cp = t->cp;
+    int64_t      h = cp->terms, r, i;
+    int          m;
+    for (r = 0; r < rows; r++) {
+        int64_t rest = at + r;
+        for (i = 0; i < h; i++) product[i * rows + r] = 1;
+        for (m = cp->order; m >= 0; m--) {
+            int64_t extent = m ? cp->in[m - 1] : cp->out, index = m == mode ? 0 : rest % extent;
+            if (m == mode) continue;
+            rest /= extent;
+            for (i = 0; i < h; i++)
+                product[i * rows + r] *= m ? t->f[m - 1][i * cp->in[m - 1] + index] : t->p[index * h + i];
+        }
+    }
+    host->by->gemm(host, rows, mode ? cp->in[mode - 1] : cp->out, h, 1, tni_turned(tni_rows(product, rows)),
+                   mode ? tni_rows(t->f[mode - 1], cp->in[mode - 1]) : tni_turned(tni_rows(t->p, h)), 0,
+                   tni_rows(to, mode ? cp->in[mode - 1] : cp->out));
+}
+
+/* R of the unfolded tensor, block after block: R' from [R; block]; then the singular values and right vectors of R. */
+static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t)
+{
+    const tn_cp *cp = t->cp;
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows, product_size = cp->terms * rows, size;
+    double   *stack, *q, *r, *product, *work;
+    tni_host  host;
+    tn_status s = TN_ERR_MEMORY;
+    int       k;
+    for (k = 0; k <= cp->order; k++) if (k != m) all *= k ? cp->in[k - 1] : cp->out;
+    if (n == 0) return TN_OK;
+    size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
+    stack = tni_alloc_f64(ctx, tall, n, "hosvd");
+    q = tni_room_f64(ctx, tall, n, "hosvd");
+    r = tni_room_f64(ctx, n, n, "hosvd");
+    product = tni_room_f64(ctx, 1, product_size, "hosvd");
+    work = tni_room_f64(ctx, 1, size, "hosvd");
+    if (stack && q && r && product && work) {
+        host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
+                               work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
+        for (s = TN_OK, at = 0; at < all && s == TN_OK; at += rows) {
+            int64_t now = tni_min(rows, all - at);
+            tni_unfold_rows(t, &host, m, at, now, product, stack + n * n);
+            memset(stack + (n + now) * n, 0, sizeof *stack * (size_t)((rows - now) * n));
+            s = tni_qr(&host, tall, n, tni_rows(stack, n), tni_rows(q, n), tni_rows(r, n), work);
+            memcpy(stack, r, sizeof *r * (size_t)(n * n));
+        }
+        if (s == TN_OK) s = tni_svd(&host, n, n, tni_rows(stack, n), tni_rows(q, n), v->values[m], tni_rows(r, n), work);
+        if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the iteration of the singular values did not converge");
+        if (s == TN_OK) memcpy(v->vectors[m], r, sizeof *r * (size_t)(v->keep[m] * n));
+    }
+    tni_free_f64(ctx, stack, tall, n);
+    tni_free_f64(ctx, q, tall, n);
+    tni_free_f64(ctx, r, n, n);
+    tni_free_f64(ctx, product, 1, product_size);
+    tni_free_f64(ctx, work, 1, size);
+    return s;
+}
+
+static tn_status tni_hosvd_by_qr(tni_hosvd *v)
+{
+    tn_cp    *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
+    const tn_cp *cp = same ? same : v->cp;
+    tni_terms t;
+    tn_status s = TN_OK;
+    int64_t   at, groups = cp->terms / tni_max(1, v->cp->terms), i;
+    int       m;
+    memset(&t, 0, sizeof t);
+    if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
+    for (at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms)         /* P/6 would be rounded: divide later */
+        s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
+    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), NULL, "hosvd");
+    if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
+    for (m = 0; m < v->modes && s == TN_OK; m++) {
+        s = tni_hosvd_accurate_mode(v, m, &t);
+        for (i = 0; i < v->n[m]; i++) v->values[m][i] /= (double)tni_max(1, groups);
+    }
+    v->shift = t.shift;
+    tni_terms_end(&t);
+    tn_cp_destroy(same);
+    return s;
+}
+
+/* The mean of a core over permutations of its inputs, all of extent n: [rows,n,..,n]. */
+static void tni_core_symmetrise(int64_t rows, int64_t n, int order, const double *from, double *to)
+{
+    int64_t size = 1, at;
+    int     k;
+    double  count = 1;
+    for (k = 0; k < order; k++) { size *= n; count *= k + 1; }
+    for (at = 0; at < rows * size; at++) {
+        int64_t index[TN_CP_MAX_ORDER], rest = at % size;
+        int     slot[TN_CP_MAX_ORDER];
+        for (k = order - 1; k >= 0; k--) { index[k] = rest % n; rest /= n; slot[k] = k; }
+        to[at] = 0;
+        do {
+            int64_t other = 0;
+            for (k = 0; k < order; k++) other = other * n + index[slot[k]];
+            to[at] += from[at - at % size + other] / count;
+        } while (tni_next_permutation(order, slot));
+    }
+}
+
+/* core = sum_h (U_out P)_h o (F_0 U_0^T)_h o ..:  a Khatri-Rao product of all but the last, times the last */
+static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t rest, int64_t last)
+{
+    const tn_cp *cp = v->cp;
+    tn_ctx   *ctx = cp->ctx;
+    double   *a, *b, *f, *work;
+    tni_terms t;
+    tni_host  host;
+    int       k;
     tn_status s;
-    if (!cosine) return TN_ERR_ARG;
-    *cosine = (double)NAN;
-    s = tn_cp_inner(a, b, &inner);
-    if (s == TN_OK) s = tn_cp_norm(a, &na);
-    if (s == TN_OK) s = tn_cp_norm(b, &nb);
-    if (s == TN_OK) *cosine = inner / (na * nb);
+    int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp))), room, extent, at, i, j;
+    room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    extent = tni_max(room, width);
+        a = tni_room_f64(ctx, room, extent, "hosvd");
+    b = tni_room_f64(ctx, room, extent, "hosvd");
+    f = tni_room_f64(ctx, room, extent, "hosvd");
+    work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
+    s = tni_terms_begin(&t, cp, room, NULL, "hosvd");
+    if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
+    for (at = 0; at < cp->terms && s == TN_OK; at += room) {
+        int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
+        double *product = a, *next = b, *swap;
+        if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
+        host.by->gemm(&host, rows, columns, cp->out, 1, tni_turned(tni_terms_p(&t)),
+                      tni_turned(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
+        for (k = 0; k < cp->order; k++) {
+            const int     m = v->symmetric ? 1 : 1 + k;
+            const int64_t keep = v->keep[m];
+            host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_turned(tni_rows(v->vectors[m], v->n[m])), 0,
+                          tni_rows(f, keep));
+            if (k == cp->order - 1) break;
+            for (i = 0; i < rows; i++)
+                for (j = 0; j < columns * keep; j++)
+                    next[i * columns * keep + j] = product[i * columns + j / keep] * f[i * keep + j % keep];
+            columns *= keep;
+            swap = product; product = next; next = swap;
+        }
+        host.by->gemm(&host, rest, last, rows, 1, tni_turned(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
+                      tni_rows(core, last));
+    }
+    for (i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
+    tni_terms_end(&t);
+    tni_free_f64(ctx, a, room, extent);
+    tni_free_f64(ctx, b, room, extent);
+    tni_free_f64(ctx, f, room, extent);
+    tni_free_f64(ctx, work, 1, tni_host_work(extent));
+    return s;
+}
+
+static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
+{
+    const tn_cp *cp = v->cp;
+    int64_t   shape[TN_CP_MAX_ORDER + 1], rest = v->keep[0], last = 1;
+    double   *core, *symmetric = NULL, norm = tni_frobenius(v->n[0], v->values[0]), part;
+    size_t    bytes;
+    tn_status s = TN_ERR_MEMORY;
+    int       k;
+    shape[0] = rest;
+    for (k = 0; k < cp->order; k++) shape[k + 1] = v->keep[v->symmetric ? 1 : 1 + k];
+    if (!tni_extents_fit(TN_F64, cp->order + 1, shape, &bytes))
+        return tni_fail(cp->ctx, s, "hosvd: a core of %s doubles is larger than the address space",
+                        tni_shape_of(cp->order + 1, shape).s);
+    for (k = 1; k < cp->order; k++) rest *= shape[k];
+    last = shape[cp->order];
+    core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
+    if (core && v->symmetric && cp->order > 1) symmetric = tni_room_f64(cp->ctx, rest, last, "hosvd: the core");
+    if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
+    if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
+    if (s == TN_OK) {
+        part = tni_frobenius(rest * last, symmetric ? symmetric : core);
+        out->error = norm > 0 ? sqrt(tni_max_f64(0, (1 - part / norm) * (1 + part / norm))) : 0;
+        out->core = tni_owned_scaled(cp->ctx, cp->order + 1, shape, symmetric ? symmetric : core, v->shift, "hosvd");
+        if (!out->core) s = tn_ctx_status(cp->ctx);
+    }
+    tni_free_f64(cp->ctx, core, rest, last);
+    tni_free_f64(cp->ctx, symmetric, rest, last);
+    return s;
+}
+
+static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp_hosvd_result *out)
+{
+    tn_ctx   *ctx = v->cp->ctx;
+    int64_t   shape[2], i;
+    int       m;
+    tn_status s = TN_OK;
+    for (m = 0; m < v->modes && s == TN_OK; m++) {
+        v->gram[m] = d->accurate ? NULL : tni_alloc_f64(ctx, v->n[m], v->n[m], "hosvd");
+        v->values[m] = tni_alloc_f64(ctx, 1, v->n[m], "hosvd");
+        v->vectors[m] = tni_alloc_f64(ctx, v->keep[m], v->n[m], "hosvd");
+        if ((!v->gram[m] && !d->accurate) || !v->values[m] || !v->vectors[m]) s = TN_ERR_MEMORY;
+    }
+    if (s == TN_OK) s = d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
+    if (s == TN_OK) out->norm = ldexp(tni_frobenius(v->n[0], v->values[0]), v->shift);
+    for (m = 0; m < v->modes && s == TN_OK; m++)
+        for (i = 0; i < v->keep[m]; i++)
+            if (tni_points_down(v->n[m], v->vectors[m] + i * v->n[m], 1))
+                tni_algebra_of(ctx->desc.simd)->scale(v->n[m], -1, v->vectors[m] + i * v->n[m]);
+    if (s == TN_OK && d->core) s = tni_hosvd_make_core(v, out);
+    for (m = 0; m < v->modes && s == TN_OK; m++) {
+        tn_tensor **values = m ? &out->in_values[m - 1] : &out->out_values;
+        tn_tensor **vectors = m ? &out->in_vectors[m - 1] : &out->out_vectors;
+        shape[0] = v->n[m];
+        if (!(*values = tni_owned_scaled(ctx, 1, shape, v->values[m], v->shift, "hosvd"))) s = tn_ctx_status(ctx);
+        shape[0] = v->keep[m]; shape[1] = v->n[m];
+        if (s == TN_OK && !(*vectors = tni_owned_from(ctx, 2, shape, v->vectors[m]))) s = tn_ctx_status(ctx);
+    }
+    for (m = 0; m < v->modes; m++) {
+        tni_free_f64(ctx, v->gram[m], v->n[m], v->n[m]);
+        tni_free_f64(ctx, v->values[m], 1, v->n[m]);
+        tni_free_f64(ctx, v->vectors[m], v->keep[m], v->n[m]);
+    }
+    return s;
+}
+
+tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out)
+{
+    static const tn_cp_hosvd_desc usual = {0, 0, false, false, false};
+    tni_hosvd v;
+    int       m;
+    tn_status s;
+    if (out) memset(out, 0, sizeof *out);
+    if (!cp) return TN_ERR_ARG;
+    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: out is NULL, expected a place for the result");
+    out->error = (double)NAN;
+    if (!desc) desc = &usual;
+    if (desc->rank_out < 0 || desc->rank_in < 0)
+        return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
+                        desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
+    if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
+    memset(&v, 0, sizeof v);
+    v.cp = cp;
+    v.symmetric = !desc->unsymmetrised;
+    v.modes = v.symmetric ? 2 : 1 + cp->order;
+    for (m = 0; m < v.modes; m++) {
+        int64_t rank = m ? desc->rank_in : desc->rank_out;
+        v.n[m] = m ? cp->in[m - 1] : cp->out;
+        v.keep[m] = rank > 0 ? tni_min(rank, v.n[m]) : v.n[m];
+        if (!tni_decomp_fits(cp->ctx, "hosvd", v.n[m], v.n[m])) return TN_ERR_SHAPE;
+    }
+    if ((s = tni_cp_hosvd_run(&v, desc, out)) == TN_OK) return s;
+    tn_cp_hosvd_destroy(out);
+    return s;
+}
+
+void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
+{
+    int k;
+    if (!r) return;
+    tni_drop(&r->out_values);
+    tni_drop(&r->out_vectors);
+    for (k = 0; k < TN_CP_MAX_ORDER; k++) { tni_drop(&r->in_values[k]); tni_drop(&r->in_vectors[k]); }
+    tni_drop(&r->core);
+}
+
+/* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
+   One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
+   d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap with the smallest on top. */
+enum { TNI_TOP_BLOCK = 128 };
+
+typedef struct tni_coefficient { double value; int64_t at; } tni_coefficient;
+
+typedef struct tni_top {
+    const tn_cp *cp;
+    int64_t   k, held, blocks, skipped;     /* coefficients wanted, found; blocks of products */
+    int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
+    bool      symmetric;
+    tni_coefficient *heap;
+    double   *d, *scaled, *rows, *columns, *block;
+    tni_terms t;
+    tni_host  host;
+} tni_top;
+
+static bool tni_is_less(tni_coefficient a, tni_coefficient b)        /* in magnitude; of equal ones the later */
+{
+    return fabs(a.value) < fabs(b.value) || (fabs(a.value) == fabs(b.value) && a.at > b.at);
+}
+
+static void tni_top_sink(tni_coefficient *heap, int64_t n, int64_t at)
+{
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        tni_coefficient c;
+        if (child >= n) return;
+        if (child + 1 < n && tni_is_less(heap[child + 1], heap[child])) child++;
+        if (!tni_is_less(heap[child], heap[at])) return;
+        c = heap[at]; heap[at] = heap[child]; heap[child] = c;
+        at = child;
+    }
+}
+
+static void tni_top_offer(tni_top *t, double value, int64_t at)
+{
+    tni_coefficient c;
+    int64_t i, up;
+    c.value = value;
+    c.at = at;
+    if (t->held < t->k) {
+        for (i = t->held++, up = (i - 1) / 2; i > 0 && tni_is_less(c, t->heap[up]); i = up, up = (i - 1) / 2)
+            t->heap[i] = t->heap[up];
+        t->heap[i] = c;
+    } else if (t->k > 0 && tni_is_less(t->heap[0], c)) {
+        t->heap[0] = c;
+        tni_top_sink(t->heap, t->k, 0);
+    }
+}
+
+/* The largest of n norms. */
+static double tni_top_most(const double *norms, int64_t n)
+{
+    double  most = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) most = tni_max_f64(most, norms[i]);
+    return most;
+}
+
+/* d [groups,terms] of output o and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
+static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
+{
+    const tn_cp *cp = t->cp;
+    int64_t h = cp->terms, i, j;
+    int     g, s;
+    for (g = 0; g < t->groups; g++) {
+        double *d = t->d + g * h, *rows = t->rows + g * t->left;
+        const double *f = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+        memcpy(d, t->t.p + o * h, sizeof *d * (size_t)h);
+        for (s = 0; s + 2 < cp->order; s++) {
+            int64_t n = cp->in[t->slot[g][s]];
+            for (i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
+        }
+        memset(rows, 0, sizeof *rows * (size_t)t->left);
+        for (i = 0; i < h; i++)
+            for (j = 0; j < t->left; j++) {
+                double x = d[i] * (f ? f[i * t->left + j] : 1);
+                rows[j] += x * x;
+            }
+        for (j = 0; j < t->left; j++) rows[j] = sqrt(rows[j]);
+    }
+}
+
+/* All blocks of one matrix [left,right], whose first coefficient has the number `base`; least: smallest i if symmetrised. */
+static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
+{
+    const tn_cp *cp = t->cp;
+    const double weight = 1.0 / t->groups;
+    int64_t h = cp->terms, at, to, i, j, m, n;
+    int     g;
+    for (at = 0; at < t->left; at += TNI_TOP_BLOCK) {
+        bool ready = false;
+        m = tni_min(TNI_TOP_BLOCK, t->left - at);
+        if (t->symmetric && at + m <= least) continue;
+        for (to = 0; to < t->right; to += TNI_TOP_BLOCK) {
+            double bound = 0;
+            n = tni_min(TNI_TOP_BLOCK, t->right - to);
+            if (t->symmetric && cp->order > 1 && to + n <= at) continue;
+            t->blocks++;
+            for (g = 0; g < t->groups; g++)
+                bound += weight * tni_top_most(t->rows + g * t->left + at, m)
+                         * tni_top_most(t->columns + t->slot[g][cp->order - 1] * t->right + to, n);
+            if (t->held == t->k && (t->k == 0 || bound * (1 + 1e-12) < fabs(t->heap[0].value))) { t->skipped++; continue; }
+            for (g = 0; g < t->groups; g++) {
+                const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+                double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
+                for (i = 0; i < h && !ready; i++)
+                    for (j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
+                t->host.by->gemm(&t->host, m, n, h, weight, tni_turned(tni_rows(scaled, m)), tni_rows(right + to, t->right),
+                                 g > 0 ? 1 : 0, tni_rows(t->block, n));
+            }
+            ready = true;
+            for (i = 0; i < m; i++)
+                for (j = 0; j < n; j++)
+                    if (!t->symmetric || cp->order == 1 || (at + i >= least && to + j >= at + i))
+                        tni_top_offer(t, t->block[i * n + j], base + (at + i) * t->right + to + j);
+        }
+    }
+}
+
+static void tni_top_search(tni_top *t)
+{
+    const tn_cp *cp = t->cp;
+    int64_t o, lead, rest, index[TN_CP_MAX_ORDER];
+    int     k;
+    for (o = 0; o < cp->out; o++)
+        for (lead = 0; lead < t->lead; lead++) {
+            bool ascending = true;
+            for (rest = lead, k = cp->order - 3; k >= 0; k--) { index[k] = rest % cp->in[k]; rest /= cp->in[k]; }
+            for (k = 1; k + 2 < cp->order; k++) ascending = ascending && index[k - 1] <= index[k];
+            if (t->symmetric && !ascending) continue;
+            tni_top_lead(t, o, index);
+            tni_top_matrix(t, (o * t->lead + lead) * t->left * t->right, cp->order > 2 ? index[cp->order - 3] : 0);
+        }
+}
+
+/* Largest first. The heap becomes sorted by taking the smallest to its end, again and again. */
+static tn_status tni_top_store(tni_top *t, tn_cp_top_result *out)
+{
+    const tn_cp *cp = t->cp;
+    tn_ctx   *ctx = cp->ctx;
+    int       columns = cp->order + 1, k;
+    int64_t   i, shape[2], n = t->held;
+    double   *values = tni_room_f64(ctx, 1, n, "top");
+    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * columns), "top");
+    tn_status s = values && index ? TN_OK : TN_ERR_MEMORY;
+    for (i = n - 1; i > 0; i--) {
+        tni_coefficient c = t->heap[0];
+        t->heap[0] = t->heap[i];
+        t->heap[i] = c;
+        tni_top_sink(t->heap, i, 0);
+    }
+    for (i = 0; i < n && s == TN_OK; i++) {
+        int64_t rest = t->heap[i].at;
+        values[i] = t->heap[i].value;
+        for (k = cp->order; k >= 0; k--) {
+            int64_t extent = k ? cp->in[k - 1] : cp->out;
+            index[i * columns + k] = (int32_t)(rest % extent);
+            rest /= extent;
+        }
+    }
+    shape[0] = n; shape[1] = columns;
+    out->count = n;
+    out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
+    if (s == TN_OK) out->values = tni_owned_scaled(ctx, 1, shape, values, t->t.shift, "top");
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
+    if (s == TN_OK) s = out->index ? tn_write(out->index, TN_I32, index, n * columns) : tn_ctx_status(ctx);
+    tni_free_f64(ctx, values, 1, n);
+    tni_free(ctx, index, sizeof *index * (size_t)(n * columns));
+    return s;
+}
+
+static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
+{
+    const tn_cp *cp = t->cp;
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)), i, j;
+    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
+    int       k;
+    tn_status s;
+    t->d = tni_room_f64(ctx, t->groups, h, "top");
+    t->scaled = tni_room_f64(ctx, t->groups * h, TNI_TOP_BLOCK, "top");
+    t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
+    t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
+    t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
+    t->heap = (tni_coefficient *)tni_alloc(ctx, sizeof *t->heap * (size_t)t->k, "top");
+    s = tni_terms_begin(&t->t, cp, tni_max(1, h), NULL, "top");
+    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block && t->heap)) s = TN_ERR_MEMORY;
+    if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
+    if (s == TN_OK) {
+        t->host = tni_decomp_host(ctx, extent, work);
+        for (k = 0; k < cp->order; k++)
+            for (i = 0; cp->in[k] == t->right && i < h; i++)
+                for (j = 0; j < t->right; j++)
+                    t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
+        for (i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
+        tni_top_search(t);
+        s = tni_top_store(t, out);
+    }
+    tni_terms_end(&t->t);
+    tni_free_f64(ctx, work, 1, tni_host_work(extent));
+    tni_free_f64(ctx, t->d, t->groups, h);
+    tni_free_f64(ctx, t->scaled, t->groups * h, TNI_TOP_BLOCK);
+    tni_free_f64(ctx, t->rows, t->groups, t->left);
+    tni_free_f64(ctx, t->columns, cp->order, t->right);
+    tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    tni_free(ctx, t->heap, sizeof *t->heap * (size_t)t->k);
+    return s;
+}
+
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out)
+{
+    tni_top  *t;
+    size_t    all;
+    int       i;
+    tn_status s;
+    if (out) memset(out, 0, sizeof *out);
+    if (!cp) return TN_ERR_ARG;
+    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
+    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
+    for (all = (size_t)cp->out, i = 0; i < cp->order; i++)
+        if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all) || all > INT64_MAX)
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
+    if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
+    memset(t, 0, sizeof *t);
+    t->cp = cp;
+    t->symmetric = !unsymmetrised;
+    t->k = tni_min(k, (int64_t)all);
+    t->right = cp->in[cp->order - 1];
+    t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
+    for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
+    for (i = 0; i < cp->order; i++) t->slot[0][i] = i;
+    for (t->groups = 1; t->symmetric; t->groups++) {
+        memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
+        if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
+    }
+    s = tni_top_run(t, out);
+    tni_free(cp->ctx, t, sizeof *t);
+    if (s != TN_OK) tn_cp_top_destroy(out);
+    return s;
+}
+
+void tn_cp_top_destroy(tn_cp_top_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->index); } }
+
+/* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
+   Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
+   - 2 m_a m_b m_c m_d (Isserlis 1918). So with f's factors times M in place of F, and K as in >>cp-comparing-impl,
+       E[f g^T] = 2 P K P'^T + E[f] E[g]^T - 2 f(m) g(m)^T      E[f]_o = sum_h P[o,h] w_h^T M v_h       order 1: P K P'^T */
+
+/* mean [out] = E[f] and at [out] = f(m), of order 2; m the last column of s [n,n], or 0 */
+static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
+{
+    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp)), first, i, o;
+    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
+    double   *ws = tni_room_f64(cp->ctx, room, n, op), *c = tni_room_f64(cp->ctx, 2, room, op);
+    double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
+    tni_terms t;
+    tni_host  h;
+    tn_status status = tni_terms_begin(&t, cp, room, NULL, op);
+    if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
+    if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
+    for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
+    for (first = 0; first < cp->terms && status == TN_OK; first += room) {
+        int64_t rows = tni_min(room, cp->terms - first);
+        if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
+        h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
+        for (i = 0; i < rows; i++) {
+            double v = 0;
+            c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
+            for (o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
+            c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
+        }
+        for (o = 0; o < cp->out; o++) {
+            mean[o] += h.by->dot(rows, t.p + o * rows, c);
+            at[o] += h.by->dot(rows, t.p + o * rows, c + room);
+        }
+    }
+    for (o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
+    tni_terms_end(&t);
+    tni_free_f64(cp->ctx, ws, room, n);
+    tni_free_f64(cp->ctx, c, 2, room);
+    tni_free_f64(cp->ctx, work, 1, tni_host_work(extent));
+    return status;
+}
+
+/* The operator with F M in place of F. */
+static tn_cp *tni_cp_times(const tn_cp *cp, const tn_tensor *m)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int       k;
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(m), 1, 0);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
+{
+    int64_t n;
+    if (!tni_cp_comparable(a, b, "gaussian_moment") || !tni_is_matrix(a->ctx, s, "gaussian_moment", "s")) return false;
+    n = a->in[0];
+    if (a->order > 2)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "gaussian_moment: the operators have order %d, expected 1 or 2", a->order);
+    else if (s->shape[0] != n || s->shape[1] != n)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "gaussian_moment: s is %s, expected [%lld,%lld] as the operators' inputs%s",
+                 TNI_SHAPE(s), (long long)n, (long long)n, a->constant ? ", including the constant one" : "");
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *as;
+    tn_tensor *moment = NULL;
+    double    *g, *means, *m, most = 0;
+    int64_t    n, shape[2], i, j;
+    int        shift = 0;
+    tn_status  status;
+    if (!tni_gaussian_takes(a, b, s)) return NULL;
+    ctx = a->ctx;
+    n = a->in[0];
+    shape[0] = a->out; shape[1] = b->out;
+    m = tni_room_f64(ctx, n, n, "gaussian_moment");
+    g = tni_cp_room(a, b, "gaussian_moment");
+    means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
+    as = m && g && means ? tni_cp_times(a, s) : NULL;
+    status = as ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
+        status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
+                          "constant input", m[n * n - 1]);
+    if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, &shift, "gaussian_moment");
+    if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
+    if (status == TN_OK && a->order == 2)
+        status = tni_gaussian_means(b, m, means + 2 * a->out, means + 2 * a->out + b->out, "gaussian_moment");
+    for (i = 0; i < a->out && status == TN_OK; i++)
+        for (j = 0; j < b->out; j++) {
+            double *to = g + i * b->out + j, *fb = means + 2 * a->out;
+            *to = ldexp(*to, shift);
+            if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];
+            if (!(fabs(*to) <= most)) most = *to == *to ? fabs(*to) : HUGE_VAL;
+        }
+    if (status == TN_OK && !(most < HUGE_VAL))
+        status = tni_fail(ctx, TN_ERR_NONFINITE, "gaussian_moment: a result is beyond the range of a double");
+    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, shape, g, 0, "gaussian_moment");
+    tn_cp_destroy(as);
+    tni_free_f64(ctx, m, n, n);
+    tni_free_f64(ctx, g, a->out, b->out);
+    tni_free_f64(ctx, means, 2, a->out + b->out);
+    return moment;
+}
+
+/* ---- stacks ------------------------------------------------------------- >>cp-stacks-impl
+   Layers as plain matrices: with `constant` each but the last has one output and one term more, 1 = 1 * 1, so that the stack
+   is a homogeneous polynomial of [x;1]. Then, with f = a, g = b and G_0 = I,
+       tree                G_l = P C P'^T,  C = (W G W'^T) * (V G V'^T);  layer-symmetrised: half of that and of
+                           (W G V'^T) * (V G W'^T);  <a,b> = tr G
+       two layers exactly  M_k = sum_p W2_kp S_p, N_k = sum_p V2_kp S_p, S_p the symmetric matrices of the first layer:
+                           C_kl = I_0/3 + 2/3 tr(M_k N'_l N_k M'_l),  I_0 = 1/2 [<M_k,M'_l><N_k,N'_l> + <M_k,N'_l><N_k,M'_l>]
+                           <a,b> = sum C * (P2^T P2')
+       any depth           1/d! E[a(z) conj b(z)], d = 2^layers, z complex normal with E|z_i|^2 = 1; on the sphere |z| = 1
+                           with binom(n + d - 1, d) in place of 1/d! */
+typedef struct tni_layer { int64_t out, h, n; double *p, *w, *v; } tni_layer;     /* [out,h], [h,n], [h,n] */
+
+typedef struct tni_stack {
+    tn_ctx    *ctx;
+    int        layers;
+    tni_layer *layer[2];                /* of a and of b                          */
+    int64_t    extent, work_size;       /* the largest extent of any matrix       */
+    double    *work;
+    tni_host   host;
+} tni_stack;
+
+static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
+{
+    int i;
+    for (i = 0; l && i < layers; i++) {
+        tni_free_f64(ctx, l[i].p, l[i].out, l[i].h);
+        tni_free_f64(ctx, l[i].w, l[i].h, l[i].n);
+        tni_free_f64(ctx, l[i].v, l[i].h, l[i].n);
+    }
+    tni_free(ctx, l, sizeof *l * (size_t)layers);
+}
+
+static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
+{
+    int64_t   i;
+    tn_status s;
+    l->out = cp->out + carry;
+    l->h = cp->terms + carry;
+    l->n = cp->in[0];
+    l->p = tni_alloc_f64(cp->ctx, l->out, l->h, "stack_inner");
+    l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
+    l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
+    if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
+    s = tn_read(cp->p, TN_F64, l->p, cp->out * cp->terms);
+    if (s == TN_OK) s = tn_read(cp->f[0], TN_F64, l->w, cp->terms * l->n);
+    if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, l->v, cp->terms * l->n);
+    if (s != TN_OK || !carry) return s;
+    for (i = cp->out - 1; i >= 0; i--) {                     /* rows of h numbers become rows of h + 1 */
+        memmove(l->p + i * l->h, l->p + i * cp->terms, sizeof *l->p * (size_t)cp->terms);
+        l->p[i * l->h + cp->terms] = 0;
+    }
+    memset(l->p + cp->out * l->h, 0, sizeof *l->p * (size_t)l->h);
+    l->p[l->out * l->h - 1] = l->w[l->h * l->n - 1] = l->v[l->h * l->n - 1] = 1;
+    return TN_OK;
+}
+
+/* <a,b> of the networks of tensors, by one of the two rules */
+static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tni_layer *b, bool symmetric, double *inner)
+{
+    const tni_host *h = &t->host;
+    int64_t   e = t->extent, i, at;
+    double   *g = tni_alloc_f64(t->ctx, e, e, "stack_inner"), *x = tni_room_f64(t->ctx, e, e, "stack_inner");
+    double   *y = tni_room_f64(t->ctx, e, e, "stack_inner"), *c = tni_room_f64(t->ctx, e, e, "stack_inner");
+    double   *d = tni_room_f64(t->ctx, e, e, "stack_inner");
+    int       l;
+    tn_status s = g && x && y && c && d ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; s == TN_OK && i < a->n; i++) g[i * a->n + i] = 1;
+    for (l = 0; s == TN_OK && l < t->layers; l++) {
+        const tni_layer *p = a + l, *q = b + l;
+        const double    *right[2];
+        int64_t          size = p->h * q->h;
+        int              pass;
+        right[0] = q->w; right[1] = q->v;
+        h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->w, p->n), tni_rows(g, q->n), 0, tni_rows(x, q->n));
+        h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->v, p->n), tni_rows(g, q->n), 0, tni_rows(y, q->n));
+        for (pass = 0; pass <= symmetric; pass++) {          /* g is read no more, and gets the second product */
+            h->by->gemm(h, p->h, q->h, q->n, 1, tni_rows(x, q->n), tni_turned(tni_rows((double *)right[pass], q->n)), 0,
+                        tni_rows(d, q->h));
+            h->by->gemm(h, p->h, q->h, q->n, 1, tni_rows(y, q->n), tni_turned(tni_rows((double *)right[1 - pass], q->n)), 0,
+                        tni_rows(g, q->h));
+            for (at = 0; at < size; at++) c[at] = (pass ? c[at] : 0) + (symmetric ? 0.5 : 1) * d[at] * g[at];
+        }
+        h->by->gemm(h, p->out, q->h, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, q->h), 0, tni_rows(d, q->h));
+        h->by->gemm(h, p->out, q->out, q->h, 1, tni_rows(d, q->h), tni_turned(tni_rows(q->p, q->h)), 0, tni_rows(g, q->out));
+        if (l == t->layers - 1) for (*inner = 0, i = 0; i < p->out; i++) *inner += g[i * q->out + i];
+    }
+    tni_free_f64(t->ctx, g, e, e);
+    tni_free_f64(t->ctx, x, e, e);
+    tni_free_f64(t->ctx, y, e, e);
+    tni_free_f64(t->ctx, c, e, e);
+    tni_free_f64(t->ctx, d, e, e);
+    return s;
+}
+
+/* M_k [h2,n,n]: the symmetric matrices of the first layer in the combinations of the rows of f [h2,p] */
+static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const double *f, int64_t terms, double *d,
+                            double *scaled, double *to)
+{
+    int64_t k, i, j, n = first->n, h = first->h;
+    for (k = 0; k < terms; k++, to += n * n) {
+        t->host.by->gemm(&t->host, 1, h, first->out, 1, tni_rows((double *)f + k * first->out, first->out),
+                         tni_rows(first->p, h), 0, tni_rows(d, h));
+        for (i = 0; i < h; i++) for (j = 0; j < n; j++) scaled[i * n + j] = d[i] * first->w[i * n + j];
+        t->host.by->gemm(&t->host, n, n, h, 1, tni_turned(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
+        tni_symmetrise(n, to);
+    }
+}
+
+/* Two layers exactly. forms: M, N, M', N' */
+static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const tni_layer *b, double *inner)
+{
+    tn_ctx   *ctx = t->ctx;
+    int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k, l, i, j;
+    double   *form[4], *product[4];
+    double   *x = tni_room_f64(ctx, hb * n, n, "stack_inner"), *y = tni_room_f64(ctx, hb * n, n, "stack_inner");
+    double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
+    double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
+    int       m;
+    tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
+    for (m = 0; m < 4; m++) {
+        form[m] = tni_room_f64(ctx, (m < 2 ? ha : hb) * n, n, "stack_inner");
+        product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
+        if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
+    }
+    if (s == TN_OK) {
+        const tni_host *h = &t->host;
+        for (m = 0; m < 4; m++) {
+            const tni_layer *two = m < 2 ? a : b;
+            tni_stack_forms(t, two, m % 2 ? two[1].v : two[1].w, two[1].h, d, scaled, form[m]);
+        }
+        for (m = 0; m < 4; m++)                              /* <M,M'>, <M,N'>, <N,M'>, <N,N'> */
+            h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_turned(tni_rows(form[2 + m % 2], n * n)), 0,
+                        tni_rows(product[m], hb));
+        h->by->gemm(h, ha, hb, a[1].out, 1, tni_turned(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
+        for (*inner = 0, k = 0; k < ha; k++) {
+            h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[3], n), tni_rows(form[0] + k * n * n, n), 0, tni_rows(x, n));
+            h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[2], n), tni_rows(form[1] + k * n * n, n), 0, tni_rows(y, n));
+            for (l = 0; l < hb; l++) {                       /* tr(M_k N'_l N_k M'_l) = <(N'_l M_k)^T, M'_l N_k> */
+                const double *xl = x + l * n * n, *yl = y + l * n * n;
+                double trace = 0, i0 = 0.5 * (product[0][k * hb + l] * product[3][k * hb + l]
+                                              + product[1][k * hb + l] * product[2][k * hb + l]);
+                for (i = 0; i < n; i++) for (j = 0; j < n; j++) trace += xl[j * n + i] * yl[i * n + j];
+                *inner += pp[k * hb + l] * (i0 + 2 * trace) / 3;
+            }
+        }
+    }
+    for (m = 0; m < 4; m++) {
+        tni_free_f64(ctx, form[m], (m < 2 ? ha : hb) * n, n);
+        tni_free_f64(ctx, product[m], ha, hb);
+    }
+    tni_free_f64(ctx, x, hb * n, n);
+    tni_free_f64(ctx, y, hb * n, n);
+    tni_free_f64(ctx, d, 1, e);
+    tni_free_f64(ctx, scaled, e, n);
+    tni_free_f64(ctx, pp, ha, hb);
+    return s;
+}
+
+enum { TNI_STACK_ROWS = 128 };          /* samples that pass through the layers together */
+
+/* z [2,rows,n], real and imaginary parts: |z_i|^2 is exponential, its angle uniform; or scaled to the sphere. */
+static void tni_stack_draw(uint64_t seed, int64_t first, int64_t rows, int64_t n, bool sphere, double *z)
+{
+    int64_t  r, i;
+    uint32_t word[4];
+    for (r = 0; r < rows; r++) {
+        double *re = z + r * n, *im = z + (rows + r) * n, size = 0;
+        for (i = 0; i < n; i++) {
+            double u, angle, radius;
+            tni_random_words(seed, 0, 0, (uint64_t)((first + r) * n + i), word);
+            u = ((double)word[0] * 2097152.0 + (double)(word[1] >> 11) + 0.5) * (1.0 / 9007199254740992.0);
+            angle = ((double)word[2] + (double)word[3] / 4294967296.0) * (6.283185307179586 / 4294967296.0);
+            radius = sqrt(-log(u));
+            re[i] = radius * cos(angle);
+            im[i] = radius * sin(angle);
+            size += radius * radius;
+        }
+        for (i = 0; sphere && i < n; i++) { re[i] /= sqrt(size); im[i] /= sqrt(size); }
+    }
+}
+
+/* y = P (W z * V z) for complex rows z [2,rows,n]; y [2,rows,out] replaces z. e: [4,rows,extent] */
+static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows, double *z, double *e)
+{
+    const tni_host *h = &t->host;
+    int64_t   i, size = rows * l->h;
+    double   *w = e, *v = e + 2 * size;
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
+    for (i = 0; i < size; i++) {
+        double re = w[i] * v[i] - w[size + i] * v[size + i], im = w[i] * v[size + i] + w[size + i] * v[i];
+        w[i] = re;
+        w[size + i] = im;
+    }
+    h->by->gemm(h, 2 * rows, l->out, l->h, 1, tni_rows(w, l->h), tni_turned(tni_rows(l->p, l->h)), 0, tni_rows(z, l->out));
+}
+
+/* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
+static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
+{
+    int64_t   e = t->extent, first, r, i;
+    double   *z = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
+    double   *room = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
+    tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
+    int       side, l;
+    for (first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
+        int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
+        double *y[2];
+        y[0] = z; y[1] = z + 2 * rows * e;
+        tni_stack_draw(seed, first, rows, n, sphere, y[0]);
+        memcpy(y[1], y[0], sizeof *z * (size_t)(2 * rows * n));
+        for (side = 0; side < 2; side++)
+            for (l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], room);
+        for (r = 0; r < rows; r++) {
+            double *to = numbers + first + r;
+            to[0] = to[samples] = to[2 * samples] = 0;
+            for (i = r * out; i < (r + 1) * out; i++) {
+                double ar = y[0][i], ai = y[0][rows * out + i], br = y[1][i], bi = y[1][rows * out + i];
+                to[0] += ar * br + ai * bi;
+                to[samples] += ar * ar + ai * ai;
+                to[2 * samples] += br * br + bi * bi;
+            }
+        }
+    }
+    tni_free_f64(t->ctx, z, 4 * TNI_STACK_ROWS, e);
+    tni_free_f64(t->ctx, room, 4 * TNI_STACK_ROWS, e);
+    return s;
+}
+
+static double tni_mean(int64_t n, const double *x)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) sum += x[i];
+    return sum / (double)n;
+}
+
+/* Means, and standard errors: of the mean of x; of x/sqrt(a b) by its derivatives. */
+static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_stack_result *out)
+{
+    const double *a = x + samples, *b = a + samples;
+    double  mx = tni_mean(samples, x), ma = tni_mean(samples, a), mb = tni_mean(samples, b), size = sqrt(ma) * sqrt(mb);
+    double  inner = 0, cosine = 0, rest = (double)samples * (double)(samples - 1);
+    int64_t i;
+    out->inner = factor * mx;
+    out->norm_a = sqrt(factor) * sqrt(ma);
+    out->norm_b = sqrt(factor) * sqrt(mb);
+    if (size > 0) out->cosine = mx / size;
+    for (i = 0; i < samples; i++) {
+        double u = size > 0 ? x[i] / size - out->cosine / 2 * (a[i] / ma + b[i] / mb) : 0;
+        inner += (x[i] - mx) * (x[i] - mx);
+        cosine += u * u;
+    }
+    out->inner_error = factor * sqrt(inner / rest);
+    out->cosine_error = sqrt(cosine / rest);
+}
+
+static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, tn_stack_result *out)
+{
+    const tni_layer *a = t->layer[0], *b = t->layer[1];
+    double    degree = ldexp(1.0, t->layers), n = (double)a->n, aa = 0, bb = 0, factor, i;
+    tn_status s;
+    if (out->method == TN_STACK_SAMPLED) {
+        double *numbers = tni_room_f64(t->ctx, 3, out->samples, "stack_inner");
+        s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
+        for (factor = 0, i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
+        factor = exp(factor);
+        if (s == TN_OK) tni_stack_estimate(out->samples, numbers, factor, out);
+        tni_free_f64(t->ctx, numbers, 3, out->samples);
+        return s;
+    }
+    if (out->method == TN_STACK_EXACT && t->layers == 2) {
+        s = tni_stack_exact(t, a, b, &out->inner);
+        if (s == TN_OK) s = tni_stack_exact(t, a, a, &aa);
+        if (s == TN_OK) s = tni_stack_exact(t, b, b, &bb);
+    } else {
+        bool symmetric = out->method != TN_STACK_TREE;
+        s = tni_stack_tree(t, a, b, symmetric, &out->inner);
+        if (s == TN_OK) s = tni_stack_tree(t, a, a, symmetric, &aa);
+        if (s == TN_OK) s = tni_stack_tree(t, b, b, symmetric, &bb);
+    }
+    out->norm_a = sqrt(aa > 0 || aa != aa ? aa : 0);         /* of a zero stack rounding may leave less than 0 */
+    out->norm_b = sqrt(bb > 0 || bb != bb ? bb : 0);
+    if (aa > 0 && bb > 0) out->cosine = out->inner / out->norm_a / out->norm_b;
+    return s;
+}
+
+/* Checks one stack: order 2, one context, extents that follow each other. */
+static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
+{
+    int l;
+    for (l = 0; l < layers; l++) {
+        if (!a[l] || a[l]->ctx != ctx)
+            return tni_fail(ctx, TN_ERR_ARG, "stack_inner: %s[%d] is %s", name, l, a[l] ? "of another context" : "NULL");
+        if (!tni_cp_is_bilinear(a[l], "stack_inner")) return TN_ERR_SHAPE;
+        if (a[l]->constant != a[0]->constant)
+            return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: %s[%d] %s a constant input, expected the same as %s[0]", name,
+                            l, a[l]->constant ? "has" : "lacks", name);
+        if (l > 0 && a[l]->in[0] - a[l]->constant != a[l - 1]->out)
+            return tni_fail(ctx, TN_ERR_SHAPE, "stack_inner: %s[%d] has %lld inputs%s, expected %lld as %s[%d] has outputs",
+                            name, l, (long long)(a[l]->in[0] - a[l]->constant),
+                            a[l]->constant ? " beside the constant one" : "", (long long)a[l - 1]->out, name, l - 1);
+    }
+    return TN_OK;
+}
+
+tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
+                            tn_stack_result *out)
+{
+    static const tn_stack_desc usual = {TN_STACK_BEST, 0, 0, false};
+    const tn_cp *const *both[2];
+    tni_stack t;
+    int       side, l;
+    tn_status s;
+    if (out) memset(out, 0, sizeof *out);
+    if (!a || !b || !a[0]) return TN_ERR_ARG;
+    memset(&t, 0, sizeof t);
+    t.ctx = a[0]->ctx;
+    t.layers = layers;
+    if (!out) return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: out is NULL, expected a place for the result");
+    if (!desc) desc = &usual;
+    out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
+    if (layers < 1 || layers > 16)
+        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to 16", layers);
+    if ((unsigned)desc->method > TN_STACK_LAYER_SYMMETRISED)
+        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
+                        (int)TN_STACK_LAYER_SYMMETRISED);
+    out->method = desc->method != TN_STACK_BEST ? desc->method : layers <= 2 ? TN_STACK_EXACT : TN_STACK_SAMPLED;
+    if (out->method == TN_STACK_EXACT && layers > 2)
+        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
+    if (out->method == TN_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
+    if (out->method == TN_STACK_SAMPLED && out->samples < 2)
+        return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
+                        (long long)out->samples);
+    both[0] = a; both[1] = b;
+    for (side = 0; side < 2; side++)
+        if ((s = tni_stack_takes(t.ctx, both[side], layers, side ? "b" : "a")) != TN_OK) return s;
+    if (a[0]->in[0] != b[0]->in[0] || a[0]->constant != b[0]->constant || a[layers - 1]->out != b[layers - 1]->out)
+        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
+                        "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
+                        (long long)b[layers - 1]->out);
+    for (s = TN_OK, side = 0; side < 2; side++) {
+        t.layer[side] = (tni_layer *)tni_alloc(t.ctx, sizeof(tni_layer) * (size_t)layers, "stack_inner");
+        if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
+        else s = TN_ERR_MEMORY;
+        for (l = 0; l < layers && s == TN_OK; l++) {
+            tni_layer *to = t.layer[side] + l;
+            s = tni_layer_read(both[side][l], both[side][l]->constant && l < layers - 1, to);
+            t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
+        }
+    }
+    t.work_size = tni_host_work(tni_max(t.extent, 2 * TNI_STACK_ROWS));
+    if (s == TN_OK && !(t.work = tni_room_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) {
+        t.host = tni_decomp_host(t.ctx, tni_max(t.extent, 2 * TNI_STACK_ROWS), t.work);
+        s = tni_stack_run(&t, desc, out);
+    }
+    tni_free_f64(t.ctx, t.work, 1, t.work_size);
+    tni_layers_free(t.ctx, t.layer[0], layers);
+    tni_layers_free(t.ctx, t.layer[1], layers);
+    if (s == TN_OK && !(fabs(out->inner) < HUGE_VAL && out->norm_a < HUGE_VAL && out->norm_b < HUGE_VAL))
+        s = tni_fail(t.ctx, TN_ERR_NONFINITE, "stack_inner: a result is not finite: an operator holds NaN or infinity, or "
+                     "is too large");
+    if (s != TN_OK) out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
     return s;
 }
 

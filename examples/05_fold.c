@@ -60,8 +60,10 @@ int main(void)
 
     /* One call, or layer by layer: the same tensor, whose cosine with itself is 1. */
     tn_cp *cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
-    tn_cp *middle = tn_cp_from_mlp(ctx, &net.bilinear), *by_steps = NULL;
-    if (middle) by_steps = tn_cp_fold_out(tn_cp_fold_in(middle, net.embed.w, NULL), net.unembed.w, NULL);
+    uint64_t mark = tn_cp_mark(ctx);                /* tn_cp_release destroys what the steps leave behind */
+    tn_cp *by_steps = tn_cp_from_mlp(ctx, &net.bilinear);
+    by_steps = tn_cp_fold_out(tn_cp_fold_in(by_steps, net.embed.w, NULL), net.unembed.w, NULL);
+    tn_cp_release(ctx, mark, by_steps);
     tn_cp_cosine(cp, by_steps, &cosine);
 
     /* The folded network is a layer as well: one that could be trained further. */

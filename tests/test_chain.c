@@ -154,4 +154,33 @@ TEST(shapes)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(long_chains, scales, zero_product, not_numbers, shapes)
+/* Results that any op takes: contiguous, and with gradients. */
+TEST(contiguous)
+{
+    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_tensor *m, *y, *flat, *log_norm, *again;
+    double     g[2][24], v[24];
+    int        k, i;
+    int64_t    shape[4] = {2, 3, 2, 2};
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < 24; i++) v[i] = (i * 7 % 11 - 5) / 4.0;
+    for (k = 0; k < 2; k++) {
+        tn_ctx_reset(ctx);
+        m = tn_tensor_nd(ctx, TN_REAL, 4, shape);
+        CHECK_STATUS(tn_write(m, TN_F64, v, 24), TN_OK);
+        tn_watch(m);
+        tn_record(ctx);
+        y = tn_chain(ctx, m, &log_norm);
+        REQUIRE(y != NULL && log_norm != NULL);
+        CHECK(tn_tensor_contiguous(y) && tn_tensor_contiguous(log_norm));
+        flat = k ? tn_reshape_2d(y, 4, 2) : y;
+        again = k ? tn_reshape_2d(log_norm, 2, 1) : log_norm;
+        flat = tn_sum(ctx, tn_mul(ctx, flat, tn_mul(ctx, flat, flat)));
+        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, flat, tn_sum(ctx, again))), TN_OK);
+        CHECK_STATUS(tn_read(m->grad, TN_F64, g[k], 24), TN_OK);
+    }
+    for (i = 0; i < 24; i++) CHECK(g[0][i] == g[1][i] && g[0][i] != 0);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(long_chains, scales, zero_product, not_numbers, shapes, contiguous)

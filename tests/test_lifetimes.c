@@ -463,6 +463,45 @@ static void hold_tensor(bag *b, tn_tensor *t)
     b->t[b->ts++] = t;
 }
 
+/* Compositions, modes, coefficients, moments and stacks of an operator with a constant one; e fits its inputs. */
+static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
+{
+    const tn_cp       *stack[1];
+    tn_cp             *line, *part = tn_cp_fold_slot(cp, 1, e, NULL);
+    tn_tensor         *f = numbers(l, 2, 10, -1), *second = numbers(l, 10, 10, -1);
+    double             moments[100] = {0};
+    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_result modes;
+    tn_cp_top_result   top;
+    tn_stack_desc      sd;
+    tn_stack_result    r;
+    uint64_t           mark = tn_cp_mark(l->ctx);
+    hold(b, part);
+    line = tn_cp_create(l->ctx, 1, numbers(l, 9, 2, -1), &f, TN_CP_INPUT_CONSTANT);
+    CHECK(tn_cp_compose(cp, line) != NULL);
+    CHECK(tn_cp_release(l->ctx, mark, line) == line);
+    hold(b, line);
+    memset(&d, 0, sizeof d);
+    d.core = true;
+    for (int k = 0; k < 2; k++) {
+        d.accurate = k;
+        CHECK_STATUS(tn_cp_hosvd(cp, &d, &modes), TN_OK);
+        tn_cp_hosvd_destroy(&modes);
+    }
+    CHECK_STATUS(tn_cp_top(cp, 3, false, &top), TN_OK);
+    tn_cp_top_destroy(&top);
+    for (int k = 0; k < 10; k++) moments[k * 11] = 1;
+    CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
+    hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
+    memset(&sd, 0, sizeof sd);
+    stack[0] = cp;
+    for (int k = TN_STACK_EXACT; k <= TN_STACK_LAYER_SYMMETRISED; k++) {
+        sd.method = (tn_stack_method)k;
+        sd.samples = 3;
+        CHECK_STATUS(tn_cp_stack_inner(stack, stack, 1, &sd, &r), TN_OK);
+    }
+}
+
 static void operators(life *l)
 {
     tn_ctx           *ctx = l->ctx;
@@ -526,6 +565,7 @@ static void operators(life *l)
     CHECK_STATUS(tn_cp_inner(cp, cp, &v), TN_OK);
     CHECK_STATUS(tn_cp_norm(cp, &v), TN_OK);
     CHECK_STATUS(tn_cp_cosine(cp, cp, &v), TN_OK);
+    operators_of_scale(l, &b, cp, numbers(l, 9, 2, -1));
     CHECK(tn_cp_apply(ctx, cp, numbers(l, 2, 9, -1)) && tn_cp_apply_each(ctx, cp, f));
     while (b.cps > 0) tn_cp_destroy(b.cp[--b.cps]);
     while (b.ts > 0) tn_tensor_destroy(b.t[--b.ts]);

@@ -176,6 +176,31 @@ static void decomp(decomp_kind kind, int batch, int n, int threads, double goal)
     tn_tensor_destroy(w.a);
 }
 
+static void run_all_modes(void *arg, long runs)
+{
+    operator_work *w = arg;
+    for (long i = 0; i < runs; i++) {
+        tn_cp_hosvd_result r;
+        if (tn_cp_hosvd(w->cp, NULL, &r) != TN_OK) bench_check(w->cp->ctx);
+        tn_cp_hosvd_destroy(&r);
+    }
+}
+
+/* Output and input modes, in double; the peer's dense tensor is in float. */
+static void all_modes(int d, int terms, int threads)
+{
+    operator_work w = { random_operator(bench_ctx(TN_F32, threads), d, terms, d), NULL, 0 };
+    bench_row     row = { "HOSVD of factors", "", threads, .goal = 15, .peer_name = "dense",
+                          .flops = 2.0 * terms * terms * (10.0 * d) / 2 + 6.0 * d * terms * (double)d };
+    char          name[64], work[64];
+    snprintf(row.shape, sizeof row.shape, "d %d h %d", d, terms);
+    snprintf(work, sizeof work, "hosvd_all %d %d %d", d, terms, d);
+    bench_turns(&row, (bench_side){ run_all_modes, &w }, bench_torch(work, threads));
+    snprintf(name, sizeof name, "hosvd_vs_dense_%dt", threads);
+    bench_value(name, row.ratio);
+    tn_cp_destroy(w.cp);
+}
+
 /* ---- chains of small matrices: PyTorch multiplies them site by site, all of a batch at once ---------------- */
 
 typedef struct chain_work { tn_ctx *ctx; tn_tensor *m; } chain_work;
@@ -386,6 +411,7 @@ void bench_operator(void)
         decomp(DECOMP_RANDOM, 1, 1024, threads, 0.8);
         decomp(DECOMP_EIG, 1, 512, threads, 0);
         decomp(DECOMP_BATCH, 64, 64, threads, 0.8);
+        all_modes(256, 1024, threads);
         chain(16, 784, 8, threads, 15);
         chain(16, 784, 16, threads, 15);
         chain(16, 256, 32, threads, 3);

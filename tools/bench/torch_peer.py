@@ -241,6 +241,18 @@ def eigh_batch(batch, n):
     return lambda: torch.linalg.eigh((a + a.mT) / 2)
 
 
+def hosvd_all(n, terms, out):
+    """Singular vectors of both modes of the dense, symmetrised tensor."""
+    p, w, v = torch.randn(out, terms), torch.randn(terms, n), torch.randn(terms, n)
+
+    def run():
+        b = torch.einsum('oh,hi,hj->oij', p, w, v)
+        b = (b + b.transpose(1, 2)) / 2
+        rows, columns = b.reshape(out, -1), b.reshape(-1, n)
+        return torch.linalg.eigh(rows @ rows.T), torch.linalg.eigh(columns.T @ columns)
+    return run
+
+
 def chain(batch, sites, d):
     m = torch.randn(batch, sites, d, d) / d ** 0.5
 

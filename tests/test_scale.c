@@ -1,0 +1,1033 @@
+/* test_scale.c: operators of any scale, order and size: inner products from the factors against loops over dense tensors, in
+   ordinary ranges and far outside of them; composition and folding of one slot; marks. */
+
+#include "world.h"
+
+enum { ROOMS = 20000 };
+static double *rooms[ROOMS];
+static int     rooms_used;
+
+static double *room(int64_t n)                                        /* n zeros, until tidy */
+{
+    double *p = (double *)calloc((size_t)n + 1, sizeof *p);
+    if (rooms_used == ROOMS) abort();
+    return rooms[rooms_used++] = p;
+}
+
+static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
+
+static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
+
+static void leave(world *w)
+{
+    close_world(w);
+    tidy();
+}
+
+static void fresh(world *w)
+{
+    tn_cp_release(w->ctx, 0, NULL);
+    tn_ctx_reset(w->ctx);
+    tidy();
+}
+
+static const tn_dtype both[] = {TN_F64, TN_F32};
+
+static void report(const char *what, tn_dtype dtype, double worst)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
+    WORST(name, worst, dtype == TN_F64 ? 4e-14 : 2e-6);
+}
+
+static tn_tensor *tensor(world *w, int rank, int64_t n, int64_t m, const double *values)
+{
+    tn_tensor *t = rank == 1 ? tn_tensor_1d(w->ctx, TN_REAL, n) : tn_tensor_2d(w->ctx, TN_REAL, n, m);
+    CHECK(t && tn_write(t, TN_F64, values, rank == 1 ? n : n * m) == TN_OK);
+    return t;
+}
+
+static double *noise(world *w, int64_t n)
+{
+    double *v = room(n);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
+    return v;
+}
+
+static tn_tensor *any_matrix(world *w, int64_t n, int64_t m) { return tensor(w, 2, n, m, noise(w, n * m)); }
+static tn_tensor *any_vector(world *w, int64_t n)            { return tensor(w, 1, n, 0, noise(w, n)); }
+
+static double *host(const tn_tensor *t)
+{
+    int64_t n = tn_tensor_count(t);
+    double *v = room(n);
+    CHECK(t && tn_read(t, TN_F64, v, n) == TN_OK);
+    return v;
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* p_scale[o], f_scale[k]: what the random entries of P and of factor k are multiplied with */
+static tn_cp *scaled_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant, double p_scale,
+                        const double *f_scale)
+{
+    tn_tensor *f[TN_CP_MAX_ORDER], *p;
+    double    *v = noise(w, out * terms);
+    for (int64_t i = 0; i < out * terms; i++) v[i] *= p_scale;
+    p = tensor(w, 2, out, terms, v);
+    for (int k = 0; k < order; k++) {
+        v = noise(w, terms * n);
+        for (int64_t i = 0; i < terms * n; i++) v[i] *= f_scale ? f_scale[k] : 1;
+        f[k] = tensor(w, 2, terms, n, v);
+    }
+    return tn_cp_create(w->ctx, order, p, f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+}
+
+static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant)
+{
+    return scaled_cp(w, order, out, terms, n, constant, 1, NULL);
+}
+
+static int64_t inputs_of(const tn_cp *cp)
+{
+    int64_t n = 1;
+    for (int k = 0; k < cp->order; k++) n *= cp->in[k];
+    return n;
+}
+
+/* B[o,i_0,..] = sum_h P[o,h] prod_k F_k[h,i_k] */
+static double *plain_dense(const tn_cp *cp)
+{
+    int64_t inputs = inputs_of(cp);
+    double *dense = room(cp->out * inputs), *p = host(cp->p), *f[TN_CP_MAX_ORDER];
+    for (int k = 0; k < cp->order; k++) f[k] = host(cp->f[k]);
+    for (int64_t o = 0; o < cp->out; o++)
+        for (int64_t at = 0; at < inputs; at++)
+            for (int64_t h = 0; h < cp->terms; h++) {
+                double  product = p[o * cp->terms + h];
+                int64_t rest = at;
+                for (int k = cp->order - 1; k >= 0; rest /= cp->in[k--]) product *= f[k][h * cp->in[k] + rest % cp->in[k]];
+                dense[o * inputs + at] += product;
+            }
+    return dense;
+}
+
+/* The mean over all orders of the indices, by visiting each pair of an index tuple and one of its permutations. */
+static void add_permutations(double *to, const double *dense, int64_t n, int order, int at, int64_t *index, int *slot, double scale)
+{
+    if (at == order) {
+        int64_t from = 0, into = 0;
+        for (int k = 0; k < order; k++) { from = from * n + index[k]; into = into * n + index[slot[k]]; }
+        to[into] += scale * dense[from];
+        return;
+    }
+    for (int k = at; k < order; k++) {
+        int t = slot[at]; slot[at] = slot[k]; slot[k] = t;
+        add_permutations(to, dense, n, order, at + 1, index, slot, scale / (order - at));
+        t = slot[at]; slot[at] = slot[k]; slot[k] = t;
+    }
+}
+
+static double *plain_symmetric(const tn_cp *cp)
+{
+    int64_t inputs = inputs_of(cp), n = cp->in[0];
+    double *dense = plain_dense(cp), *s = room(cp->out * inputs);
+    for (int64_t o = 0; o < cp->out; o++)
+        for (int64_t at = 0; at < inputs; at++) {
+            int64_t index[TN_CP_MAX_ORDER], rest = at;
+            int     slot[TN_CP_MAX_ORDER];
+            for (int k = cp->order - 1; k >= 0; rest /= n) { index[k] = rest % n; slot[k] = k; k--; }
+            add_permutations(s + o * inputs, dense + o * inputs, n, cp->order, 0, index, slot, 1);
+        }
+    return s;
+}
+
+/* ---- inner products of every order --------------------------------------------------------- */
+
+TEST(comparisons_of_every_order)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double gram = 0, inner = 0, norm = 0, cosine = 0, symmetric = 0;
+        if (!open_world(&w, both[d], 11)) return;
+        for (int round = 0; round < 24; round++) {
+            int      order = 1 + round % 4;
+            int64_t  n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 1, 4);
+            tn_cp   *a = any_cp(&w, order, out, test_random_int(&w.seed, 0, 9), n, round & 4);
+            tn_cp   *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4), *sym = tn_cp_symmetrise(a);
+            double  *s = plain_symmetric(a), *t = plain_symmetric(b), value, aa, bb, *g = room(out * out);
+            int64_t  size = inputs_of(a);
+            tn_tensor *found = tn_cp_gram(a, b);
+            aa = dot(s, s, out * size);
+            bb = dot(t, t, out * size);
+            for (int64_t o = 0; o < out; o++)
+                for (int64_t q = 0; q < out; q++) g[o * out + q] = dot(s + o * size, t + q * size, size);
+            if (!CHECK(found != NULL) || !CHECK(sym != NULL)) break;
+            CHECK_INT(sym->terms, a->terms * (order == 1 ? 1 : order == 2 ? 2 : order == 3 ? 6 : 24));
+            test_raise(&symmetric, test_max_error(plain_dense(sym), s, out * size));
+            for (int64_t i = 0; i < out * out; i++)
+                test_raise(&gram, fabs(host(found)[i] - g[i]) / sqrt(aa > 0 ? aa * bb : bb * bb));
+            CHECK_STATUS(tn_cp_inner(a, b, &value), TN_OK);
+            test_raise(&inner, fabs(value - dot(s, t, out * size)) / sqrt(aa > 0 ? aa * bb : bb * bb));
+            CHECK_STATUS(tn_cp_norm(a, &value), TN_OK);
+            test_raise(&norm, fabs(value - sqrt(aa)) / (aa > 0 ? sqrt(aa) : 1));
+            CHECK_STATUS(tn_cp_cosine(a, b, &value), TN_OK);
+            if (aa > 0) test_raise(&cosine, fabs(value - dot(s, t, out * size) / sqrt(aa * bb)));
+            else CHECK(value != value);
+            tn_tensor_destroy(found);
+            fresh(&w);
+        }
+        report("gram, orders 1 to 4", both[d], gram);
+        report("inner, orders 1 to 4", both[d], inner);
+        report("norm, orders 1 to 4", both[d], norm);
+        report("cosine, orders 1 to 4", both[d], cosine);
+        report("symmetrise, orders 1 to 4", both[d], symmetric);
+        leave(&w);
+    }
+}
+
+/* More terms than a block has, and blocks of an operator that is not held as a whole. */
+TEST(more_terms_than_a_block)
+{
+    world   w;
+    double  worst = 0;
+    int64_t terms[2] = {301, 2100}, n[2] = {3, 1600};           /* the second does not fit as a whole */
+    if (!open_world(&w, TN_F64, 13)) return;
+    for (int i = 0; i < 2; i++) {
+        tn_cp  *cp = any_cp(&w, 2, 2, terms[i], n[i], false), *same = tn_cp_symmetrise(cp);
+        double  norm, other, inner, mixed;
+        if (test_leave_out(i == 1 && test_small(), "an operator of many terms")) continue;
+        CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
+        CHECK_STATUS(tn_cp_inner(same, cp, &mixed), TN_OK);      /* two operators: all blocks, not half of them */
+        if (i == 0) { other = sqrt(dot(plain_symmetric(cp), plain_symmetric(cp), 2 * 9)); inner = norm * norm; }
+        else {
+            tn_tensor *gram = tn_cp_gram(cp, cp);
+            other = sqrt(host(gram)[0] + host(gram)[3]);
+            CHECK_STATUS(tn_cp_inner(cp, cp, &inner), TN_OK);
+            tn_tensor_destroy(gram);
+        }
+        test_raise(&worst, fabs(other / norm - 1));
+        test_raise(&worst, fabs(inner / (norm * norm) - 1));
+        test_raise(&worst, fabs(mixed / (norm * norm) - 1));
+        fresh(&w);
+    }
+    WORST("norm of many terms", worst, 1e-12);
+    leave(&w);
+}
+
+/* Entries whose products leave the range of the dtype, and of a double; the norm itself does not. */
+TEST(norms_at_any_scale)
+{
+    static const struct { tn_dtype dtype; double p, w, v; } scales[] = {
+        {TN_F32, 1e-10, 1e10, 1}, {TN_F32, 1e-30, 1e30, 1}, {TN_F32, 1e30, 1e-30, 1}, {TN_F32, 1, 1e10, 1e10},
+        {TN_F32, 1, 1e30, 1e30}, {TN_F32, 1, 1e-12, 1e-12}, {TN_F32, 1e-30, 1e-30, 1e-30}, {TN_F32, 1, 1e-10, 1e-10},
+        {TN_F64, 1e-300, 1e200, 1e100}, {TN_F64, 1e200, 1e-200, 1}, {TN_F64, 1e-100, 1e-100, 1e-100}, {TN_F64, 1e300, 1e-300, 1e300}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        world   w;
+        double  factors[2], norm, plain, inner, cosine, self;
+        tn_cp  *small, *cp, *other;
+        tn_tensor *c;
+        factors[0] = scales[i].w; factors[1] = scales[i].v;
+        if (!open_world(&w, scales[i].dtype, 17)) return;
+        small = any_cp(&w, 2, 3, 5, 4, false);
+        w.seed = 17;
+        cp = scaled_cp(&w, 2, 3, 5, 4, false, scales[i].p, factors);
+        other = any_cp(&w, 2, 3, 5, 4, false);
+        CHECK_STATUS(tn_cp_norm(small, &plain), TN_OK);
+        CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
+        plain = log(plain) + log(scales[i].p) + log(scales[i].w) + log(scales[i].v);
+        CHECK_NEAR(log(norm), plain, scales[i].dtype == TN_F32 ? 1e-6 : 1e-12);
+        CHECK_STATUS(tn_cp_cosine(cp, small, &self), TN_OK);
+        CHECK_NEAR(self, 1, 1e-6);
+        CHECK_STATUS(tn_cp_cosine(cp, other, &cosine), TN_OK);
+        CHECK_STATUS(tn_cp_cosine(small, other, &self), TN_OK);
+        CHECK_NEAR(cosine, self, 1e-6);
+        CHECK_STATUS(tn_cp_inner(cp, small, &inner), TN_OK);
+        CHECK(inner > 0);
+        c = tn_cp_cosines(cp, cp);
+        CHECK_NEAR(host(c)[4], 1, 1e-6);
+        tn_tensor_destroy(c);
+        leave(&w);
+    }
+}
+
+/* NaN and infinity, in any factor: an error, never a number. What is too large for its type is one, too. */
+TEST(comparisons_of_what_is_not_finite)
+{
+    for (size_t d = 0; d < 2; d++)
+        for (int where = 0; where < 3; where++)
+            for (int kind = 0; kind < 2; kind++) {
+                world  w;
+                double bad = kind ? -HUGE_VAL : (double)NAN, value = 0;
+                tn_cp *cp, *good;
+                if (!open_world(&w, both[d], 19)) return;
+                cp = any_cp(&w, 2, 2, 3, 4, false);
+                good = any_cp(&w, 2, 2, 3, 4, false);
+                tn_write(tn_slice(tn_slice(where ? cp->f[where - 1] : cp->p, 0, 1, 2), 1, 1, 2), TN_F64, &bad, 1);
+                CHECK_STATUS(tn_cp_norm(cp, &value), TN_ERR_NONFINITE);
+                CHECK(value != value);
+                CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: the operator holds NaN or infinity");
+                CHECK_STATUS(tn_cp_inner(good, cp, &value), TN_ERR_NONFINITE);
+                CHECK_STATUS(tn_cp_cosine(good, cp, &value), TN_ERR_NONFINITE);
+                CHECK(value != value);
+                CHECK(!tn_cp_gram(cp, good) && !tn_cp_cosines(cp, good));
+                tn_ctx_clear_error(w.ctx);
+                leave(&w);
+            }
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double huge[2], value;
+        if (!open_world(&w, both[d], 19)) return;
+        huge[0] = huge[1] = both[d] == TN_F32 ? 1e30 : 1e200;
+        if (both[d] == TN_F64) {
+            CHECK_STATUS(tn_cp_norm(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), &value), TN_ERR_NONFINITE);
+            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: the result is beyond the range");
+        }
+        CHECK(!tn_cp_gram(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), any_cp(&w, 2, 2, 3, 4, false)));
+        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "gram: a result is beyond the range of");
+        leave(&w);
+    }
+}
+
+/* Blocks of the term Gram, and no h x h' matrix: a limit that holds the operator and little more. */
+TEST(memory_of_a_norm)
+{
+    tn_desc desc;
+    tn_ctx *ctx;
+    tn_cp  *cp;
+    double  norm;
+    tn_tensor *p, *f[2];
+    int64_t shape[2] = {6000, 4};
+    memset(&desc, 0, sizeof desc);
+    desc.max_bytes = (size_t)32 << 20;                              /* 6000 x 6000 floats are 144 MB */
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
+    f[0] = tn_normal(ctx, 2, shape, 0, 1);
+    f[1] = tn_normal(ctx, 2, shape, 0, 1);
+    p = tn_copy(ctx, tn_transpose(f[0], 0, 1));
+    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
+    CHECK_STATUS(tn_cp_cosine(cp, cp, &norm), TN_OK);
+    CHECK_NEAR(norm, 1, 1e-12);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- more pairs than there are, and marks -------------------------------------------------- */
+
+TEST(counts_above_the_rank)
+{
+    world w;
+    if (!open_world(&w, TN_F64, 23)) return;
+    for (int i = 0; i < 2; i++) {
+        int64_t     n = i ? 9 : 3, most = i ? 4 : 3, k;                   /* min(n, 2 h) */
+        tn_cp      *cp = any_cp(&w, 2, 3, 2, n, false), *cut;
+        tn_eigen    e;
+        tn_spectrum s;
+        double      norm, before;
+        CHECK_STATUS(tn_cp_norm(cp, &before), TN_OK);
+        for (k = most - 1; k <= most + 17; k += 6) {
+            CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK);
+            CHECK_INT(e.count, k < most ? k : most);
+            CHECK_INT(e.values->shape[1], e.count);
+            tn_eigen_destroy(&e);
+            CHECK_STATUS(tn_cp_eigen(cp, any_vector(&w, 3), k, &e), TN_OK);
+            CHECK_INT(e.count, k < most ? k : most);
+            tn_eigen_destroy(&e);
+            CHECK_STATUS(tn_cp_spectrum(cp, k, &s), TN_OK);
+            CHECK_INT(s.count, k < most ? k : most);
+            tn_spectrum_destroy(&s);
+            cut = tn_cp_truncate(cp, k);
+            REQUIRE(cut != NULL);
+            CHECK_STATUS(tn_cp_norm(cut, &norm), TN_OK);
+            if (k >= most) CHECK_NEAR(norm / before, 1, 1e-13);
+        }
+        fresh(&w);
+    }
+    leave(&w);
+}
+
+TEST(marks_of_operators)
+{
+    world     w;
+    tn_cp    *first, *kept;
+    tn_tensor *e, *t;
+    uint64_t  mark;
+    size_t    blocks;
+    double    a, b;
+    if (!open_world(&w, TN_F64, 29)) return;
+    first = any_cp(&w, 2, 3, 4, 5, false);
+    e = any_matrix(&w, 5, 2);
+    mark = tn_cp_mark(w.ctx);
+    kept = tn_cp_release(w.ctx, mark, tn_cp_fold_in(first, e, NULL));
+    blocks = (size_t)w.heap.blocks;
+    for (int i = 0; i < 5; i++) {
+        uint64_t inner = tn_cp_mark(w.ctx);
+        CHECK(tn_cp_fold_out(tn_cp_fold_in(first, e, NULL), any_matrix(&w, 2, 3), NULL) != NULL);
+        CHECK(tn_cp_release(w.ctx, inner, NULL) == NULL);
+        CHECK_INT(w.heap.blocks, blocks);
+    }
+    CHECK_STATUS(tn_cp_norm(kept, &a), TN_OK);                 /* older operators and the kept one are alive */
+    CHECK_STATUS(tn_cp_norm(first, &a), TN_OK);
+    t = tn_cp_gram(first, first);
+    CHECK(tn_cp_release(w.ctx, 0, NULL) == NULL);              /* all operators, and no tensor */
+    CHECK_NEAR(host(t)[0] + host(t)[4] + host(t)[8], a * a, 1e-12 * a * a);
+    CHECK(tn_cp_mark(NULL) == 0 && tn_cp_release(NULL, 0, NULL) == NULL);
+    b = 0;
+    CHECK_STATUS(tn_cp_norm(any_cp(&w, 2, 1, 1, 1, false), &b), TN_OK);
+    CHECK(b > 0);
+    leave(&w);
+}
+
+/* ---- folding one slot ------------------------------------------------------------------------ */
+
+TEST(folding_one_slot)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 31)) return;
+        for (int round = 0; round < 24; round++) {
+            int        order = 1 + round % 3, slot = (int)test_random_int(&w.seed, 0, order - 1);
+            bool       constant = round & 4, bias = round & 8;
+            int64_t    n = test_random_int(&w.seed, 1, 5), m = test_random_int(&w.seed, 1, 5), out = 2;
+            tn_cp     *cp = any_cp(&w, order, out, 3, n + constant, constant), *folded;
+            tn_tensor *e = any_matrix(&w, n, m), *b = bias ? any_vector(&w, n) : NULL, *x[3], *y[3];
+            for (int k = 0; k < order; k++) x[k] = y[k] = any_matrix(&w, 4, k == slot ? m : n);
+            x[slot] = tn_affine(w.ctx, y[slot], e, b);
+            folded = tn_cp_fold_slot(cp, slot, e, b);
+            if (!CHECK(folded != NULL)) break;
+            CHECK(folded->constant == (constant || bias) && folded->in[slot] == m + (constant || bias));
+            test_raise(&worst, test_max_error(host(tn_cp_apply_each(w.ctx, folded, y)), host(tn_cp_apply_each(w.ctx, cp, x)), 4 * out));
+            fresh(&w);
+        }
+        report("folding one slot", both[d], worst);
+        leave(&w);
+    }
+}
+
+/* ---- composition ----------------------------------------------------------------------------- */
+
+TEST(compositions)
+{
+    static const int orders[][2] = {{2, 2}, {1, 2}, {2, 1}, {3, 2}, {2, 3}, {1, 1}};
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0, each = 0;
+        if (!open_world(&w, both[d], 41)) return;
+        for (int round = 0; round < 36; round++) {
+            const int  *k = orders[round % 6];
+            bool       outside = round / 6 & 1, inside = round / 12 & 1;         /* which has a constant */
+            int64_t    m = test_random_int(&w.seed, 1, 4), n = test_random_int(&w.seed, 1, 4);
+            tn_cp     *inner = any_cp(&w, k[1], m, test_random_int(&w.seed, 1, 4), n + inside, inside);
+            tn_cp     *outer = any_cp(&w, k[0], 2, test_random_int(&w.seed, 1, 5), m + outside, outside), *both_of;
+            tn_tensor *x = any_matrix(&w, 5, n), *v[6], *u[3];
+            both_of = tn_cp_compose(outer, inner);
+            if (!CHECK(both_of != NULL)) break;
+            CHECK(both_of->order == k[0] * k[1] && both_of->constant == (outside || inside));
+            test_raise(&worst, test_max_error(host(tn_cp_apply(w.ctx, both_of, x)),
+                                              host(tn_cp_apply(w.ctx, outer, tn_cp_apply(w.ctx, inner, x))), 10));
+            for (int i = 0; i < k[0] * k[1]; i++) v[i] = any_matrix(&w, 5, n);
+            for (int i = 0; i < k[0]; i++) u[i] = tn_cp_apply_each(w.ctx, inner, v + i * k[1]);
+            test_raise(&each, test_max_error(host(tn_cp_apply_each(w.ctx, both_of, v)), host(tn_cp_apply_each(w.ctx, outer, u)), 10));
+            fresh(&w);
+        }
+        report("composition", both[d], worst);
+        report("composition, input by input", both[d], each);
+        leave(&w);
+    }
+}
+
+/* ---- modes ------------------------------------------------------------------------------------- */
+
+/* W = [[1,2],[3,4]], V = [[5,6],[7,8]], P = I */
+static tn_cp *small_example(world *w)
+{
+    static const double p[] = {1, 0, 0, 1}, a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8};
+    tn_tensor *f[2];
+    f[0] = tensor(w, 2, 2, 2, a);
+    f[1] = tensor(w, 2, 2, 2, b);
+    return tn_cp_create(w->ctx, 2, tensor(w, 2, 2, 2, p), f, TN_CP_INPUT_PLAIN);
+}
+
+TEST(modes_of_the_small_example)
+{
+    world w;
+    if (!open_world(&w, TN_F64, 1)) return;
+    for (int accurate = 0; accurate < 2; accurate++) {
+        tn_cp_hosvd_desc   d;
+        tn_cp_hosvd_result r;
+        memset(&d, 0, sizeof d);
+        d.accurate = accurate;
+        d.core = true;
+        if (!CHECK_STATUS(tn_cp_hosvd(small_example(&w), &d, &r), TN_OK)) break;
+        CHECK_NEAR(host(r.out_values)[0], 55.752400, 5e-7);
+        CHECK_NEAR(host(r.out_values)[1], 2.381161, 5e-7);
+        CHECK_NEAR(host(r.in_values[0])[0], 55.777726, 5e-7);
+        CHECK_NEAR(host(r.in_values[0])[1], 1.686786, 5e-7);
+        CHECK_NEAR(r.norm, sqrt(3114), 1e-12);
+        CHECK_NEAR(r.error, 0, 3e-8);
+        CHECK(r.in_values[1] == NULL);
+        tn_cp_hosvd_destroy(&r);
+    }
+    leave(&w);
+}
+
+/* to[.., j, ..] = sum_i from[.., i, ..] u[i,j] along one axis: [before,keep,after] -> [before,n,after] */
+static double *along(const double *from, int64_t before, int64_t keep, int64_t after, const double *u, int64_t n)
+{
+    double *to = room(before * n * after);
+    for (int64_t b = 0; b < before; b++)
+        for (int64_t i = 0; i < keep; i++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t a = 0; a < after; a++) to[(b * n + j) * after + a] += u[i * n + j] * from[(b * keep + i) * after + a];
+    return to;
+}
+
+/* The core in its directions, as a dense tensor. */
+static double *rebuilt(const tn_cp_hosvd_result *r, const tn_cp *cp)
+{
+    double *t = host(r->core);
+    int64_t after = 1, before = tn_tensor_count(r->core);
+    for (int m = cp->order; m >= 0; m--) {
+        const tn_tensor *u = m == 0 ? r->out_vectors : r->in_vectors[m - 1] ? r->in_vectors[m - 1] : r->in_vectors[0];
+        before /= u->shape[0];
+        t = along(t, before, u->shape[0], after, host(u), u->shape[1]);
+        after *= u->shape[1];
+    }
+    return t;
+}
+
+TEST(modes_against_dense)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double whole = 0, error = 0, values = 0, orthogonal = 0;
+        if (!open_world(&w, both[d], 43)) return;
+        for (int round = 0; round < 32; round++) {
+            int       order = 1 + round % 3;
+            bool      plain = round & 4, accurate = round & 8;
+            int64_t   n = test_random_int(&w.seed, 1, 5), out = test_random_int(&w.seed, 1, 5), h = test_random_int(&w.seed, 0, 7);
+            tn_cp    *cp = any_cp(&w, order, out, h, n, false);
+            double   *dense = plain ? plain_dense(cp) : plain_symmetric(cp), *again, norm, left = 0;
+            int64_t   size = out * inputs_of(cp);
+            tn_cp_hosvd_desc   desc;
+            tn_cp_hosvd_result r;
+            memset(&desc, 0, sizeof desc);
+            desc.unsymmetrised = plain;
+            desc.accurate = accurate;
+            desc.core = true;
+            if (!CHECK_STATUS(tn_cp_hosvd(cp, &desc, &r), TN_OK)) break;
+            norm = sqrt(dot(dense, dense, size));
+            again = rebuilt(&r, cp);
+            for (int64_t i = 0; i < size; i++) left += (again[i] - dense[i]) * (again[i] - dense[i]);
+            test_raise(&whole, sqrt(left) / (norm > 0 ? norm : 1));
+            test_raise(&whole, fabs(r.norm - norm) / (norm > 0 ? norm : 1));
+            for (int64_t i = 0; i < out; i++)                       /* sum_i u_i s_i^2 u_i^T = the Gram matrix of the outputs */
+                for (int64_t j = 0; j < out; j++) {
+                    double sum = 0, unit = 0;
+                    for (int64_t k = 0; k < out; k++) {
+                        double s = host(r.out_values)[k];
+                        sum += s * s * host(r.out_vectors)[k * out + i] * host(r.out_vectors)[k * out + j];
+                        unit += host(r.out_vectors)[i * out + k] * host(r.out_vectors)[j * out + k];
+                    }
+                    sum -= dot(dense + i * size / out, dense + j * size / out, size / out);
+                    test_raise(&values, fabs(sum) / (norm > 0 ? norm * norm : 1));
+                    test_raise(&orthogonal, fabs(unit - (i == j)));
+                }
+            tn_cp_hosvd_destroy(&r);
+            desc.rank_out = 2;
+            desc.rank_in = 2;
+            if (!CHECK_STATUS(tn_cp_hosvd(cp, &desc, &r), TN_OK)) break;
+            again = rebuilt(&r, cp);
+            for (left = 0, size--; size >= 0; size--) left += (again[size] - dense[size]) * (again[size] - dense[size]);
+            if (norm > 0) test_raise(&error, fabs(r.error - sqrt(left) / norm) - 1e-7);     /* the root of rounding errors */
+            tn_cp_hosvd_destroy(&r);
+            fresh(&w);
+        }
+        report("core in its directions", both[d], whole);
+        report("values of the output mode", both[d], values);
+        report("orthogonality of the output mode", both[d], orthogonal);
+        report("error of truncation", both[d], error);
+        leave(&w);
+    }
+}
+
+/* B_o = s_o q_o q_o^T: singular values s of both modes, down to 1e-13 of the largest; and two hidden units that differ by 1e-9. */
+TEST(small_singular_values)
+{
+    world  w;
+    double p[36] = {0}, f[36] = {0}, twin_p[] = {1, -1, 1, 1}, twin_f[4], worst = 0;
+    tn_cp *cp;
+    tn_tensor *factor[2];
+    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_result r;
+    memset(&d, 0, sizeof d);
+    d.accurate = true;
+    if (!open_world(&w, TN_F64, 47)) return;
+    for (int i = 0; i < 6; i++) { p[i * 7] = pow(10, -2.6 * i); f[i * 7] = 1; }
+    factor[0] = factor[1] = tensor(&w, 2, 6, 6, f);
+    cp = tn_cp_create(w.ctx, 2, tensor(&w, 2, 6, 6, p), factor, TN_CP_INPUT_PLAIN);
+    REQUIRE(CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK));
+    for (int i = 0; i < 6; i++) {
+        test_raise(&worst, fabs(host(r.out_values)[i] / p[i * 7] - 1));
+        test_raise(&worst, fabs(host(r.in_values[0])[i] / p[i * 7] - 1));
+    }
+    WORST("small singular values, 1e-13 of the largest", worst, 1e-3);
+    tn_cp_hosvd_destroy(&r);
+    twin_f[0] = 1; twin_f[1] = 0; twin_f[2] = 1; twin_f[3] = 1e-9;       /* x0^2 and (x0 + 1e-9 x1)^2 */
+    factor[0] = factor[1] = tensor(&w, 2, 2, 2, twin_f);
+    cp = tn_cp_create(w.ctx, 2, tensor(&w, 2, 2, 2, twin_p), factor, TN_CP_INPUT_PLAIN);
+    REQUIRE(CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK));
+    CHECK_NEAR(host(r.out_values)[0], 2, 1e-8);                          /* the sum; the difference is -2e-9 x0 x1: norm sqrt 2 1e-9 */
+    CHECK_NEAR(host(r.out_values)[1] / (sqrt(2.0) * 1e-9), 1, 1e-6);
+    tn_cp_hosvd_destroy(&r);
+    leave(&w);
+}
+
+/* ---- largest coefficients ------------------------------------------------------------------------ */
+
+TEST(largest_coefficients)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 53)) return;
+        for (int round = 0; round < 24; round++) {
+            int      order = 1 + round % 3;
+            bool     plain = round & 4;
+            int64_t  n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 1, 3), k = test_random_int(&w.seed, 0, 12);
+            tn_cp   *cp = any_cp(&w, order, out, test_random_int(&w.seed, 0, 6), n, false);
+            double  *dense = plain ? plain_dense(cp) : plain_symmetric(cp), largest = 1;
+            int64_t  size = out * inputs_of(cp), left = 0;
+            tn_cp_top_result r;
+            if (!CHECK_STATUS(tn_cp_top(cp, k, plain, &r), TN_OK)) break;
+            for (int64_t i = 0; i < size; i++) {                /* only i <= j <= .. of a symmetric tensor */
+                int64_t rest = i, last = n;
+                bool    ascending = true;
+                for (int s = 0; s < order; s++, rest /= n) { ascending = ascending && rest % n <= last; last = rest % n; }
+                if (!plain && !ascending) dense[i] = 0;
+                else left++;
+            }
+            CHECK_INT(r.count, k < left ? k : left);
+            for (int64_t i = 0; i < r.count; i++) {
+                int32_t index[4];
+                int64_t at = 0, best = 0;
+                CHECK_STATUS(tn_read(tn_slice(r.index, 0, i, i + 1), TN_I32, index, order + 1), TN_OK);
+                for (int s = 0; s <= order; s++) at = s ? at * n + index[s] : index[s];
+                for (int64_t j = 0; j < size; j++) if (fabs(dense[j]) > fabs(dense[best])) best = j;
+                if (i == 0 && fabs(dense[best]) > 0) largest = fabs(dense[best]);
+                test_raise(&worst, fabs(host(r.values)[i] - dense[at]) / largest);
+                test_raise(&worst, (fabs(dense[best]) - fabs(dense[at])) / largest);
+                dense[at] = 0;
+            }
+            tn_cp_top_destroy(&r);
+            fresh(&w);
+        }
+        report("largest coefficients", both[d], worst);
+        leave(&w);
+    }
+}
+
+/* Columns that decay: most blocks are skipped, and what is found is the same as with all. */
+TEST(largest_coefficients_by_their_bound)
+{
+    world      w;
+    int64_t    n = 400, h = 8;
+    double    *v = noise(&w, 1), *dense, best = 0;
+    tn_tensor *f[2];
+    tn_cp     *cp;
+    tn_cp_top_result r;
+    if (!open_world(&w, TN_F64, 59)) return;
+    for (int k = 0; k < 2; k++) {
+        v = noise(&w, h * n);
+        for (int64_t i = 0; i < h * n; i++) v[i] /= 1 + (double)(i % n);
+        f[k] = tensor(&w, 2, h, n, v);
+    }
+    cp = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, h), f, TN_CP_INPUT_PLAIN);
+    dense = plain_dense(cp);
+    REQUIRE(CHECK_STATUS(tn_cp_top(cp, 5, true, &r), TN_OK));
+    for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
+    CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
+    CHECK(r.visited < 0.2 && r.visited > 0);
+    tn_cp_top_destroy(&r);
+    leave(&w);
+}
+
+/* ---- Gaussian inputs --------------------------------------------------------------------------------- */
+
+/* E[f g^T] over x = mean + L z by Gauss-Hermite quadrature: 3 points per axis are exact for degree 5. */
+static void quadrature(world *w, const tn_cp *a, const tn_cp *b, int64_t n, const double *mean, const double *l, double *moment)
+{
+    int64_t points = 1, o, q;
+    for (int64_t i = 0; i < n; i++) points *= 3;
+    for (int64_t at = 0; at < points; at++) {
+        double  z[4], x[4], weight = 1, *f, *g;
+        int64_t rest = at;
+        for (int64_t i = 0; i < n; i++, rest /= 3) {
+            z[i] = (double)(rest % 3 - 1) * sqrt(3.0);
+            weight *= rest % 3 == 1 ? 2.0 / 3 : 1.0 / 6;
+        }
+        for (int64_t i = 0; i < n; i++) for (x[i] = mean[i], o = 0; o < n; o++) x[i] += l[i * n + o] * z[o];
+        f = host(tn_cp_apply(w->ctx, a, tensor(w, 2, 1, n, x)));
+        g = host(tn_cp_apply(w->ctx, b, tensor(w, 2, 1, n, x)));
+        for (o = 0; o < a->out; o++) for (q = 0; q < b->out; q++) moment[o * b->out + q] += weight * f[o] * g[q];
+    }
+}
+
+TEST(gaussian_moments)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 61)) return;
+        for (int round = 0; round < 16; round++) {
+            int        order = 1 + round % 2;
+            bool       constant = round & 2;
+            int64_t    n = test_random_int(&w.seed, 1, 4), m = n + constant;
+            tn_cp     *a = any_cp(&w, order, 3, 4, m, constant), *b = any_cp(&w, order, 2, 5, m, constant);
+            double    *l = noise(&w, n * n), *mean = constant ? noise(&w, n) : room(n), *s = room(m * m), *want = room(6);
+            tn_tensor *found;
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < m; j++) {
+                    double mi = i < n ? mean[i] : 1, mj = j < n ? mean[j] : 1;
+                    s[i * m + j] = mi * mj + (i < n && j < n ? dot(l + i * n, l + j * n, n) : 0);
+                }
+            found = tn_cp_gaussian_moment(a, b, tensor(&w, 2, m, m, s));
+            if (!CHECK(found != NULL)) break;
+            quadrature(&w, a, b, n, mean, l, want);
+            test_raise(&worst, test_max_error(host(found), want, 6));
+            tn_tensor_destroy(found);
+            fresh(&w);
+        }
+        report("Gaussian moments against quadrature", both[d], worst);
+        leave(&w);
+    }
+}
+
+/* ---- stacks -------------------------------------------------------------------------------------------- */
+
+TEST(two_layers_exactly)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 67)) return;
+        for (int round = 0; round < 12; round++) {
+            bool    c = round & 1;
+            int64_t n = test_random_int(&w.seed, 1, 4) + c, m = test_random_int(&w.seed, 1, 4), k = test_random_int(&w.seed, 1, 4);
+            const tn_cp *a[2], *b[2];
+            tn_cp  *fa, *fb;
+            double  inner, na, nb;
+            tn_stack_result r;
+            a[0] = any_cp(&w, 2, m, 3, n, c);
+            a[1] = any_cp(&w, 2, 2, 4, m + c, c);
+            b[0] = any_cp(&w, 2, k, 4, n, c);
+            b[1] = any_cp(&w, 2, 2, 3, k + c, c);
+            fa = tn_cp_compose(a[1], a[0]);
+            fb = tn_cp_compose(b[1], b[0]);
+            CHECK_STATUS(tn_cp_inner(fa, fb, &inner), TN_OK);
+            CHECK_STATUS(tn_cp_norm(fa, &na), TN_OK);
+            CHECK_STATUS(tn_cp_norm(fb, &nb), TN_OK);
+            CHECK_STATUS(tn_cp_stack_inner(a, b, 2, NULL, &r), TN_OK);
+            CHECK(r.method == TN_STACK_EXACT && r.inner_error == 0);
+            test_raise(&worst, fabs(r.inner - inner) / (na * nb));
+            test_raise(&worst, fabs(r.norm_a / na - 1));
+            test_raise(&worst, fabs(r.norm_b / nb - 1));
+            test_raise(&worst, fabs(r.cosine - inner / (na * nb)));
+            CHECK_STATUS(tn_cp_stack_inner(a, b, 1, NULL, &r), c || m != k ? TN_ERR_SHAPE : TN_OK);      /* outputs differ */
+            tn_ctx_clear_error(w.ctx);
+            fresh(&w);
+        }
+        report("two layers against their composition", both[d], worst);
+        leave(&w);
+    }
+}
+
+/* x0 x1 x2 x3 as (x0 x1)(x2 x3) and as (x0 x2)(x1 x3) */
+static tn_cp *products(world *w, int64_t n, const int *pair, int64_t terms)
+{
+    double *p = room(terms * terms), *a = room(terms * n), *b = room(terms * n);
+    tn_tensor *f[2];
+    for (int64_t i = 0; i < terms; i++) p[i * terms + i] = a[i * n + pair[2 * i]] = b[i * n + pair[2 * i + 1]] = 1;
+    f[0] = tensor(w, 2, terms, n, a);
+    f[1] = tensor(w, 2, terms, n, b);
+    return tn_cp_create(w->ctx, 2, tensor(w, 2, terms, terms, p), f, TN_CP_INPUT_PLAIN);
+}
+
+TEST(one_function_as_two_stacks)
+{
+    static const int near[] = {0, 1, 2, 3}, cross[] = {0, 2, 1, 3}, last[] = {0, 1};
+    world w;
+    const tn_cp *a[2], *b[2];
+    tn_stack_result r;
+    tn_stack_desc   d;
+    if (!open_world(&w, TN_F64, 71)) return;
+    memset(&d, 0, sizeof d);
+    a[0] = products(&w, 4, near, 2);
+    b[0] = products(&w, 4, cross, 2);
+    a[1] = b[1] = products(&w, 2, last, 1);
+    CHECK_STATUS(tn_cp_stack_inner(a, b, 2, NULL, &r), TN_OK);
+    CHECK_NEAR(r.cosine, 1, 1e-14);
+    CHECK_NEAR(r.inner, 1.0 / 24, 1e-15);                        /* |sym(e0 e1 e2 e3)|^2 = 1/4! */
+    for (int k = 0; k < 2; k++) {
+        d.method = k ? TN_STACK_TREE : TN_STACK_LAYER_SYMMETRISED;
+        CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
+        CHECK(r.method == d.method && r.cosine == 0 && r.norm_a > 0);
+    }
+    d.method = TN_STACK_SAMPLED;
+    d.samples = 3000;
+    CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
+    CHECK_NEAR(r.cosine, 1, 1e-12);
+    CHECK(fabs(r.inner - 1.0 / 24) < 5 * r.inner_error && r.inner_error < 0.1 / 24 && r.samples == 3000);
+    leave(&w);
+}
+
+/* Samples against the exact inner product of two layers, on the sphere and with less certainty from the normal distribution. */
+TEST(sampled_stacks)
+{
+    world w;
+    int   outside = 0, larger = 0, count = 0;
+    if (!open_world(&w, TN_F64, 73)) return;
+    for (int round = 0; round < 8; round++) {
+        bool    c = round & 1;
+        int64_t n = 3 + c;
+        const tn_cp *a[2], *b[2];
+        tn_stack_result exact, r, again, wide;
+        tn_stack_desc   d;
+        memset(&d, 0, sizeof d);
+        d.method = TN_STACK_SAMPLED;
+        d.seed = (uint64_t)round + 1;
+        d.samples = 2000;
+        a[0] = any_cp(&w, 2, 3, 3, n, c);
+        a[1] = any_cp(&w, 2, 2, 4, 3 + c, c);
+        b[0] = any_cp(&w, 2, 3, 4, n, c);
+        b[1] = any_cp(&w, 2, 2, 3, 3 + c, c);
+        CHECK_STATUS(tn_cp_stack_inner(a, b, 2, NULL, &exact), TN_OK);
+        CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
+        CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &again), TN_OK);
+        CHECK(r.inner == again.inner && r.cosine_error == again.cosine_error);
+        d.gaussian = true;
+        CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &wide), TN_OK);
+        count += 4;
+        outside += (fabs(r.inner - exact.inner) > 3 * r.inner_error) + (fabs(r.cosine - exact.cosine) > 3 * r.cosine_error);
+        outside += (fabs(wide.inner - exact.inner) > 4 * wide.inner_error) + (fabs(wide.cosine - exact.cosine) > 4 * wide.cosine_error);
+        larger += wide.inner_error > 1.2 * r.inner_error;
+        CHECK(r.cosine_error > 0 && fabs(r.cosine - exact.cosine) < 0.1);
+        fresh(&w);
+    }
+    CHECK(outside <= 2 && count == 32);
+    CHECK_INT(larger, 8);
+    leave(&w);
+}
+
+/* Three layers of one unit: x0^8, and (x0 + x1)^8/2^4 of norm 1, whose inner product is (1/sqrt 2)^8. */
+TEST(three_layers)
+{
+    world  w;
+    double one = 1, plain[] = {1, 0}, slant[] = {sqrt(0.5), sqrt(0.5)};
+    const tn_cp *a[3], *b[3];
+    tn_stack_result r;
+    tn_stack_desc   d;
+    tn_tensor *f[2], *p;
+    if (!open_world(&w, TN_F64, 79)) return;
+    memset(&d, 0, sizeof d);
+    p = tensor(&w, 2, 1, 1, &one);
+    f[0] = f[1] = p;
+    a[1] = a[2] = b[1] = b[2] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    f[0] = f[1] = tensor(&w, 2, 1, 2, plain);
+    a[0] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    f[0] = f[1] = tensor(&w, 2, 1, 2, slant);
+    b[0] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_cp_stack_inner(a, b, 3, NULL, &r), TN_OK);
+    CHECK(r.method == TN_STACK_SAMPLED && r.samples == 4096);
+    CHECK(fabs(r.inner - 1.0 / 16) < 4 * r.inner_error && r.inner_error < 0.02);
+    CHECK(fabs(r.norm_a - 1) < 0.1 && fabs(r.norm_b - 1) < 0.1);
+    d.method = TN_STACK_LAYER_SYMMETRISED;                       /* one unit: here the layers' rule is the true one */
+    CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_OK);
+    CHECK_NEAR(r.cosine, 1.0 / 16, 1e-14);
+    d.method = TN_STACK_EXACT;
+    CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 3, expected 1 or 2 for the exact method");
+    leave(&w);
+}
+
+/* Swapped encoders, permuted and rescaled units: the same function, so the same modes, moments and coefficients. */
+TEST(invariances_of_modes)
+{
+    world      w;
+    int64_t    n = 5, h = 4, out = 3;
+    double    *p, *a, *b, *q, *fa, *fb, worst = 0, *s;
+    tn_cp     *one, *two;
+    tn_tensor *f[2], *m[2], *e;
+    tn_cp_hosvd_result r[2];
+    tn_cp_top_result   t[2];
+    if (!open_world(&w, TN_F64, 83)) return;
+    p = noise(&w, out * h); a = noise(&w, h * n); b = noise(&w, h * n);
+    q = room(out * h); fa = room(h * n); fb = room(h * n);
+    for (int64_t k = 0; k < h; k++) {                             /* unit k becomes h-1-k, with W and V exchanged */
+        for (int64_t o = 0; o < out; o++) q[o * h + h - 1 - k] = p[o * h + k] / (4 * -0.5);
+        for (int64_t j = 0; j < n; j++) { fa[(h - 1 - k) * n + j] = 4 * b[k * n + j]; fb[(h - 1 - k) * n + j] = -0.5 * a[k * n + j]; }
+    }
+    f[0] = tensor(&w, 2, h, n, a); f[1] = tensor(&w, 2, h, n, b);
+    one = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, p), f, TN_CP_INPUT_PLAIN);
+    f[0] = tensor(&w, 2, h, n, fa); f[1] = tensor(&w, 2, h, n, fb);
+    two = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, q), f, TN_CP_INPUT_PLAIN);
+    e = any_matrix(&w, n, n);
+    e = tn_matmul(w.ctx, e, tn_transpose(e, 0, 1));
+    for (int k = 0; k < 2; k++) {
+        CHECK_STATUS(tn_cp_hosvd(k ? two : one, NULL, &r[k]), TN_OK);
+        CHECK_STATUS(tn_cp_top(k ? two : one, 6, false, &t[k]), TN_OK);
+        m[k] = tn_cp_gaussian_moment(k ? two : one, one, e);
+    }
+    test_raise(&worst, test_frobenius(host(r[1].out_values), host(r[0].out_values), out));
+    test_raise(&worst, test_frobenius(host(r[1].in_values[0]), host(r[0].in_values[0]), n));
+    test_raise(&worst, test_frobenius(host(r[1].in_vectors[0]), host(r[0].in_vectors[0]), n * n));
+    test_raise(&worst, test_frobenius(host(t[1].values), host(t[0].values), 6));
+    test_raise(&worst, test_frobenius(host(m[1]), host(m[0]), out * out));
+    CHECK(isnan(r[0].error));
+    s = host(r[0].in_vectors[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double largest = 0;
+        for (int64_t j = 0; j < n; j++) if (fabs(s[i * n + j]) > fabs(largest)) largest = s[i * n + j];
+        CHECK(largest > 0);
+    }
+    WORST("invariances of modes, moments and coefficients", worst, 1e-12);
+    for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_cp_top_destroy(&t[k]); tn_tensor_destroy(m[k]); }
+    leave(&w);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+#define REFUSED(ctx, call, status, part) do { CHECK((call) == NULL); CHECK_ERROR(ctx, status, part); } while (0)
+
+TEST(bad_calls)
+{
+    world      w;
+    double     skew[] = {2, 1, 0, 2}, nan[] = {(double)NAN, 0, 0, 1};
+    tn_cp     *cp, *one;
+    tn_tensor *x, *p, *f[2];
+    if (!open_world(&w, TN_F64, 37)) return;
+    cp = any_cp(&w, 2, 2, 3, 2, false);
+    one = any_cp(&w, 2, 2, 3, 4, true);
+    x = any_matrix(&w, 2, 3);
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, x), TN_ERR_SHAPE, "apply: x is [2,3], expected a last extent of 2");
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, one, any_matrix(&w, 2, 2)), TN_ERR_SHAPE, "expected a last extent of 4, the operator's inputs, or one less");
+    REFUSED(w.ctx, tn_cp_data_metric(cp, tensor(&w, 2, 2, 2, skew)), TN_ERR_ARG, "data_metric: s[1,0] is 0 and s[0,1] is 1, expected");
+    REFUSED(w.ctx, tn_cp_data_metric(cp, tensor(&w, 2, 2, 2, nan)), TN_ERR_NONFINITE, "data_metric: s, [2,2], has NaN or infinity");
+    p = any_matrix(&w, 2, 4);
+    f[0] = any_matrix(&w, 4, 3);
+    f[1] = p;
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE,
+            "factor 1 is [2,4], expected [4,in]: one row per term, as p, [2,4], has one column per term");
+    REFUSED(w.ctx, tn_cp_fold_slot(cp, 2, x, NULL), TN_ERR_ARG, "fold_slot: slot is 2, expected 0 to 1");
+    REFUSED(w.ctx, tn_cp_fold_slot(cp, 1, any_matrix(&w, 3, 2), NULL), TN_ERR_SHAPE, "fold_slot: e is [3,2], expected 2 rows");
+    REFUSED(w.ctx, tn_cp_fold_slot(cp, 1, any_matrix(&w, 2, 2), any_vector(&w, 3)), TN_ERR_SHAPE, "fold_slot: b is [3]");
+    REFUSED(w.ctx, tn_cp_gram(cp, any_cp(&w, 3, 2, 2, 2, false)), TN_ERR_SHAPE, "gram: the operators have orders 2 and 3");
+    CHECK(!tn_cp_fold_slot(NULL, 0, x, NULL));
+    leave(&w);
+}
+
+TEST(bad_calls_of_modes_and_stacks)
+{
+    world      w;
+    double     rough[] = {2, 1, 0, 2}, lone[] = {1, 0, 0, 3}, bad = HUGE_VAL;
+    tn_cp     *cp, *narrow, *one;
+    tn_tensor *f[2];
+    const tn_cp *a[2];
+    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_result r;
+    tn_cp_top_result   t;
+    tn_stack_result    s;
+    tn_stack_desc      sd;
+    if (!open_world(&w, TN_F64, 89)) return;
+    memset(&d, 0, sizeof d);
+    memset(&sd, 0, sizeof sd);
+    cp = any_cp(&w, 2, 2, 3, 2, false);
+    one = any_cp(&w, 2, 2, 3, 2, true);
+    f[0] = any_matrix(&w, 3, 4);
+    f[1] = any_matrix(&w, 3, 5);
+    narrow = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, 3), f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_cp_hosvd(narrow, NULL, &r), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "hosvd: input 1 has 5 elements, expected 4 as input 0");
+    d.unsymmetrised = true;
+    CHECK_STATUS(tn_cp_hosvd(narrow, &d, &r), TN_OK);
+    CHECK(r.in_values[1]->shape[0] == 5 && r.core == NULL);
+    tn_cp_hosvd_destroy(&r);
+    d.rank_in = -2;
+    CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "hosvd: rank_in is -2, expected 0 or more");
+    CHECK_STATUS(tn_cp_hosvd(cp, NULL, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "hosvd: out is NULL");
+    CHECK_STATUS(tn_cp_top(cp, -1, false, &t), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "top: k is -1, expected 0 or more");
+    CHECK_STATUS(tn_cp_top(narrow, 1, false, &t), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "top: input 1 has 5 elements");
+    REFUSED(w.ctx, tn_cp_gaussian_moment(cp, cp, tensor(&w, 2, 2, 2, rough)), TN_ERR_ARG, "gaussian_moment: s[1,0] is 0 and s[0,1] is 1");
+    REFUSED(w.ctx, tn_cp_gaussian_moment(one, one, tensor(&w, 2, 2, 2, lone)), TN_ERR_ARG, "the last element of s is 3, expected 1");
+    REFUSED(w.ctx, tn_cp_gaussian_moment(cp, cp, any_matrix(&w, 3, 3)), TN_ERR_SHAPE, "gaussian_moment: s is [3,3], expected [2,2]");
+    REFUSED(w.ctx, tn_cp_gaussian_moment(any_cp(&w, 3, 1, 1, 2, false), any_cp(&w, 3, 1, 1, 2, false), any_matrix(&w, 2, 2)), TN_ERR_SHAPE,
+            "have order 3, expected 1 or 2");
+    REFUSED(w.ctx, tn_cp_compose(any_cp(&w, 3, 2, 3, 2, false), any_cp(&w, 3, 2, 3, 2, false)), TN_ERR_SHAPE, "compose: the operators have orders 3 and 3");
+    REFUSED(w.ctx, tn_cp_compose(one, cp), TN_ERR_SHAPE, "compose: the outer operator has 1 inputs beside the constant one, expected 2");
+    REFUSED(w.ctx, tn_cp_compose(cp, NULL), TN_ERR_ARG, "compose: the inner operator is NULL");
+    a[0] = cp;
+    a[1] = one;
+    CHECK_STATUS(tn_cp_stack_inner(a, a, 2, NULL, &s), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "stack_inner: a[1] has a constant input, expected the same as a[0]");
+    CHECK_STATUS(tn_cp_stack_inner(a, a, 0, NULL, &s), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 0, expected 1 to 16");
+    sd.method = TN_STACK_SAMPLED;
+    sd.samples = 1;
+    CHECK_STATUS(tn_cp_stack_inner(a, a, 1, &sd, &s), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: samples is 1, expected 2 or more");
+    CHECK_STATUS(tn_cp_stack_inner(a, a, 1, NULL, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: out is NULL");
+    tn_write(tn_slice(tn_slice(cp->p, 0, 0, 1), 1, 0, 1), TN_F64, &bad, 1);
+    CHECK_STATUS(tn_cp_stack_inner(a, a, 1, NULL, &s), TN_ERR_NONFINITE);
+    CHECK(isnan(s.inner) && isnan(s.cosine));
+    CHECK_STATUS(tn_cp_hosvd(cp, NULL, &r), TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_cp_top(cp, 1, false, &t), TN_ERR_NONFINITE);
+    CHECK(r.out_values == NULL && t.values == NULL);
+    tn_ctx_clear_error(w.ctx);
+    leave(&w);
+}
+
+/* What does not fit is refused with its size, before anything is made. */
+TEST(what_does_not_fit)
+{
+    tn_desc desc;
+    tn_ctx *ctx;
+    tn_cp  *cp;
+    tn_tensor *f[2];
+    int64_t shape[2] = {300, 300};
+    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_result r;
+    memset(&desc, 0, sizeof desc);
+    memset(&d, 0, sizeof d);
+    desc.max_bytes = (size_t)30 << 20;
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
+    f[0] = tn_normal(ctx, 2, shape, 0, 1);
+    f[1] = tn_normal(ctx, 2, shape, 0, 1);
+    cp = tn_cp_create(ctx, 2, f[0], f, TN_CP_INPUT_PLAIN);
+    CHECK(tn_cp_compose(cp, cp) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "compose: the composition has 300^2 terms of 1500 numbers");
+    d.core = true;
+    CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_ERR_MEMORY);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "hosvd: the core: 216000000 bytes");
+    d.rank_in = d.rank_out = 3;
+    CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
+    tn_cp_hosvd_destroy(&r);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
+          counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense,
+          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, two_layers_exactly,
+          one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
+          what_does_not_fit)
