@@ -11380,47 +11380,34 @@ static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
     return v;
 }
 
-/* t as a matrix whose rows, or columns, are the axis; a copy only where the memory is in another order. */
-static tn_tensor *tni_axis_matrix(tn_ctx *ctx, tn_tensor *t, int axis, bool rows)
-{
-    const int64_t n = t->shape[axis];
-    int64_t       others = 1;
-    int           i;
-    for (i = 0; i < t->rank; i++) if (i != axis) others *= t->shape[i];
-    t = tni_moved_axis(t, axis, rows ? 0 : t->rank - 1);
-    if (!t || t->rank == 2) return t;
-    if (!tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
-    return t ? tn_reshape_2d(t, rows ? n : others, rows ? others : n) : NULL;
-}
-
 tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
 {
-    int64_t    shape[TN_MAX_RANK];
-    int        rank = 0, i;
-    tn_tensor *a, *b, *y;
+    enum { SHARED = 2 * TN_MAX_RANK };
+    int        of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0, i;
+    const int *labels[2];
+    tn_tensor *both[2];
     if (!tni_is_real(ctx, u, "contract_axes", "u") || !tni_is_real(ctx, v, "contract_axes", "v")) return NULL;
     if (j < 1 || j > u->rank || k < 1 || k > v->rank) {
-        const bool of_u = j < 1 || j > u->rank;
-        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", of_u ? "j" : "k",
-                 of_u ? j : k, TNI_SHAPE(of_u ? u : v));
+        const bool in_u = j < 1 || j > u->rank;
+        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", in_u ? "j" : "k",
+                 in_u ? j : k, TNI_SHAPE(in_u ? u : v));
         return NULL;
     }
-    j--; k--;
-    if (u->shape[j] != v->shape[k] || u->rank + v->rank - 2 > TN_MAX_RANK) {
-        if (u->shape[j] != v->shape[k])
-            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents",
-                     j + 1, TNI_SHAPE(u), k + 1, TNI_SHAPE(v));
-        else
-            tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
-                     TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
+    if (u->shape[j - 1] != v->shape[k - 1]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
+                 TNI_SHAPE(u), k, TNI_SHAPE(v));
         return NULL;
     }
-    for (i = 0; i < u->rank; i++) if (i != j) shape[rank++] = u->shape[i];
-    for (i = 0; i < v->rank; i++) if (i != k) shape[rank++] = v->shape[i];
-    a = tni_axis_matrix(ctx, u, j, false);
-    b = a ? tni_axis_matrix(ctx, v, k, true) : NULL;
-    y = a && b ? tn_matmul(ctx, a, b) : NULL;
-    return y ? tn_reshape(y, rank, shape) : NULL;
+    if (u->rank + v->rank - 2 > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
+                 TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
+        return NULL;
+    }
+    for (i = 0; i < u->rank; i++) if ((of_u[i] = i + 1 == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
+    for (i = 0; i < v->rank; i++) if ((of_v[i] = i + 1 == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
+    labels[0] = of_u; labels[1] = of_v;
+    both[0] = u; both[1] = v;
+    return tn_einsum_labels(ctx, 2, both, labels, rank, of_y);
 }
 
 static bool tni_two_matrices(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, int shared, const char *op)
@@ -11502,9 +11489,13 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
 
 tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
 {
+    int64_t others = 1;
+    int     i;
     if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
-    x = tni_axis_matrix(ctx, x, axis, true);
-    return x && !tn_tensor_contiguous(x) ? tn_copy(ctx, x) : x;
+    for (i = 0; i < x->rank; i++) if (i != axis) others *= x->shape[i];
+    x = tni_moved_axis(x, axis, 0);
+    if (x && !tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    return x ? tn_reshape_2d(x, x->shape[0], others) : NULL;
 }
 
 tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape)
@@ -13865,7 +13856,7 @@ static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *
 
 /* cluster and angle of values[n] in any order, of which the first `kept` are results; error: 2 |E|_F. `floor`: zero is a
    value, too, as of the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
-enum { TNI_CLUSTER_PER_ANGLE = 100 };            /* a vector of an angle above 1/100 is in a cluster */
+#define TNI_CLUSTER_PER_ANGLE 100.0              /* a vector of an angle above 1/100 is in a cluster */
 
 static void tni_clusters(int64_t n, int64_t kept, const double *values, double error, bool floor, double *cluster,
                          double *angle, int64_t *order, int64_t *spare)
@@ -23350,6 +23341,8 @@ static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_
     tn_tensor_destroy(q);
     *values = r.values;
     *vectors = r.vectors;
+    r.values = r.vectors = NULL;
+    tn_eigh_destroy(&r);
     return s;
 }
 

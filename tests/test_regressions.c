@@ -183,7 +183,7 @@ TEST(constant_is_not_an_input)
     plain = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     biased = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT);
     CHECK_STATUS(tn_cp_cosine(plain, biased, &v), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "inner: one operator has a constant input, the other has none, expected the same");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "cosine: one operator has a constant input, the other has none, expected the same");
     CHECK(v != v);
     tn_ctx_destroy(ctx);
 }

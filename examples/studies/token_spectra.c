@@ -6,8 +6,8 @@
    with eigenvectors that say how strongly each token takes part. How many of them matter is the effective rank; and since
    models of two seeds have the same tokens, their eigenvectors can be compared, by |cosine| with the most similar one.
 
-   make build/tn build/examples/studies/token_spectra
-   build/examples/studies/token_spectra --run RUN --other RUN
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/token_spectra.c -o token_spectra -lm
+   ./token_spectra --run RUN --other RUN          (runs of `make tn`'s build/tn train)
    --run FOLDER   --other FOLDER   --outputs N   --top N   --threads N */
 #define _POSIX_C_SOURCE 200809L
 #define TENSORNET_IMPLEMENTATION
