@@ -850,7 +850,8 @@ done <<'END'
 --layers 4 --attention softmax,softmax|attention:softmax
 --norm none --attention squared|no_norm:true embed_norm:false
 --norm none --layers 2|attn_scale:0.5 mlp_scale:0.5 embed_std:0.5 weight-decay=auto embed-decay=auto clip=auto warmup=auto
---norm none --tied --attn-scale 1 --mlp-scale 0.5 --weight-decay 0.25 --embed-decay 0.125|embed_std:0 attn_scale:1 mlp_scale:0.5 embed-decay=0.125
+--norm none --tied --attn-scale 1 --mlp-scale 0.5|embed_std:0 attn_scale:1 mlp_scale:0.5
+--norm none --weight-decay 0.25 --embed-decay 0.125|weight-decay=0.25 embed-decay=0.125
 --no-embed-norm --norm-eps 1e-6 --rope-base 500|embed_norm:false norm_eps:1e-06 rope_base:500
 --d-v 3 --init-std 0.1 --embed-std 0.5 --attn-scale 0.5 --mlp-scale 0.25|d_v:3 init_std:0.1 embed_std:0.5 attn_scale:0.5 mlp_scale:0.25
 --beta1 0.8 --beta2 0.99 --momentum 0.9 --embed-noise 0.1 --dropout 0.2|beta1=0.8 beta2=0.99 momentum=0.9 embed-noise=0.1 dropout=0.2
@@ -1171,11 +1172,12 @@ expect 0 "Done" train "$data/stories.txt" --config "$configs/norm-free.txt" --ba
 holds "two steps of norm-free fall from ln 1024" awk -F'[:,]' '/"step":[12],"loss"/ { loss[$2] = $4 }
     END { exit !(loss[1] > log(1024) - 0.01 && loss[1] < log(1024) + 0.01 && loss[2] < loss[1]) }' norm-free/log.jsonl
 # A polynomial of a high degree trains with the defaults of --norm none, and diverges without them.
-deep="--norm none --no-qk-norm --attention bilinear --layers 6 --width 32 --heads 1 --context 32 --batch 8 --steps 100 --no-baseline"
+deep="--norm none --no-qk-norm --attention bilinear --layers 6 --width 32 --heads 1"
+deep="$deep --context 32 --batch 8 --steps 100 --no-baseline"
 expect 0 "Done" train "$data/stories.txt" --out deep $deep
 holds "six layers without norms learn" awk -F'[:,]' '/"step":100,"loss"/ { exit !($4 < 2.6) }' deep/log.jsonl
-expect 1 "stopped; the last good checkpoint" train "$data/stories.txt" --out wild $deep --attn-scale 1 --mlp-scale 1 --embed-std 1 \
-    --weight-decay 0
+expect 1 "stopped; the last good checkpoint" train "$data/stories.txt" --out wild $deep --attn-scale 1 --mlp-scale 1 \
+    --embed-std 1 --weight-decay 0
 rm -rf m
 for width in 16 64 200; do
     expect 0 "Done" train text --out m $small --tied --steps 1 --heads 2 --width $width
