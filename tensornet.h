@@ -20762,14 +20762,23 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     return status;
 }
 
-/* The operator with F M in place of F. */
-static tn_cp *tni_cp_times(const tn_cp *cp, const tn_tensor *m)
+/* The operator with F M 2^-shift in place of F, so that no product leaves the range. m [n,n] is changed and restored. */
+static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
 {
-    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
-    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
-    int       k;
+    const int64_t n = cp->in[0];
+    const double unit = tni_unit_scale(tni_largest(n, n, tni_rows(m, n)));
+    tn_cp     *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    tn_tensor *scaled = tni_owned_2d(cp->ctx, n, n);
+    tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t    i;
+    int        k;
+    *shift = -tni_scale_exponent(unit);
+    for (i = 0; i < n * n; i++) m[i] *= unit;
+    if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
+    for (i = 0; i < n * n; i++) m[i] /= unit;
     for (k = 0; k < cp->order && s == TN_OK; k++)
-        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(m), 1, 0);
+        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(scaled), 1, 0);
+    tn_tensor_destroy(scaled);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
@@ -20790,11 +20799,11 @@ static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *
 tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
 {
     tn_ctx    *ctx;
-    tn_cp     *as;
+    tn_cp     *as = NULL;
     tn_tensor *moment = NULL;
     double    *g, *means, *m, most = 0;
     int64_t    n, shape[2], i, j;
-    int        shift = 0;
+    int        shift = 0, scale = 0;
     tn_status  status;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
     ctx = a->ctx;
@@ -20803,11 +20812,11 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     m = tni_room_f64(ctx, n, n, "gaussian_moment");
     g = tni_cp_room(a, b, "gaussian_moment");
     means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
-    as = m && g && means ? tni_cp_times(a, s) : NULL;
-    status = as ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    status = m && g && means ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
+    if (status == TN_OK && !(as = tni_cp_times(a, m, &scale))) status = TN_ERR_MEMORY;
     if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, &shift, "gaussian_moment");
     if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
     if (status == TN_OK && a->order == 2)
@@ -20815,7 +20824,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     for (i = 0; i < a->out && status == TN_OK; i++)
         for (j = 0; j < b->out; j++) {
             double *to = g + i * b->out + j, *fb = means + 2 * a->out;
-            *to = ldexp(*to, shift);
+            *to = ldexp(*to, shift + a->order * scale);
             if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];
             if (!(fabs(*to) <= most)) most = *to == *to ? fabs(*to) : HUGE_VAL;
         }

@@ -747,6 +747,31 @@ TEST(gaussian_moments)
 
 /* ---- stacks -------------------------------------------------------------------------------------------- */
 
+/* A second moment of any magnitude: in F32 the products F S lose digits, or leave the range, before they meet P. */
+TEST(gaussian_moments_at_any_scale)
+{
+    static const struct { double p, f, s; } scales[] = {{1e30, 1e-6, 1e-36}, {1e-38, 1e18, 1e21}, {1, 1, 1e-15}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        world   w;
+        double  factors[2], eye[9] = {0}, plain, all;
+        tn_tensor *t;
+        if (!open_world(&w, TN_F32, 67)) return;
+        for (int k = 0; k < 9; k += 4) eye[k] = 1;
+        t = tn_cp_gaussian_moment(any_cp(&w, 2, 2, 3, 3, false), any_cp(&w, 2, 2, 3, 3, false), tensor(&w, 2, 3, 3, eye));
+        plain = host(t)[0];
+        tn_tensor_destroy(t);
+        w.seed = 67;
+        factors[0] = factors[1] = scales[i].f;
+        for (int k = 0; k < 9; k += 4) eye[k] = scales[i].s;
+        t = tn_cp_gaussian_moment(scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors),
+                                  scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors), tensor(&w, 2, 3, 3, eye));
+        all = scales[i].p * scales[i].f * scales[i].f * scales[i].s;
+        if (CHECK(t != NULL)) CHECK_NEAR(host(t)[0] / all / all / plain, 1, 1e-5);
+        tn_tensor_destroy(t);
+        leave(&w);
+    }
+}
+
 TEST(two_layers_exactly)
 {
     for (size_t d = 0; d < 2; d++) {
@@ -1066,6 +1091,7 @@ TEST(what_does_not_fit)
 
 TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
           counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense, modes_of_many_terms,
-          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, two_layers_exactly,
+          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
+          two_layers_exactly,
           one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
           what_does_not_fit)
