@@ -1664,8 +1664,8 @@ TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp
 TN_API void      tn_cp_top_destroy(tn_cp_top_result *r);                       /* frees the tensors of the result */
 
 /* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for
-   tn_cp_data_metric. With `constant` it is that of [x;1], whose last column is the mean and ends with 1; without it the mean
-   is 0. Orders 1 and 2. Isserlis 1918; docs/math.md 11 */
+   tn_cp_data_metric, but whether it is positive semidefinite is not checked. With `constant` it is that of [x;1], whose last
+   column is the mean and ends with 1; without it the mean is 0. Orders 1 and 2. Isserlis 1918; docs/math.md 11 */
 TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s);
 
 /* ---- inner products of stacks ------------------------------------------- >>cp-stacks
@@ -1785,7 +1785,8 @@ TN_API tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *use
    factors have length 1 with a positive largest component (the first of equals), the size is in P; of a term's factors
    the one whose largest component comes first is first; terms are sorted by decreasing |P[:,h]|. Two operators that differ
    only by these changes become equal up to rounding, unless such a comparison ties. The function does not change, and any
-   order is possible; all inputs have equal length. */
+   order is possible; all inputs have equal length. TN_ERR_NONFINITE if the sizes are beyond the range of the context's
+   dtype. */
 TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
 /* Aligns b with a: finds the assignment of terms with the largest sum of cosines of their rank-one tensors
    sym(w v^T) (x) p, and returns b with its terms in the order of a, factors swapped and scaled as in a, so that weights can
@@ -5512,8 +5513,11 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     if (!tni_alive(t)) return -1;
     memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
-    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || desc->digits < 0 || desc->digits > 17) {
-        if (desc->top < 0)
+    if ((t->rank != 1 && t->rank != 2) || desc->top < 0 || (unsigned)desc->order > TN_ORDER_MAGNITUDE || desc->digits < 0
+        || desc->digits > 17) {
+        if ((unsigned)desc->order > TN_ORDER_MAGNITUDE)
+            tni_fail(t->ctx, TN_ERR_ARG, "table: order is %d, not a valid tn_order", (int)desc->order);
+        else if (desc->top < 0)
             tni_fail(t->ctx, TN_ERR_ARG, "table: top is %lld, expected 0 or more", (long long)desc->top);
         else if (t->rank == 1 || t->rank == 2)
             tni_fail(t->ctx, TN_ERR_ARG, "table: digits is %d, expected 0 to 17", desc->digits);
@@ -19848,16 +19852,16 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
 }
 
-tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+static tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigen  e;
     double   *values, *numbers;
     tn_status s = TN_ERR_MEMORY;
     if (out) memset(out, 0, sizeof *out);
-    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "spectrum: out is NULL, expected a place for the result") : TN_ERR_ARG;
-    if ((s = tni_eigen_all(cp, count, false, &e, "spectrum")) != TN_OK) return s;
-    values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
-    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
+    if ((s = tni_eigen_all(cp, count, false, &e, op)) != TN_OK) return s;
+    values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
+    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
     out->outputs = cp->out;
     out->count = e.count;
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
@@ -19868,6 +19872,11 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
     return s;
+}
+
+tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+{
+    return tni_cp_spectrum(cp, count, out, "spectrum");
 }
 
 void tn_spectrum_destroy(tn_spectrum *s)
@@ -20312,9 +20321,9 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp))), room, extent, at, i, j;
     room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     extent = tni_max(room, width);
-        a = tni_room_f64(ctx, room, extent, "hosvd");
-    b = tni_room_f64(ctx, room, extent, "hosvd");
-    f = tni_room_f64(ctx, room, extent, "hosvd");
+    a = tni_room_f64(ctx, room, width, "hosvd");
+    b = tni_room_f64(ctx, room, width, "hosvd");
+    f = tni_room_f64(ctx, room, width, "hosvd");
     work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
     s = tni_terms_begin(&t, cp, room, NULL, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
@@ -20342,9 +20351,9 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     }
     for (i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
     tni_terms_end(&t);
-    tni_free_f64(ctx, a, room, extent);
-    tni_free_f64(ctx, b, room, extent);
-    tni_free_f64(ctx, f, room, extent);
+    tni_free_f64(ctx, a, room, width);
+    tni_free_f64(ctx, b, room, width);
+    tni_free_f64(ctx, f, room, width);
     tni_free_f64(ctx, work, 1, tni_host_work(extent));
     return s;
 }
@@ -20744,14 +20753,23 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     return status;
 }
 
-/* The operator with F M in place of F. */
-static tn_cp *tni_cp_times(const tn_cp *cp, const tn_tensor *m)
+/* The operator with F M 2^-shift in place of F, so that no product leaves the range. m [n,n] is changed and restored. */
+static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
 {
-    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
-    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
-    int       k;
+    const int64_t n = cp->in[0];
+    const double unit = tni_unit_scale(tni_largest(n, n, tni_rows(m, n)));
+    tn_cp     *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    tn_tensor *scaled = tni_owned_2d(cp->ctx, n, n);
+    tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t    i;
+    int        k;
+    *shift = -tni_scale_exponent(unit);
+    for (i = 0; i < n * n; i++) m[i] *= unit;
+    if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
+    for (i = 0; i < n * n; i++) m[i] /= unit;
     for (k = 0; k < cp->order && s == TN_OK; k++)
-        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(m), 1, 0);
+        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(scaled), 1, 0);
+    tn_tensor_destroy(scaled);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
@@ -20772,11 +20790,11 @@ static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *
 tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
 {
     tn_ctx    *ctx;
-    tn_cp     *as;
+    tn_cp     *as = NULL;
     tn_tensor *moment = NULL;
     double    *g, *means, *m, most = 0;
     int64_t    n, shape[2], i, j;
-    int        shift = 0;
+    int        shift = 0, scale = 0;
     tn_status  status;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
     ctx = a->ctx;
@@ -20785,11 +20803,11 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     m = tni_room_f64(ctx, n, n, "gaussian_moment");
     g = tni_cp_room(a, b, "gaussian_moment");
     means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
-    as = m && g && means ? tni_cp_times(a, s) : NULL;
-    status = as ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    status = m && g && means ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
+    if (status == TN_OK && !(as = tni_cp_times(a, m, &scale))) status = TN_ERR_MEMORY;
     if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, &shift, "gaussian_moment");
     if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
     if (status == TN_OK && a->order == 2)
@@ -20797,7 +20815,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     for (i = 0; i < a->out && status == TN_OK; i++)
         for (j = 0; j < b->out; j++) {
             double *to = g + i * b->out + j, *fb = means + 2 * a->out;
-            *to = ldexp(*to, shift);
+            *to = ldexp(*to, shift + a->order * scale);
             if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];
             if (!(fabs(*to) <= most)) most = *to == *to ? fabs(*to) : HUGE_VAL;
         }
@@ -21148,7 +21166,10 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     both[0] = a; both[1] = b;
     for (side = 0; side < 2; side++)
         if ((s = tni_stack_takes(t.ctx, both[side], layers, side ? "b" : "a")) != TN_OK) return s;
-    if (a[0]->in[0] != b[0]->in[0] || a[0]->constant != b[0]->constant || a[layers - 1]->out != b[layers - 1]->out)
+    if (a[0]->constant != b[0]->constant)
+        return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a[0] %s a constant input, b[0] %s, expected the same",
+                        a[0]->constant ? "has" : "lacks", b[0]->constant ? "has one" : "lacks it");
+    if (a[0]->in[0] != b[0]->in[0] || a[layers - 1]->out != b[layers - 1]->out)
         return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
                         "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
                         (long long)b[layers - 1]->out);
@@ -21299,14 +21320,14 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
     double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
     int32_t       *beyond = NULL;
     tn_status      s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (out) memset(out, 0, sizeof *out);
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "signal: out is NULL, expected a place for the result") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
     memset(&all, 0, sizeof all);
     if (!desc) desc = &all;
     draws = desc->draws ? desc->draws : 19;
     if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
-    if ((s = tn_cp_spectrum(cp, desc->count, &mine)) != TN_OK) return s;
+    if ((s = tni_cp_spectrum(cp, desc->count, &mine, "signal")) != TN_OK) return s;
     out->outputs = shape[0] = mine.outputs;
     out->count = shape[1] = mine.count;
     sum = tni_alloc_f64(cp->ctx, out->outputs, out->count, "signal");
@@ -21320,7 +21341,7 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
     for (draw = 0; draw < draws && s == TN_OK; draw++) {
         tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
         if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
-        else s = tn_cp_spectrum(made ? made : desc->nulls[draw], desc->count, &null);
+        else s = tni_cp_spectrum(made ? made : desc->nulls[draw], desc->count, &null, "signal");
         tn_cp_destroy(made);
         if (s != TN_OK) break;
         s = tni_signal_add(out, &null, norm, desc->scaled, sum, edge);
@@ -21389,14 +21410,17 @@ static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
 static int32_t tni_certify_output(const double *l, int64_t count, double error, double square, double margin, bool data,
                                   int64_t o, int64_t outputs, double *numbers)
 {
-    double  norm = 0, tail = 0, sum = 0;
+    const double most = count > 0 ? fabs(l[0]) : 0;                      /* squares relative to it cannot underflow */
+    double  norm = 0, tail = 0, sum = 0, part;
     int64_t i, k;
-    for (i = count; i-- > 0; ) norm += l[i] * l[i];
-    for (k = count; k > 0 && tail + l[k - 1] * l[k - 1] <= error * error * norm; k--) {
-        tail += l[k - 1] * l[k - 1];
+    for (i = count; most > 0 && i-- > 0; ) norm += l[i] / most * (l[i] / most);
+    for (k = count; k > 0; k--) {
+        part = most > 0 ? l[k - 1] / most * (l[k - 1] / most) : 0;
+        if (tail + part > error * error * norm) break;
+        tail += part;
         sum += fabs(l[k - 1]);
     }
-    margin *= count > 0 ? fabs(l[0]) : 0;
+    margin *= most;
     numbers[o] = norm > 0 ? sqrt(tail / norm) : 0;
     numbers[outputs + o] = square * ((k < count ? fabs(l[k]) : 0) + margin);
     numbers[2 * outputs + o] = data ? sum + (double)count * margin : (double)NAN;
@@ -21442,7 +21466,7 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
         tn_cp_destroy(metric);
         return tni_analysis_status(ctx);
     }
-    s = tn_cp_eigen_all(metric ? metric : cp, 0, &e);
+    s = tni_eigen_all(metric ? metric : cp, 0, true, &e, "certify");
     tn_cp_destroy(metric);
     if (s != TN_OK) return s;
     l = tni_analysis_read(e.values, "certify");
@@ -21471,8 +21495,8 @@ tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_t
 {
     tni_scope scope;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (out) memset(out, 0, sizeof *out);
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "certify: out is NULL, expected a place for the result") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "certify")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
     if (!(error >= 0 && error < 1))
         return tni_fail(cp->ctx, TN_ERR_ARG, "certify: error is %g, expected 0 <= error < 1", error);
@@ -21649,6 +21673,7 @@ typedef struct tni_units {
     const tn_cp *cp;
     double      *p, *f[TN_CP_MAX_ORDER];
     int64_t     *largest[TN_CP_MAX_ORDER];   /* [terms] */
+    bool         zero;                       /* whether all terms are */
 } tni_units;
 
 static void tni_units_free(tni_units *u)
@@ -21666,10 +21691,11 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
     const int64_t h = cp->terms;
     int64_t   t, o;
     double   *p = tni_analysis_read(cp->p, op), size;
-    int       k;
+    int       k, exponent, shift;
     bool      whole, finite = true;
     memset(u, 0, sizeof *u);
     u->cp = cp;
+    u->zero = true;
     u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
     whole = p && u->p;
     for (k = 0; k < cp->order && whole; k++) {
@@ -21683,12 +21709,30 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
         whole = false;
     }
     for (t = 0; t < h && whole; t++) {
-        for (size = 1, k = 0; k < cp->order; k++)
-            size *= tni_unit_row(cp->in[k], u->f[k] + t * cp->in[k], &u->largest[k][t]);
-        for (o = 0; o < cp->out; o++) u->p[t * cp->out + o] = size == 0 ? 0 : p[o * h + t] * size;
+        for (size = 1, shift = 0, k = 0; k < cp->order; k++) {           /* a product of sizes may leave the range */
+            size *= frexp(tni_unit_row(cp->in[k], u->f[k] + t * cp->in[k], &u->largest[k][t]), &exponent);
+            shift += exponent;
+        }
+        for (o = 0; o < cp->out; o++) {
+            u->p[t * cp->out + o] = size == 0 ? 0 : ldexp(p[o * h + t] * size, shift);
+            u->zero = u->zero && (size == 0 || p[o * h + t] == 0);
+        }
     }
     tni_analysis_free(cp->p, p);
     return whole ? TN_OK : tni_analysis_status(cp->ctx);
+}
+
+/* Whether the largest number of P, which has the sizes, is within the range of the context's dtype. */
+static bool tni_units_fit(const tni_units *u, const char *op)
+{
+    const tn_dtype dtype = u->cp->ctx->desc.dtype;
+    const double least = dtype == TN_F32 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;
+    const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
+    if (u->zero || (largest >= least && largest <= (dtype == TN_F32 ? 3.4028234663852886e38 : 1.7976931348623157e308)))
+        return true;
+    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of length 1 the largest element of p is %g, beyond the range "
+             "of %s", op, largest, tn_dtype_name(dtype));
+    return false;
 }
 
 /* Whether row a comes after row b: by the place of its largest component, then by the components. */
@@ -21757,7 +21801,7 @@ tn_cp *tn_cp_canonical(const tn_cp *cp)
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
     sizes = tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
     from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
-    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from) {
+    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
         for (t = 0; t < cp->terms; t++) sizes[t] = tni_frobenius(cp->out, u.p + t * cp->out);
         tni_select(TN_ORDER_LARGEST, sizes, cp->terms, cp->terms, from);
@@ -21872,7 +21916,8 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     tn_status s, t;
     if (aligned) *aligned = NULL;
     if (cosines) *cosines = NULL;
-    if (!aligned) return TN_ERR_ARG;
+    if (!aligned)
+        return a ? tni_fail(a->ctx, TN_ERR_ARG, "align: aligned is NULL, expected a place for the operator") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(a, "align")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if (!tni_cp_comparable(a, b, "align")) return tn_ctx_status(a->ctx);
     if (a->out != b->out || a->terms != b->terms)
@@ -22131,7 +22176,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
         return NULL;
     }
     if (!tni_decomp_fits(cp->ctx, "refit", cp->terms, tni_max(cp->in[0], cp->terms))) return NULL;
-    if (tni_units_read(&u, cp, "refit") == TN_OK) to = tni_refit_run(cp, &u, desc, error);
+    if (tni_units_read(&u, cp, "refit") == TN_OK && tni_units_fit(&u, "refit")) to = tni_refit_run(cp, &u, desc, error);
     tni_units_free(&u);
     return to;
 }

@@ -197,6 +197,10 @@ TEST(tables)
     d.top = -1;
     CHECK_INT(tn_tensor_table(t, &d, text, sizeof text), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "table: top is -1");
+    d.top = 1;
+    d.order = (tn_order)9;
+    CHECK_INT(tn_tensor_table(t, &d, text, sizeof text), -1);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "table: order is 9, not a valid tn_order");
     CHECK_INT(tn_tensor_table(tn_tensor_3d(ctx, TN_REAL, 1, 1, 1), NULL, text, sizeof text), -1);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "table: t is [1,1,1], expected rank 1 or 2");
     CHECK_INT(tn_tensor_table(NULL, NULL, text, sizeof text), -1);
@@ -470,6 +474,12 @@ TEST(signal_against_its_nulls)
         CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "signal: draws is -1");
         CHECK(!s.values && !s.edge);
+        d.draws = 0;
+        d.count = -2;
+        CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "signal: count is -2, expected 0 or more");
+        CHECK_STATUS(tn_cp_signal(cp, &d, NULL), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "signal: out is NULL");
         tn_ctx_destroy(ctx);
     }
 }
@@ -542,6 +552,8 @@ TEST(certificates_hold)
         CHECK_ERROR(ctx, TN_ERR_ARG, "certify: error is 1, expected 0 <= error < 1");
         CHECK_STATUS(tn_cp_certify(cp, 0, -1, NULL, &c), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "certify: radius is -1");
+        CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, NULL), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "certify: out is NULL");
         CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, &c), TN_OK);
         CHECK(largest_difference(tn_cp_dense_symmetric(c.cp), tn_cp_dense_symmetric(cp)) < 1e-13);
         CHECK_CTX(ctx);
@@ -735,6 +747,61 @@ TEST(canonical_forms_are_equal)
     WORST("function of a canonical form", function, 1e-13);
 }
 
+/* Sizes whose product leaves the range on the way are right; those that do not fit P in the end are refused. */
+TEST(canonical_forms_at_any_scale)
+{
+    static const struct { tn_dtype dtype; double p, w, v; bool fits; } scales[] = {
+        {TN_F64, 1e200, 1e-180, 1e-180, true}, {TN_F64, 1e-200, 1e-180, 1e300, true}, {TN_F64, 1, 1e-180, 1e-180, false},
+        {TN_F64, 1, 1e180, 1e180, false}, {TN_F32, 1e-20, 1e25, 1e25, true}, {TN_F32, 1, 1e22, 1e22, false},
+        {TN_F32, 1e-15, 1e-15, 1e-15, false}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        tn_ctx   *ctx = open_ctx(scales[i].dtype);
+        uint64_t  seed = 83;
+        tn_cp    *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false), *cp, *to;
+        tn_tensor *f[2];
+        double    cosine;
+        tn_refit_desc d = {3, 0, 0};
+        f[0] = tn_scale(ctx, plain->f[0], scales[i].w);
+        f[1] = tn_scale(ctx, plain->f[1], scales[i].v);
+        cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
+        to = tn_cp_canonical(cp);
+        CHECK_INT(to != NULL, scales[i].fits);
+        if (to) {
+            CHECK_STATUS(tn_cp_cosine(to, plain, &cosine), TN_OK);
+            CHECK_NEAR(cosine, 1, scales[i].dtype == TN_F32 ? 1e-6 : 1e-12);
+        } else {
+            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: with factors of length 1 the largest element of p is ");
+            CHECK(!tn_cp_refit(cp, &d, NULL));
+            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "refit: with factors of length 1 the largest element of p is ");
+        }
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* Eigenvalues whose squares are below the range of a double. */
+TEST(certificates_of_small_operators)
+{
+    tn_ctx   *ctx = open_ctx(TN_F64);
+    uint64_t  seed = 84;
+    tn_cp    *cp = random_cp(ctx, &seed, 2, 1, 3, 4, false), *small;
+    tn_certificate large, c;
+    double   *a, *b;
+    small = tn_cp_create(ctx, 2, tn_scale(ctx, cp->p, 1e-200), cp->f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_cp_certify(cp, 0.5, 1, NULL, &large), TN_OK);
+    CHECK_STATUS(tn_cp_certify(small, 0.5, 1, NULL, &c), TN_OK);
+    REQUIRE(large.cp && c.cp);
+    CHECK_INT(c.cp->terms, large.cp->terms);
+    a = numbers_of(large.error);
+    b = numbers_of(c.error);
+    CHECK_NEAR(a[0], b[0], 1e-12);
+    CHECK(a[0] > 0);
+    free(a); free(b);
+    tn_certificate_destroy(&large);
+    tn_certificate_destroy(&c);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* The cosine of term i of a and term j of b, as symmetric tensors, by tn_cp_cosine of operators of one term. */
 static double term_cosine(const tn_cp *a, int64_t i, const tn_cp *b, int64_t j)
 {
@@ -886,10 +953,12 @@ TEST(refits_are_least_squares)
 TEST_MAIN(topk_is_a_stable_sort, topk_refuses, eye, tables, views_of_layers, patterns_and_heads_make_the_layer,
           heads_make_the_pattern, products_refuse, unfoldings_of_mode_products, signal_against_its_nulls,
           certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer, mixed_differences,
-          canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
+          canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
+          alignment_finds_the_units, refits_are_least_squares)
 #else
 TEST_MAIN(topk_is_a_stable_sort, topk_has_a_gradient, topk_refuses, eye, tables, views_of_layers,
           patterns_and_heads_make_the_layer, heads_make_the_pattern, products_refuse, unfoldings_of_mode_products,
           signal_against_its_nulls, certificates_hold, dictionary_and_modified_features, modifiers_make_the_layer,
-          mixed_differences, canonical_forms_are_equal, alignment_finds_the_units, refits_are_least_squares)
+          mixed_differences, canonical_forms_are_equal, canonical_forms_at_any_scale, certificates_of_small_operators,
+          alignment_finds_the_units, refits_are_least_squares)
 #endif

@@ -303,6 +303,8 @@ TEST(memory_of_a_norm)
     double  norm;
     tn_tensor *p, *f[2];
     int64_t shape[2] = {6000, 4};
+    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_result r;
     memset(&desc, 0, sizeof desc);
     desc.max_bytes = (size_t)32 << 20;                              /* 6000 x 6000 floats are 144 MB */
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
@@ -313,6 +315,11 @@ TEST(memory_of_a_norm)
     CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
     CHECK_STATUS(tn_cp_cosine(cp, cp, &norm), TN_OK);
     CHECK_NEAR(norm, 1, 1e-12);
+    memset(&d, 0, sizeof d);
+    d.core = true;
+    CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
+    CHECK(r.error < 1e-6);
+    tn_cp_hosvd_destroy(&r);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }
@@ -589,6 +596,35 @@ TEST(small_singular_values)
     leave(&w);
 }
 
+/* Gram matrices of several blocks of pairs, against the QR decompositions, which have no blocks of terms. */
+TEST(modes_of_many_terms)
+{
+    double worst = 0;
+    for (int order = 1; order <= 3; order++)
+        for (int plain = 0; plain < 2; plain++) {
+            world  w;
+            tn_cp *cp;
+            tn_cp_hosvd_desc   d;
+            tn_cp_hosvd_result by_grams, by_qr;
+            if (!open_world(&w, TN_F64, 47)) return;
+            cp = any_cp(&w, order, 2, 300, 3, order == 2);
+            memset(&d, 0, sizeof d);
+            d.unsymmetrised = plain;
+            CHECK_STATUS(tn_cp_hosvd(cp, &d, &by_grams), TN_OK);
+            d.accurate = true;
+            CHECK_STATUS(tn_cp_hosvd(cp, &d, &by_qr), TN_OK);
+            for (int m = 0; m <= (plain ? order : 1); m++) {
+                double *a = host(m ? by_grams.in_values[m - 1] : by_grams.out_values);
+                double *b = host(m ? by_qr.in_values[m - 1] : by_qr.out_values);
+                for (int i = 0; i < (m ? 3 : 2); i++) test_raise(&worst, fabs(a[i] - b[i]) / b[0]);
+            }
+            tn_cp_hosvd_destroy(&by_grams);
+            tn_cp_hosvd_destroy(&by_qr);
+            leave(&w);
+        }
+    WORST("modes of 300 terms, two ways", worst, 1e-12);
+}
+
 /* ---- largest coefficients ------------------------------------------------------------------------ */
 
 TEST(largest_coefficients)
@@ -710,6 +746,31 @@ TEST(gaussian_moments)
 }
 
 /* ---- stacks -------------------------------------------------------------------------------------------- */
+
+/* A second moment of any magnitude: in F32 the products F S lose digits, or leave the range, before they meet P. */
+TEST(gaussian_moments_at_any_scale)
+{
+    static const struct { double p, f, s; } scales[] = {{1e30, 1e-6, 1e-36}, {1e-38, 1e18, 1e21}, {1, 1, 1e-15}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        world   w;
+        double  factors[2], eye[9] = {0}, plain, all;
+        tn_tensor *t;
+        if (!open_world(&w, TN_F32, 67)) return;
+        for (int k = 0; k < 9; k += 4) eye[k] = 1;
+        t = tn_cp_gaussian_moment(any_cp(&w, 2, 2, 3, 3, false), any_cp(&w, 2, 2, 3, 3, false), tensor(&w, 2, 3, 3, eye));
+        plain = host(t)[0];
+        tn_tensor_destroy(t);
+        w.seed = 67;
+        factors[0] = factors[1] = scales[i].f;
+        for (int k = 0; k < 9; k += 4) eye[k] = scales[i].s;
+        t = tn_cp_gaussian_moment(scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors),
+                                  scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors), tensor(&w, 2, 3, 3, eye));
+        all = scales[i].p * scales[i].f * scales[i].f * scales[i].s;
+        if (CHECK(t != NULL)) CHECK_NEAR(host(t)[0] / all / all / plain, 1, 1e-5);
+        tn_tensor_destroy(t);
+        leave(&w);
+    }
+}
 
 TEST(two_layers_exactly)
 {
@@ -979,6 +1040,8 @@ TEST(bad_calls_of_modes_and_stacks)
     a[1] = one;
     CHECK_STATUS(tn_cp_stack_inner(a, a, 2, NULL, &s), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "stack_inner: a[1] has a constant input, expected the same as a[0]");
+    CHECK_STATUS(tn_cp_stack_inner(a, a + 1, 1, NULL, &s), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "stack_inner: a[0] lacks a constant input, b[0] has one, expected the same");
     CHECK_STATUS(tn_cp_stack_inner(a, a, 0, NULL, &s), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 0, expected 1 to 16");
     sd.method = TN_STACK_SAMPLED;
@@ -1027,7 +1090,8 @@ TEST(what_does_not_fit)
 }
 
 TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
-          counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense,
-          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, two_layers_exactly,
+          counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense, modes_of_many_terms,
+          small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
+          two_layers_exactly,
           one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
           what_does_not_fit)
