@@ -23124,7 +23124,7 @@ static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
     return same;
 }
 
-/* The binary exponent of the largest magnitude of t: 0 for zeros, for numbers of usual size and where one is not finite. */
+/* The binary exponent of the largest magnitude of t: 0 for zeros and where that is not finite. */
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
@@ -23135,13 +23135,12 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
     if (v) tni_free_f64(t->ctx, v, n, 1);
     *exponent = 0;
     if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
-    if (abs(*exponent) <= 16) *exponent = 0;
     return s;
 }
 
-/* The same net with very large or small nodes divided by a power of two, so that products neither overflow nor vanish; their
-   exponents are added to *exponent. The tensors are in the arena. NULL on error. */
-static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *exponent)
+/* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
+   are added to *exponent. The tensors are in the arena. NULL on error. */
+static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
     tn_net *to = tni_net_like(net, 0, -1);
     int     i, e, half;
@@ -23162,7 +23161,17 @@ static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *expon
     return to;
 }
 
-static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, const char *op)
+/* Multiplies *x, which is named `what`, by 2^exponent. */
+static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const char *what, const char *op)
+{
+    *x = ldexp(*x, (int)tni_max(-100000, tni_min(exponent, 100000)));
+    if (fabs(*x) < HUGE_VAL) return TN_OK;
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the %s is %g, expected a finite number", op, what, *x);
+}
+
+/* The inner product is *inner 2^*exponent. The exponent is the sum of one of a and one of b, and even for a = b. */
+static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, int64_t *exponent,
+                               const char *op)
 {
     tni_net_pairing p;
     tni_scope scope;
@@ -23171,7 +23180,7 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     size_t    bytes;
     int       k, j;
     int64_t   orders = 1, of_input;
-    double    exponent = 0;
+    *exponent = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
@@ -23188,8 +23197,8 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     p.map = p.order + b->legs;
     for (k = 0; k < b->legs; k++) p.order[k] = k;
     scope = tni_scope_begin(a->ctx);
-    p.a = to[0] = tni_net_moderate(a, op, &exponent);
-    p.b = to[1] = to[0] ? tni_net_moderate(b, op, &exponent) : NULL;
+    p.a = to[0] = tni_net_moderate(a, op, exponent);
+    p.b = to[1] = to[0] ? tni_net_moderate(b, op, exponent) : NULL;
     if (!p.b) s = tn_ctx_status(a->ctx);
     else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
     tn_net_destroy(to[0]);
@@ -23197,42 +23206,52 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     tni_scope_end(a->ctx, scope);
     tni_free(a->ctx, p.order, bytes);
     if (s != TN_OK) return s;
-    *inner = ldexp(p.sum / (double)p.count, (int)exponent);
-    if (fabs(*inner) < HUGE_VAL) return TN_OK;
-    return tni_fail(a->ctx, TN_ERR_NONFINITE, "%s: the inner product is %g, expected a finite number", op, *inner);
+    *inner = p.sum / (double)p.count;
+    return tni_net_scaled(a->ctx, inner, 0, "inner product", op);
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
 {
     double    value = 0;
+    int64_t   exponent;
     tn_status s;
     if (!inner) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &value, "net_inner");
+    s = tni_net_inner(a, b, form, &value, &exponent, "net_inner");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "inner product", "net_inner");
     *inner = s == TN_OK ? value : (double)NAN;
     return s;
 }
 
-/* The root of <a,a>, which rounding may make negative where it is nearly zero. */
-static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, const char *op)
+/* The norm is *norm 2^*exponent: the root of <a,a>, which rounding may make negative where it is nearly zero. */
+static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, int64_t *exponent, const char *op)
 {
-    const tn_status s = tni_net_inner(a, a, form, norm, op);
-    *norm = s != TN_OK ? (double)NAN : *norm < 0 ? 0 : sqrt(*norm);
+    const tn_status s = tni_net_inner(a, a, form, norm, exponent, op);
+    *norm = *norm < 0 ? 0 : sqrt(*norm);
+    *exponent /= 2;
     return s;
 }
 
 tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 {
-    return norm ? tni_net_norm(a, form, norm, "net_norm") : TN_ERR_ARG;
+    double    value = 0;
+    int64_t   exponent;
+    tn_status s;
+    if (!norm) return TN_ERR_ARG;
+    s = tni_net_norm(a, form, &value, &exponent, "net_norm");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "norm", "net_norm");
+    *norm = s == TN_OK ? value : (double)NAN;
+    return s;
 }
 
 tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
 {
     double    inner = 0, na = 0, nb = 0;
+    int64_t   exponent;                 /* the one of the inner product is the sum of those of the norms */
     tn_status s;
     if (!cosine) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &inner, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(a, form, &na, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(b, form, &nb, "net_cosine");
+    s = tni_net_inner(a, b, form, &inner, &exponent, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(a, form, &na, &exponent, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(b, form, &nb, &exponent, "net_cosine");
     *cosine = s == TN_OK ? inner / na / nb : (double)NAN;
     return s;
 }
