@@ -710,7 +710,8 @@ typedef struct tn_plan tn_plan;
 
 typedef struct tn_plan_desc {
     size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
-                                   parts, which are computed one after the other. 0: no limit                     */
+                                   parts, which are computed one after the other. Operands that are not contiguous
+                                   may need copies in addition. 0: no limit                                        */
     int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
@@ -1860,7 +1861,8 @@ typedef enum tn_net_nodes {
    of one more input. Labels are letters; blanks are ignored.
        tn_net_create(ctx, "oh,hi,hj->o|ij", 3, pwv, TN_NET_COPY)       a bilinear layer
        tn_net_create(ctx, "aib,bjc,cka->|i|j|k", 3, cores, TN_NET_COPY)   a closed matrix product state of three sites
-   Legs are distinct labels of nodes; extents of equal labels are equal. TN_ERR_ARG with the position of a mistake. */
+   Legs are distinct labels of nodes; extents of equal labels are equal. TN_ERR_ARG with the position of a mistake,
+   counted from 1. */
 TN_API tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes);
 /* Makes a net from an operator: nodes P and F_k, all legs of input 0 if they have equal lengths; with `constant` as cp. */
 TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
@@ -9426,7 +9428,8 @@ static bool tni_parse(tn_plan *p)
             if (!tni_parse_dots(p, begin, s, dots, rank - s->rank)) return false;
         }
         if (e[at] == ',') {
-            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operands", k + 1, p->n);
+            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operand%s", k + 1, p->n,
+                                                       p->n == 1 ? "" : "s");
             at++;
         } else if (k + 1 < p->n)
             return tni_subscript_fail(p, at, "the expression has %d operand%s, expected %d", k + 1, k > 0 ? "s" : "", p->n);
@@ -11151,7 +11154,9 @@ tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
     if (!p) return NULL;
     p->op = "plan_run";
     if (n != p->n || !operands) {
-        tni_fail(p->ctx, TN_ERR_ARG, "plan_run: %lld operands, expected %d", operands ? (long long)n : 0, p->n);
+        if (operands)
+            tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the number of operands is %lld, expected %d", (long long)n, p->n);
+        else tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
         return NULL;
     }
     if (!tni_plan_takes(p, operands, &same)) return NULL;
@@ -22408,12 +22413,12 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         k = tni_net_letters(&t, 52, label);
         if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
             tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
-                     expression, t.at, i < n - 1 ? "a comma" : "\"->\"", i, n);
+                     expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
             return NULL;
         }
         if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d labels for tensor %d, which is %s", expression,
-                     t.at, k, i, TNI_SHAPE(tensors[i]));
+            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s", expression,
+                     t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
             return NULL;
         }
         t.at++;
@@ -22429,7 +22434,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         inputs++;
     }
     if (!whole || tni_net_peek(&t) != 0) {
-        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at,
+        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
                  whole ? "letters, '|' or the end" : "\"->\"");
         return NULL;
     }
@@ -23328,6 +23333,7 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     tn_lanczos_desc   d;
     tn_lanczos_result r;
     tn_status         s = TN_OK;
+    const tn_plan_desc limit = tni_net_plan_desc(ctx);
     int               k;
     memset(&p, 0, sizeof p);
     memset(&d, 0, sizeof d);
@@ -23339,7 +23345,7 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     p.x = tn_tensor_create(ctx, TN_REAL, 1, &p.n);
     for (k = 0; k < 2 && p.x && s == TN_OK; k++) {
         p.net[k] = tni_net_matrix(net, u, p.x, 1 - k, "net_eigen");
-        p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], NULL, "net_eigen") : NULL;
+        p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], &limit, "net_eigen") : NULL;
         if (!p.plan[k]) s = tn_ctx_status(ctx);
     }
     if (!p.x) s = TN_ERR_MEMORY;

@@ -770,7 +770,9 @@ TEST(plans)
     CHECK(tn_plan_run(plan, 2, t) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "plan_run: operand 1 is [40,30], expected [30,40] as in the plan");
     CHECK(tn_plan_run(plan, 1, t) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: 1 operands, expected 2");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: the number of operands is 1, expected 2");
+    CHECK(tn_plan_run(plan, 2, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
     CHECK_INT(tn_plan_format(NULL, text, sizeof text), -1);
     tn_plan_destroy(plan);
     tn_plan_destroy(NULL);

@@ -1053,10 +1053,10 @@ TEST(mistakes_are_named)
     REFUSED(tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
     REFUSED(tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
     REFUSED(tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
-            "net_create: \"oh,hi->o|i\", character 5: expected a comma after the labels of tensor 1 of 3");
+            "net_create: \"oh,hi->o|i\", character 6: expected a comma after the labels of tensor 1 of 3");
     REFUSED(tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
-            "net_create: \"oh,hi,h->o|i\", character 7: 1 labels for tensor 2, which is [3,4]");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 13: expected letters");
+            "net_create: \"oh,hi,h->o|i\", character 8: 1 label for tensor 2, which is [3,4]");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 14: expected letters");
     REFUSED(tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: axis 0 of node 2, [3,4], has label i, whose extent is 4 in an earlier node, expected the same");
     REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
