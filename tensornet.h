@@ -10830,6 +10830,8 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     if (!from || !extent) return TN_ERR_MEMORY;
     do {
         const tni_program *now = g;
+        const tn_mark      mark = tn_arena_mark(p->ctx);
+        const tni_pile     before = *room;
         bool               whole = true;
         int                i;
         r->add = false;
@@ -10841,6 +10843,10 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
         for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         if (!whole) now = tni_plan_program(p, room, extent);
         s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
+        if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
+            tn_arena_release(p->ctx, mark);
+            *room = before;
+        }
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
