@@ -710,7 +710,8 @@ typedef struct tn_plan tn_plan;
 
 typedef struct tn_plan_desc {
     size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
-                                   parts, which are computed one after the other. 0: no limit                     */
+                                   parts, which are computed one after the other. Operands that are not contiguous
+                                   may need copies in addition. 0: no limit                                        */
     int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
@@ -1674,10 +1675,12 @@ typedef enum tn_stack_method {
     TN_STACK_BEST = 0,                      /* exact up to two layers, sampled for more                                */
     TN_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
                                                O(h'^2 n^3) with h' terms in the second layer                           */
-    TN_STACK_SAMPLED,                       /* the same, estimated from complex random inputs, with a standard error   */
-    TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, and no function of the
-                                               function: two stacks that compute the same may score 0                  */
-    TN_STACK_LAYER_SYMMETRISED              /* likewise, with each layer symmetrised. Exact for one layer              */
+    TN_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
+                                               standard error                                                          */
+    TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
+                                               compute the same function may have the inner product 0. Five matrices
+                                               [e,e] of doubles, e the largest extent                                  */
+    TN_STACK_LAYER_SYMMETRISED              /* as TN_STACK_TREE, with each layer symmetrised. Exact for one layer      */
 } tn_stack_method;
 
 typedef struct tn_stack_desc {
@@ -1688,7 +1691,7 @@ typedef struct tn_stack_desc {
 } tn_stack_desc;
 
 typedef struct tn_stack_result {
-    tn_stack_method method;                 /* what the numbers are: never TN_STACK_BEST                               */
+    tn_stack_method method;                 /* the method that was used, never TN_STACK_BEST                           */
     double   inner, norm_a, norm_b;         /* <a,b>, |a|, |b|                                                         */
     double   cosine;                        /* NaN if one is 0                                                         */
     double   inner_error, cosine_error;     /* standard errors of a sampled result; 0 otherwise                        */
@@ -1861,7 +1864,8 @@ typedef enum tn_net_nodes {
    of one more input. Labels are letters; blanks are ignored.
        tn_net_create(ctx, "oh,hi,hj->o|ij", 3, pwv, TN_NET_COPY)       a bilinear layer
        tn_net_create(ctx, "aib,bjc,cka->|i|j|k", 3, cores, TN_NET_COPY)   a closed matrix product state of three sites
-   Legs are distinct labels of nodes; extents of equal labels are equal. TN_ERR_ARG with the position of a mistake. */
+   Legs are distinct labels of nodes; extents of equal labels are equal. TN_ERR_ARG with the position of a mistake,
+   counted from 1. */
 TN_API tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes);
 /* Makes a net from an operator: nodes P and F_k, all legs of input 0 if they have equal lengths; with `constant` as cp. */
 TN_API tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp);
@@ -3515,6 +3519,19 @@ static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 
 /* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
 static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+
+#if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
+/* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
+typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+
+static uint32_t tni_dice_word(tni_dice *d)
+{
+    if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
+    return d->words[d->at++ % 4];
+}
+
+static int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
+#endif
 
 /* ======================================================================
    >>threads  parallel loops over tasks, whose boundaries do not depend on the number of threads
@@ -6168,6 +6185,10 @@ tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
     int64_t    shape[2];
     tn_tensor *y, *diagonal;
+    if (ctx && n < 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n);
+        return NULL;
+    }
     shape[0] = shape[1] = n;
     y = tn_full(ctx, 2, shape, 0);
     if (!y || n == 0) return y;
@@ -9430,7 +9451,8 @@ static bool tni_parse(tn_plan *p)
             if (!tni_parse_dots(p, begin, s, dots, rank - s->rank)) return false;
         }
         if (e[at] == ',') {
-            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operands", k + 1, p->n);
+            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operand%s", k + 1, p->n,
+                                                       p->n == 1 ? "" : "s");
             at++;
         } else if (k + 1 < p->n)
             return tni_subscript_fail(p, at, "the expression has %d operand%s, expected %d", k + 1, k > 0 ? "s" : "", p->n);
@@ -9755,19 +9777,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-/* Random numbers of a search: Philox words, four at a time. */
-typedef struct tni_plan_dice { uint64_t seed, block; uint32_t word[4]; int used; int64_t call; } tni_plan_dice;
-
-static double tni_plan_dice_unit(tni_plan_dice *d)
-{
-    if (d->used == 4) {
-        tni_random_words(d->seed, d->call, 0, d->block++, d->word);
-        d->used = 0;
-    }
-    return (double)tni_unit(d->word[d->used++]);
-}
-
-static int tni_plan_dice_below(tni_plan_dice *d, int n) { return (int)(tni_plan_dice_unit(d) * n) % n; }
+static double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -9776,7 +9786,7 @@ typedef struct tni_greedy {
     double    alpha, heat;
     tni_couple *pair;
     double   *size;                     /* [2n-1] */
-    tni_plan_dice  dice;
+    tni_dice  dice;
 } tni_greedy;
 
 /* The labels that remain of a product, by the number of tensors that have each. */
@@ -9801,7 +9811,7 @@ static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64
     tni_couple_legs(p, g->uses, a, b, legs);
     score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
     score = score < 0 ? -log(1 - score) : log(1 + score);
-    noise = -log(-log(tni_plan_dice_unit(&g->dice)));
+    noise = -log(-log(tni_dice_unit(&g->dice)));
     g->pair[g->pairs].score = score - g->heat * noise;
     g->pair[g->pairs].a = a;
     g->pair[g->pairs++].b = b;
@@ -9878,22 +9888,22 @@ static double tni_tree_cost(const tn_plan *p, double *cost)
 
 /* Annealing: at a product v = (a b) c, multiplies a or b with c first if that costs less or, with a probability that falls
    with the ratio of costs and with time, if it costs more. */
-static void tni_anneal(tn_plan *p, tni_plan_dice *d, int sweeps, double *cost, uint64_t *legs)
+static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
 {
     const int n = p->n;
     int       sweep, i, w, side, other;
     for (sweep = 0; sweep < sweeps; sweep++) {
         const double beta = 1 + 30.0 * sweep / sweeps;
         for (i = 0; i < n; i++) {
-            const int v = n + tni_plan_dice_below(d, n - 1);
+            const int v = n + (int)tni_dice_below(d, n - 1);
             int      *cv = p->child + 2 * v, u, a, b, c;
             double    now, turned_u, turned_v;
-            side = tni_plan_dice_below(d, 2);
+            side = (int)tni_dice_below(d, 2);
             if (cv[side] < n) side ^= 1;
             u = cv[side];
             if (u < n) continue;
             c = cv[side ^ 1];
-            other = tni_plan_dice_below(d, 2);
+            other = (int)tni_dice_below(d, 2);
             a = p->child[2 * u + other];
             b = p->child[2 * u + (other ^ 1)];
             for (w = 0; w < p->words; w++)
@@ -9902,7 +9912,7 @@ static void tni_anneal(tn_plan *p, tni_plan_dice *d, int sweeps, double *cost, u
             turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
             if (turned_u > 1e3 * now) continue;
             turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
-            if (turned_u + turned_v > now && tni_plan_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
+            if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
             p->child[2 * u + other] = a;
             p->child[2 * u + (other ^ 1)] = c;
             cv[side ^ 1] = b;
@@ -9974,12 +9984,11 @@ static bool tni_search(tn_plan *p, tni_pile *room)
         || !g.pair || !g.size) return false;
     for (sample = 0; sample < samples; sample++) {
         double total;
-        g.dice.seed = p->desc.seed;
+        g.dice.key = p->desc.seed;
         g.dice.call = sample;
-        g.dice.block = 0;
-        g.dice.used = 4;
-        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_plan_dice_unit(&g.dice));
-        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_plan_dice_unit(&g.dice));
+        g.dice.at = 0;
+        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
+        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
         tni_greedy_tree(&g, p, legs);
         tni_tree_cost(p, cost);
         tni_anneal(p, &g.dice, 200, cost, legs);
@@ -10831,6 +10840,8 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     if (!from || !extent) return TN_ERR_MEMORY;
     do {
         const tni_program *now = g;
+        const tn_mark      mark = tn_arena_mark(p->ctx);
+        const tni_pile     before = *room;
         bool               whole = true;
         int                i;
         r->add = false;
@@ -10842,6 +10853,10 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
         for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         if (!whole) now = tni_plan_program(p, room, extent);
         s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
+        if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
+            tn_arena_release(p->ctx, mark);
+            *room = before;
+        }
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -11155,7 +11170,9 @@ tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
     if (!p) return NULL;
     p->op = "plan_run";
     if (n != p->n || !operands) {
-        tni_fail(p->ctx, TN_ERR_ARG, "plan_run: %lld operands, expected %d", operands ? (long long)n : 0, p->n);
+        if (operands)
+            tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the number of operands is %lld, expected %d", (long long)n, p->n);
+        else tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
         return NULL;
     }
     if (!tni_plan_takes(p, operands, &same)) return NULL;
@@ -21230,15 +21247,6 @@ static tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
 
-/* Random numbers for permutations: word `at` of the random call `call`. */
-typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
-
-static int64_t tni_dice_below(tni_dice *d, int64_t n)
-{
-    if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
-    return (int64_t)((uint64_t)d->words[d->at++ % 4] * (uint64_t)n >> 32);
-}
-
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
 static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
 {
@@ -22444,12 +22452,12 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         k = tni_net_letters(&t, 52, label);
         if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
             tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
-                     expression, t.at, i < n - 1 ? "a comma" : "\"->\"", i, n);
+                     expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
             return NULL;
         }
         if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d labels for tensor %d, which is %s", expression,
-                     t.at, k, i, TNI_SHAPE(tensors[i]));
+            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s", expression,
+                     t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
             return NULL;
         }
         t.at++;
@@ -22465,7 +22473,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
         inputs++;
     }
     if (!whole || tni_net_peek(&t) != 0) {
-        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at,
+        tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s", expression, t.at + 1,
                  whole ? "letters, '|' or the end" : "\"->\"");
         return NULL;
     }
@@ -23160,7 +23168,7 @@ static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
     return same;
 }
 
-/* The binary exponent of the largest magnitude of t: 0 for zeros, for numbers of usual size and where one is not finite. */
+/* The binary exponent of the largest magnitude of t: 0 for zeros and where that is not finite. */
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
@@ -23171,13 +23179,12 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
     if (v) tni_free_f64(t->ctx, v, n, 1);
     *exponent = 0;
     if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
-    if (abs(*exponent) <= 16) *exponent = 0;
     return s;
 }
 
-/* The same net with very large or small nodes divided by a power of two, so that products neither overflow nor vanish; their
-   exponents are added to *exponent. The tensors are in the arena. NULL on error. */
-static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *exponent)
+/* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
+   are added to *exponent. The tensors are in the arena. NULL on error. */
+static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
     tn_net *to = tni_net_like(net, 0, -1);
     int     i, e, half;
@@ -23198,7 +23205,17 @@ static tn_net *tni_net_moderate(const tn_net *net, const char *op, double *expon
     return to;
 }
 
-static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, const char *op)
+/* Multiplies *x, which is named `what`, by 2^exponent. */
+static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const char *what, const char *op)
+{
+    *x = ldexp(*x, (int)tni_max(-100000, tni_min(exponent, 100000)));
+    if (fabs(*x) < HUGE_VAL) return TN_OK;
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the %s is %g, expected a finite number", op, what, *x);
+}
+
+/* The inner product is *inner 2^*exponent. The exponent is the sum of one of a and one of b, and even for a = b. */
+static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, int64_t *exponent,
+                               const char *op)
 {
     tni_net_pairing p;
     tni_scope scope;
@@ -23207,7 +23224,7 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     size_t    bytes;
     int       k, j;
     int64_t   orders = 1, of_input;
-    double    exponent = 0;
+    *exponent = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
@@ -23224,8 +23241,8 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     p.map = p.order + b->legs;
     for (k = 0; k < b->legs; k++) p.order[k] = k;
     scope = tni_scope_begin(a->ctx);
-    p.a = to[0] = tni_net_moderate(a, op, &exponent);
-    p.b = to[1] = to[0] ? tni_net_moderate(b, op, &exponent) : NULL;
+    p.a = to[0] = tni_net_moderate(a, op, exponent);
+    p.b = to[1] = to[0] ? tni_net_moderate(b, op, exponent) : NULL;
     if (!p.b) s = tn_ctx_status(a->ctx);
     else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
     tn_net_destroy(to[0]);
@@ -23233,42 +23250,52 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     tni_scope_end(a->ctx, scope);
     tni_free(a->ctx, p.order, bytes);
     if (s != TN_OK) return s;
-    *inner = ldexp(p.sum / (double)p.count, (int)exponent);
-    if (fabs(*inner) < HUGE_VAL) return TN_OK;
-    return tni_fail(a->ctx, TN_ERR_NONFINITE, "%s: the inner product is %g, expected a finite number", op, *inner);
+    *inner = p.sum / (double)p.count;
+    return tni_net_scaled(a->ctx, inner, 0, "inner product", op);
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
 {
     double    value = 0;
+    int64_t   exponent;
     tn_status s;
     if (!inner) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &value, "net_inner");
+    s = tni_net_inner(a, b, form, &value, &exponent, "net_inner");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "inner product", "net_inner");
     *inner = s == TN_OK ? value : (double)NAN;
     return s;
 }
 
-/* The root of <a,a>, which rounding may make negative where it is nearly zero. */
-static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, const char *op)
+/* The norm is *norm 2^*exponent: the root of <a,a>, which rounding may make negative where it is nearly zero. */
+static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, int64_t *exponent, const char *op)
 {
-    const tn_status s = tni_net_inner(a, a, form, norm, op);
-    *norm = s != TN_OK ? (double)NAN : *norm < 0 ? 0 : sqrt(*norm);
+    const tn_status s = tni_net_inner(a, a, form, norm, exponent, op);
+    *norm = *norm < 0 ? 0 : sqrt(*norm);
+    *exponent /= 2;
     return s;
 }
 
 tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 {
-    return norm ? tni_net_norm(a, form, norm, "net_norm") : TN_ERR_ARG;
+    double    value = 0;
+    int64_t   exponent;
+    tn_status s;
+    if (!norm) return TN_ERR_ARG;
+    s = tni_net_norm(a, form, &value, &exponent, "net_norm");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "norm", "net_norm");
+    *norm = s == TN_OK ? value : (double)NAN;
+    return s;
 }
 
 tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
 {
     double    inner = 0, na = 0, nb = 0;
+    int64_t   exponent;                 /* the one of the inner product is the sum of those of the norms */
     tn_status s;
     if (!cosine) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &inner, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(a, form, &na, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(b, form, &nb, "net_cosine");
+    s = tni_net_inner(a, b, form, &inner, &exponent, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(a, form, &na, &exponent, "net_cosine");
+    if (s == TN_OK) s = tni_net_norm(b, form, &nb, &exponent, "net_cosine");
     *cosine = s == TN_OK ? inner / na / nb : (double)NAN;
     return s;
 }
@@ -23345,6 +23372,7 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     tn_lanczos_desc   d;
     tn_lanczos_result r;
     tn_status         s = TN_OK;
+    const tn_plan_desc limit = tni_net_plan_desc(ctx);
     int               k;
     memset(&p, 0, sizeof p);
     memset(&d, 0, sizeof d);
@@ -23356,7 +23384,7 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     p.x = tn_tensor_create(ctx, TN_REAL, 1, &p.n);
     for (k = 0; k < 2 && p.x && s == TN_OK; k++) {
         p.net[k] = tni_net_matrix(net, u, p.x, 1 - k, "net_eigen");
-        p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], NULL, "net_eigen") : NULL;
+        p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], &limit, "net_eigen") : NULL;
         if (!p.plan[k]) s = tn_ctx_status(ctx);
     }
     if (!p.x) s = TN_ERR_MEMORY;

@@ -736,6 +736,33 @@ TEST(norms_keep_their_precision_at_any_scale)
     }
 }
 
+/* The square of the norm of these nets is out of the range of doubles, or the numbers of a long chain, each of usual size,
+   have a product that is out of the range of F32. */
+TEST(norms_do_not_need_the_square)
+{
+    const int64_t two = 2, core[3] = {1, 2, 1};
+    for (int sign = -1; sign <= 1; sign += 2)
+        for (int p = 0; p < 2; p++) {
+            const int    n = p ? 30 : 3;
+            const double each = p ? (sign < 0 ? 0.003 : 300) : sign < 0 ? 1e-90 : 1e80, v[2] = {3 * each, -4 * each};
+            world      w;
+            tn_tensor *t[30];
+            tn_net    *net;
+            double     x = 0, worst = 0;
+            if (!open_world(&w, p ? TN_F32 : TN_F64, 43)) return;
+            for (int i = 0; i < n; i++) t[i] = tn_tensor_from(w.ctx, p ? 3 : 1, p ? core : &two, TN_F64, v);
+            net = p ? tn_net_from_mps(w.ctx, n, t) : tn_net_create(w.ctx, "a,b,c->|a|b|c", n, t, TN_NET_COPY);
+            CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &x), TN_OK);
+            for (int i = 0; i < n; i++) x /= 5 * each;
+            test_raise(&worst, fabs(x - 1));
+            CHECK_STATUS(tn_net_cosine(net, net, TN_NET_SYMMETRIC, &x), TN_OK);
+            test_raise(&worst, fabs(x - 1));
+            report("norms whose square overflows", p ? TN_F32 : TN_F64, worst);
+            tn_net_destroy(net);
+            leave(&w);
+        }
+}
+
 /* ---- matrix product states ------------------------------------------------------------ */
 
 TEST(the_net_of_a_matrix_product_state_is_the_chain)
@@ -1026,10 +1053,10 @@ TEST(mistakes_are_named)
     REFUSED(tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
     REFUSED(tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
     REFUSED(tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
-            "net_create: \"oh,hi->o|i\", character 5: expected a comma after the labels of tensor 1 of 3");
+            "net_create: \"oh,hi->o|i\", character 6: expected a comma after the labels of tensor 1 of 3");
     REFUSED(tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
-            "net_create: \"oh,hi,h->o|i\", character 7: 1 labels for tensor 2, which is [3,4]");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 13: expected letters");
+            "net_create: \"oh,hi,h->o|i\", character 8: 1 label for tensor 2, which is [3,4]");
+    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 14: expected letters");
     REFUSED(tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: axis 0 of node 2, [3,4], has label i, whose extent is 4 in an earlier node, expected the same");
     REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
@@ -1123,7 +1150,7 @@ TEST_MAIN(expressions_equal_loops,
           a_composition_is_one_function_of_the_other,
           inner_products_of_two_layers_are_exact,
           equal_functions_have_the_cosine_one,
-          norms_keep_their_precision_at_any_scale,
+          norms_keep_their_precision_at_any_scale, norms_do_not_need_the_square,
           the_net_of_a_matrix_product_state_is_the_chain,
           cores_have_legs_by_their_rank,
           eigenpairs_by_products_equal_those_of_the_matrix,

@@ -46,7 +46,7 @@ static tn_ctx *read_operands(tn_dtype dtype, int n, char **files, tn_tensor **t)
     return ctx;
 }
 
-/* The text that a function like snprintf makes. */
+/* Prints the text that a function like snprintf writes, and a newline if it does not end with one. */
 static void print_text(int64_t length, int64_t (*format)(const void *of, char *to, size_t bytes), const void *of)
 {
     char *text = (char *)allocate((size_t)length + 1, 1);
