@@ -790,7 +790,8 @@ TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const i
    has the index of the first member of the cluster of each value: its own index where the vector is determined. `angle`,
    [k], bounds the sine of the angle between the computed subspace of that cluster and the exact one:
    2 |E|_F / (gap between the cluster and all other values), at most 1 (Davis & Kahan 1970, Wedin 1972), where |E|_F is
-   noise |A|_F. It is 1 if members of the cluster were not kept. Two neighbours are in one cluster if the vector of either
+   noise |A|_F. Zero is one of the other singular values of a matrix that is not square. The angle is 1 if members of the
+   cluster were not kept. Two neighbours are in one cluster if the vector of either
    would have an angle above 0.01.
    ====================================================================== */
 
@@ -858,8 +859,8 @@ TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, 
 TN_API void      tn_qr_destroy(tn_qr_result *r);         /* frees the tensors of the result */
 
 typedef enum tn_svd_method {
-    TN_SVD_AUTO = 0,             /* KRYLOV if min(m,n) >= 256, 16 top <= min(m,n) and no rule of truncation is set but rank;
-                                    EXACT if not, and where KRYLOV fails */
+    TN_SVD_AUTO = 0,             /* KRYLOV if min(m,n) >= 256, 0 < 16 top <= min(m,n) and no rule of truncation is set but
+                                    rank; EXACT if not, and where KRYLOV fails */
     TN_SVD_EXACT,                /* all values are computed */
     TN_SVD_KRYLOV,               /* the top ones by Lanczos on A^T A or A A^T, with a residual of at most 1e-13 s_0 each;
                                     values far below s_0 may not reach it: TN_ERR_CONVERGENCE */
@@ -1121,7 +1122,7 @@ typedef struct tn_joint_eigh_result {
 } tn_joint_eigh_result;
 
 /* Diagonalises matrices jointly.   a [b,n,n]
-   TN_ERR_ARG if one differs from its transpose by more than 1024 eps of its largest element. */
+   TN_ERR_ARG if one is not symmetric, as in tn_eigh. */
 TN_API tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_desc *desc, tn_joint_eigh_result *out);
 TN_API void      tn_joint_eigh_destroy(tn_joint_eigh_result *r);   /* frees the tensors of the result */
 
@@ -1134,7 +1135,8 @@ typedef struct tn_ica_desc {
     int64_t          sweeps;     /* iterations at most; 0: 200                                                     */
     double           tol;        /* ends when every row of W turns by less: | |w.w'| - 1 | < tol; 0: 1e-4          */
     uint64_t         seed;       /* of the first W                                                                 */
-    const tn_tensor *start;      /* [components,components] the first W, before it is made orthogonal; NULL: random */
+    const tn_tensor *start;      /* [components,components] the first W, of full rank, before it is made orthogonal; NULL:
+                                    random */
 } tn_ica_desc;
 
 typedef struct tn_ica_result {
@@ -1153,7 +1155,7 @@ typedef struct tn_ica_result {
 } tn_ica_result;
 
 /* Computes independent components.   x [samples,features]
-   TN_ERR_ARG if the centred data have a smaller rank than `components`. */
+   TN_ERR_ARG if the centred data have a smaller rank than `components`, or `start` has. */
 TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
 TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
 
@@ -13876,7 +13878,7 @@ static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *
 }
 
 /* cluster and angle of values[n] in any order, of which the first `kept` are results; error: 2 |E|_F. `floor`: zero is a
-   value, too, as of the rows or columns of a matrix that has fewer of the others. order [n], spare [n] */
+   value, too, as of the longer side of a matrix that is not square. order [n], spare [n] */
 #define TNI_CLUSTER_PER_ANGLE 100.0              /* a vector of an angle above 1/100 is in a cluster */
 
 static void tni_clusters(int64_t n, int64_t kept, const double *values, double error, bool floor, double *cluster,
@@ -13934,25 +13936,30 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* The symmetric part, or TN_ERR_ARG if `limit` says that a is not symmetric. */
-static tn_status tni_eigh_symmetric(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
+/* Makes the matrices of a, which are at p, symmetric; TN_ERR_ARG if one is not nearly so, unless desc.symmetrise is set. A
+   NULL desc means joint_eigh. */
+static tn_status tni_symmetric_parts(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
 {
-    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = tni_max_f64(0, fmin(1024 * eps, sqrt(eps)));
+    const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
+    const bool    any = desc && desc->symmetrise;
     int64_t b, i, j;
     for (b = 0; b < count; b++) {
-        double *matrix = p + b * n * n, largest = desc->symmetrise ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        double *matrix = p + b * n * n, largest = any ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
         int64_t row = 0, col = 0;
-        for (i = 0; i < n && !desc->symmetrise; i++)
+        char    at[24] = "";
+        for (i = 0; i < n && !any; i++)
             for (j = 0; j < i; j++) {
                 double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
                 if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
             }
-        if (worst > limit)
-            return tni_fail(ctx, TN_ERR_ARG, "eigh: a is not symmetric: |a[%lld,%lld] - a[%lld,%lld]| is %g of the largest "
-                            "element%s, expected at most %g (desc.symmetrise takes the symmetric part)", (long long)row,
-                            (long long)col, (long long)col, (long long)row, worst,
-                            a->rank == 3 ? " of its matrix" : "", limit);
+        if (worst > limit) {
+            if (a->rank == 3) snprintf(at, sizeof at, "%lld,", (long long)b);
+            return tni_fail(ctx, TN_ERR_ARG, "%s: a is not symmetric: |a[%s%lld,%lld] - a[%s%lld,%lld]| is %g of the "
+                            "largest element%s, expected at most %g%s", desc ? "eigh" : "joint_eigh", at, (long long)row,
+                            (long long)col, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit,
+                            desc ? " (desc.symmetrise takes the symmetric part)" : "");
+        }
         tni_symmetrise(n, matrix);
     }
     return TN_OK;
@@ -14029,7 +14036,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     tni_pool  many = *tni_ctx_pool(ctx);
     tni_host  h;
     int64_t   b, k;
-    if (s != TN_OK || (s = tni_eigh_symmetric(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
     if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
     if (j->desc->no_vectors) j->vectors = NULL;
     many.threads = workers;
@@ -14121,7 +14128,7 @@ static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out,
     double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
     tn_status s;
     if (desc->top > 0) top = tni_min(top, desc->top);
-    tni_clusters(k, top, values, 2 * noise, true, cluster, angle, order, order + k);
+    tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
@@ -14147,9 +14154,9 @@ static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     f->seed = desc->seed;
     if (top == 0 || desc->method == TN_SVD_EXACT) return false;
     if (desc->method == TN_SVD_RANDOMISED) {
-        f->width = tni_min(least, top + (desc->oversample ? desc->oversample : 10));
+        f->width = top + tni_min(least - top, desc->oversample ? desc->oversample : 10);
         f->power = desc->power ? desc->power : 2;
-        f->k = f->power + 1 < least / f->width + 1 ? (f->power + 1) * f->width : least;
+        f->k = f->power < least / f->width ? (f->power + 1) * f->width : least;
         return f->k < least;
     }
     f->k = top + 1;                                          /* the next value tells the gap */
@@ -14317,7 +14324,7 @@ static void tni_eig_normalise(const tni_host *h, const tni_eig_job *e, int64_t r
     w = tni_complex_of(h->by->dot(2 * n, y, x), h->by->dot(n, y, x + n) - h->by->dot(n, y + n, x));      /* y^H x */
     size = hypot(w.re, w.im);
     if (size > 0) tni_eig_phase(n, tni_complex_of(w.re / size, w.im / size), y);
-    e->condition[row] = 1 / size;
+    e->condition[row] = size < 1 ? 1 / size : 1;
 }
 
 /* Sorts and normalises; condition is by rows of T until the end. */
@@ -14683,8 +14690,8 @@ static int64_t tni_exponent(double power)                    /* of a power of tw
 
 static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
 
-/* The numbers of a tensor or a core, scaled to about one by *scale, a power of two. */
-static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p, double *scale)
+/* The numbers of a tensor or a core, which messages call `what`, scaled to about one by *scale, a power of two. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   i, n = tn_tensor_count(a);
     double    largest;
@@ -14692,7 +14699,8 @@ static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const tn_tensor *a
     if (s != TN_OK) return s;
     largest = tni_largest(1, n, tni_rows(p, n));
     if (!(largest < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
+                        TNI_SHAPE(a));
     *scale = tni_unit_scale(largest);
     for (i = 0; i < n; i++) p[i] *= *scale;
     return TN_OK;
@@ -14858,7 +14866,7 @@ static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const 
 {
     int64_t   k, r = 1, next, rest = tn_tensor_count(a), i;
     double    scale, norm;
-    tn_status s = tni_read_scaled(tt->ctx, "tt_svd", a, j->c, &scale);
+    tn_status s = tni_read_scaled(tt->ctx, "tt_svd", "a", a, j->c, &scale);
     if (s != TN_OK) return s;
     norm = tni_frobenius(rest, j->c);
     j->delta = eps * norm / sqrt((double)tni_max(tt->count - 1, 1));
@@ -14921,10 +14929,10 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 {
     int64_t k, r = 1;
     for (k = 0; k < count; k++) {
-        if (!tni_usable(ctx, cores[k], "tt", "a core")) return false;
+        if (!tni_usable(ctx, cores[k], "tt_create", "a core")) return false;
         if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt: core %lld is %s, expected [%lld,n,%s]", (long long)k, TNI_SHAPE(cores[k]),
-                     (long long)r, k + 1 == count ? "1" : "r");
+            tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
+                     TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r");
             return false;
         }
         r = cores[k]->shape[2];
@@ -14939,11 +14947,11 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     tn_status s = TN_OK;
     if (!ctx) return NULL;
     if (count < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt: count is %lld, expected 1 or more", (long long)count);
-        else tni_fail(ctx, TN_ERR_ARG, "tt: the cores are NULL");
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count);
+        else tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count);
         return NULL;
     }
-    if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt", count))) return NULL;
+    if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
         s = tt->core[k] ? tn_assign(tt->core[k], cores[k]) : TN_ERR_MEMORY;
@@ -15050,7 +15058,8 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     double    scale, norm;
     tn_status s;
     for (k = 0; k < from->count; k++) {
-        if ((s = tni_read_scaled(tt->ctx, "tt_round", from->core[k], j->cores + j->at[k], &scale)) != TN_OK) return s;
+        s = tni_read_scaled(tt->ctx, "tt_round", "a core", from->core[k], j->cores + j->at[k], &scale);
+        if (s != TN_OK) return s;
         j->exponent -= tni_exponent(scale);
     }
     for (k = from->count - 1; k > 0; k--)
@@ -15215,9 +15224,9 @@ static tn_status tni_tt_product(const tn_tt *a, const tn_tt *b, const char *op, 
     p[2][0] = 1;
     for (*exponent = k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, op, a->core[k], p[0], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, op, b->core[k], p[1], &scale)) != TN_OK) break;
+        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
         h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
         h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
@@ -15263,7 +15272,7 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
     for (e = 0; e < count; e++) { v[e * stride] = 1; exponent[e] = 0; }
     for (k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape;
-        if ((s = tni_read_scaled(tt->ctx, "tt_elements", tt->core[k], core, &scale)) != TN_OK) return s;
+        if ((s = tni_read_scaled(tt->ctx, "tt_elements", "a core", tt->core[k], core, &scale)) != TN_OK) return s;
         for (e = 0; e < count; e++) {
             const double *g = core + index[e * tt->count + k] * n[2];
             double       *row = v + e * stride, shrink;
@@ -15330,7 +15339,7 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
     for (k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape;
         double        *spare = now;
-        if (tni_read_scaled(tt->ctx, "tt_dense", tt->core[k], core, &scale) != TN_OK) return NULL;
+        if (tni_read_scaled(tt->ctx, "tt_dense", "a core", tt->core[k], core, &scale) != TN_OK) return NULL;
         exponent -= tni_exponent(scale);
         h->by->gemm(h, rows, n[1] * n[2], n[0], 1, tni_rows(now, n[0]), tni_rows(core, n[1] * n[2]), 0,
                     tni_rows(next, n[1] * n[2]));
@@ -15634,7 +15643,7 @@ static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result 
 static tn_status tni_hosvd_run(tn_ctx *ctx, tni_hosvd_job *j, const tn_tensor *a, const tn_hosvd_desc *d,
                                tn_hosvd_result *out)
 {
-    tn_status s = tni_read_scaled(ctx, "hosvd", a, j->a, &j->scale);
+    tn_status s = tni_read_scaled(ctx, "hosvd", "a", a, j->a, &j->scale);
     if (s != TN_OK) return s;
     j->size = tni_frobenius(tn_tensor_count(a), j->a);
     if ((s = tni_hosvd_start(ctx, j, d, out)) != TN_OK) return s;
@@ -15694,6 +15703,8 @@ void tn_hosvd_destroy(tn_hosvd_result *r)
    solved by the eigenvectors of G, scaled to a diagonal of ones, without those of its rounding errors. The objective is
    measured by the residual itself, not by |A|^2 - 2 <A, CP> + |CP|^2, which loses half of the digits. A sweep that does not
    lower it is undone and ends the start, so that the objective is monotone in spite of rounding. */
+
+enum { TNI_ALS_MOST = 1 << 28 };                             /* terms: small multiples of their square do not overflow */
 
 typedef struct tni_als_job {
     tni_host host;
@@ -15990,7 +16001,7 @@ static tn_status tni_als_run(tn_ctx *ctx, tni_als_job *j, const tn_tensor *a, co
     tn_cp_als_result now = *out;
     double    scale, size;
     int64_t   i, start;
-    tn_status s = tni_read_scaled(ctx, "cp_als", a, j->a, &scale);
+    tn_status s = tni_read_scaled(ctx, "cp_als", "a", a, j->a, &scale);
     if (s != TN_OK) return s;
     size = tni_frobenius(j->all, j->a);
     for (i = 0; size > 0 && i < j->all; i++) j->a[i] /= size;
@@ -16019,8 +16030,9 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     out->error = (double)NAN;
     if (!tni_usable(ctx, a, "cp_als", "a")) return TN_ERR_ARG;
     if (a->rank < 2) return tni_fail(ctx, TN_ERR_SHAPE, "cp_als: a has rank %d, expected 2 to %d", a->rank, TN_MAX_RANK);
-    if (!desc || desc->terms < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 or more", desc ? (long long)desc->terms : 0ll);
+    if (!desc || desc->terms < 1 || desc->terms > TNI_ALS_MOST)
+        return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 to %d", desc ? (long long)desc->terms : 0ll,
+                        (int)TNI_ALS_MOST);
     if (desc->sweeps < 0 || desc->starts < 0)
         return tni_fail(ctx, TN_ERR_ARG, "cp_als: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "starts",
                         (long long)(desc->sweeps < 0 ? desc->sweeps : desc->starts));
@@ -16075,23 +16087,6 @@ static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
     j->errors = tni_take(l, n + 1, 1);
     j->work = tni_take(l, tni_eigh_work(n), 1);
     tni_take_host(l, ctx, tni_max(n, b), &j->host);
-}
-
-static tn_status tni_joint_symmetric(tn_ctx *ctx, const tn_tensor *a, const tni_joint_job *j)
-{
-    const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
-    int64_t      c, i, k;
-    for (c = 0; c < j->b; c++) {
-        double *m = j->a + c * j->n * j->n, largest = tni_largest(j->n, j->n, tni_rows(m, j->n));
-        for (i = 0; i < j->n; i++)
-            for (k = 0; k < i; k++)
-                if (fabs(m[i * j->n + k] - m[k * j->n + i]) > limit * largest)
-                    return tni_fail(ctx, TN_ERR_ARG, "joint_eigh: matrix %lld of a is not symmetric: elements [%lld,%lld] "
-                                    "and [%lld,%lld] differ by more than %g of the largest element", (long long)c,
-                                    (long long)i, (long long)k, (long long)k, (long long)i, limit);
-        tni_symmetrise(j->n, m);
-    }
-    return TN_OK;
 }
 
 /* x = V A_b V^T, [n,n,b] */
@@ -16268,8 +16263,8 @@ static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a
     const double  tol = d->tol > 0 ? d->tol : 1e-6;
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
-    tn_status s = tni_read_scaled(ctx, "joint_eigh", a, j->a, &scale);
-    if (s != TN_OK || (s = tni_joint_symmetric(ctx, a, j)) != TN_OK) return s;
+    tn_status s = tni_read_scaled(ctx, "joint_eigh", "a", a, j->a, &scale);
+    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, NULL, j->a)) != TN_OK) return s;
     if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
     tni_joint_sweeps(j, sweeps, tol, out);
     tni_joint_finish(j);
@@ -16399,7 +16394,8 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
 static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d)
 {
     uint32_t  word[4] = {0, 0, 0, 0};
-    int64_t   i, all = j->k * j->k;
+    int64_t   i, all = j->k * j->k, rank = 0;
+    double    scale;
     tn_status s;
     for (i = 0; i < all; i++) {
         if (i % 4 == 0) tni_random_words(d->seed, 0, 0, (uint64_t)i / 4, word);
@@ -16410,10 +16406,13 @@ static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d
     if (d->start->rank != 2 || d->start->shape[0] != j->k || d->start->shape[1] != j->k)
         return tni_fail(ctx, TN_ERR_SHAPE, "ica: start is %s, expected [%lld,%lld]", TNI_SHAPE(d->start), (long long)j->k,
                         (long long)j->k);
-    if ((s = tn_read(d->start, TN_F64, j->next, all)) != TN_OK) return s;
-    if (!(tni_largest(1, all, tni_rows(j->next, all)) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "ica: start has NaN or infinity, expected finite numbers");
-    return tni_ica_orthogonal(j, j->w);
+    if ((s = tni_read_scaled(ctx, "ica", "start", d->start, j->next, &scale)) != TN_OK) return s;
+    if ((s = tni_ica_orthogonal(j, j->w)) != TN_OK)
+        return tni_fail(ctx, s, "ica: the eigenvectors of W W^T did not converge");
+    for (i = 0; i < j->k; i++) rank += j->values[i] > (double)j->k * TNI_EPS * j->values[j->k - 1];
+    if (rank == j->k) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "ica: start, %s, has rank %lld, expected %lld", TNI_SHAPE(d->start), (long long)rank,
+                    (long long)j->k);
 }
 
 /* Row i of g = tanh(W z), in place; the means of the slope, and of slope - s tanh s, with the variance of the latter. */
@@ -16500,7 +16499,7 @@ static tn_status tni_ica_run(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x, co
     const double  tol = d->tol > 0 ? d->tol : 1e-4;
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
-    tn_status s = tni_read_scaled(ctx, "ica", x, j->x, &scale);
+    tn_status s = tni_read_scaled(ctx, "ica", "x", x, j->x, &scale);
     if (s != TN_OK || (s = tni_ica_whiten(ctx, j, x, d->components)) != TN_OK) return s;
     if ((s = tni_ica_begin(ctx, j, d)) != TN_OK) return s;
     while (out->iterations < sweeps && !out->converged) {

@@ -405,7 +405,7 @@ TEST(tt_zero_extents_and_mistakes)
     CHECK_ERROR(ctx, TN_ERR_ARG, "tt_round: eps is -1");
     one[0] = one[1] = zeros;
     CHECK(tn_tt_create(ctx, 2, one) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt: core 0 is [2,2,3], expected [1,n,r]");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt_create: core 0 is [2,2,3], expected [1,n,r]");
     CHECK(tn_tt_scale(other, (double)INFINITY) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tt_scale: factor is inf");
     CHECK(tn_tt_svd(ctx, NULL, 0, NULL, NULL) == NULL);
@@ -817,6 +817,10 @@ TEST(als_edges)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "cp_als: a has rank 1");
     CHECK_STATUS(tn_cp_als(ctx, t, NULL, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "cp_als: terms is 0");
+    d.terms = INT64_MAX;
+    CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "cp_als: terms is 9223372036854775807, expected 1 to 268435456");
+    d.terms = 2;
     bad[5] = (double)NAN;
     CHECK_STATUS(tn_write(t, TN_F64, bad, 24), TN_OK);
     CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_ERR_NONFINITE);
@@ -1026,7 +1030,8 @@ TEST(joint_edges)
     tn_joint_eigh_destroy(&r);
     CHECK_CTX(ctx);
     CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, square, skew), &d, &r), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "joint_eigh: matrix 0 of a is not symmetric: elements [1,0] and [0,1]");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "joint_eigh: a is not symmetric: |a[0,1,0] - a[0,0,1]| is 0.00049975 of "
+                "the largest element of its matrix, expected at most 2.27374e-13");
     CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, oblong, skew), &d, &r), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "joint_eigh: a is [1,2,3], expected [b,n,n]");
     CHECK(!r.vectors);
@@ -1143,7 +1148,7 @@ TEST(ica_golden)
 TEST(ica_recovers)
 {
     enum { N = 2000, K = 3 };
-    static const int64_t shape[2] = {N, K}, few[2] = {4, 3};
+    static const int64_t shape[2] = {N, K}, few[2] = {4, 3}, square[2] = {K, K};
     for (int f64 = 0; f64 < 2; f64++) {
         tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
         uint64_t seed = 6;
@@ -1206,11 +1211,22 @@ TEST(ica_recovers)
         d.start = t;
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_SHAPE);
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "ica: start is [2000,3], expected [3,3]");
+        for (int i = 0; i < K * K; i++) mix[i] = i % K; /* equal rows */
+        d.start = tensor(ctx, 2, square, mix);
+        CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "ica: start, [3,3], has rank 1, expected 3");
+        for (int i = 0; i < K * K; i++) mix[i] = i % (K + 1) ? 0 : f64 ? 1e300 : 1e38;       /* the squares overflow */
+        d.start = tensor(ctx, 2, square, mix);
+        CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_OK);
+        tn_ica_destroy(&r);
         d.start = NULL;
         for (int i = 0; i < 12; i++) x[i] = i / 3;      /* the rank of the centred data is one */
         CHECK_STATUS(tn_ica(ctx, tensor(ctx, 2, few, x), &d, &r), TN_OK);
         CHECK_INT(r.components ? r.components->shape[0] : -1, 1);
         tn_ica_destroy(&r);
+        x[0] = (double)NAN;
+        CHECK_STATUS(tn_ica(ctx, tensor(ctx, 2, few, x), &d, &r), TN_ERR_NONFINITE);
+        CHECK_ERROR(ctx, TN_ERR_NONFINITE, "ica: x, [4,3], has NaN or infinity");
         CHECK_CTX(ctx);
         free(s); free(mix); free(x);
         tn_ctx_destroy(ctx);

@@ -163,17 +163,17 @@ static tn_status store(void *user, tn_sink sink)
 
 static void print_svd(const tn_svd_result *r, double size)
 {
-    double *s = numbers_of(r->s), rest = size * size;
     int64_t k, n = tn_tensor_count(r->s);
+    double *s = numbers_of(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
+    rest[n] = r->error;                                     /* from the smallest value on, so that no digits cancel */
+    for (k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
     printf("\n  value          singular value   relative error with the values so far\n");
     for (k = 0; k < n; k++) {
-        rest = fmax(rest - s[k] * s[k], 0);
-        if (k < SHOWN || k == n - 1)
-            printf("  %-8lld %20.9g   %.6g\n", (long long)k + 1, s[k],
-                   k == n - 1 || size == 0 ? r->error : sqrt(rest) / size);
+        if (k < SHOWN || k == n - 1) printf("  %-8lld %20.9g   %.6g\n", (long long)k + 1, s[k], rest[k + 1]);
         else if (k == SHOWN) printf("  ...\n");
     }
     free(s);
+    free(rest);
 }
 
 static void print_hosvd(const tn_hosvd_result *r)
