@@ -883,7 +883,8 @@ typedef struct tn_svd_result {
     tn_tensor *u;                /* [m,k] orthonormal columns */
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
-    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. RANDOMISED: the noise includes the residual */
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. RANDOMISED: an estimate, whose noise includes
+                                    the residual */
     double     error;
     double     residual;         /* sqrt(sum_i |A v_i - s_i u_i|^2 + |A^T u_i - s_i v_i|^2) / |A|_F of KRYLOV and
                                     RANDOMISED; NaN of EXACT */
@@ -16131,7 +16132,7 @@ static void tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
         on += (x - y) * (x + y);
         off += 2 * x * y;
     }
-    angle = 0.5 * atan2(off, on + hypot(on, off));
+    angle = 0.25 * atan2(off, on);
     c = cos(angle);
     s = sin(angle);
     if (fabs(s) < TNI_EPS) return;
