@@ -13955,7 +13955,7 @@ static tn_status tni_symmetric_parts(tn_ctx *ctx, const tn_tensor *a, const tn_e
                 if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
             }
         if (worst > limit) {
-            if (a->rank == 3) snprintf(at, sizeof at, "%lld,", (long long)b);
+            if (a->rank == 3) tni_print(at, sizeof at, "%lld,", (long long)b);
             return tni_fail(ctx, TN_ERR_ARG, "%s: a is not symmetric: |a[%s%lld,%lld] - a[%s%lld,%lld]| is %g of the "
                             "largest element%s, expected at most %g%s", desc ? "eigh" : "joint_eigh", at, (long long)row,
                             (long long)col, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit,

@@ -1148,7 +1148,7 @@ TEST(ica_golden)
 TEST(ica_recovers)
 {
     enum { N = 2000, K = 3 };
-    static const int64_t shape[2] = {N, K}, few[2] = {4, 3}, square[2] = {K, K};
+    static const int64_t shape[2] = {N, K}, few[2] = {4, 3}, start[2] = {K, K};
     for (int f64 = 0; f64 < 2; f64++) {
         tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
         uint64_t seed = 6;
@@ -1212,11 +1212,11 @@ TEST(ica_recovers)
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_SHAPE);
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "ica: start is [2000,3], expected [3,3]");
         for (int i = 0; i < K * K; i++) mix[i] = i % K; /* equal rows */
-        d.start = tensor(ctx, 2, square, mix);
+        d.start = tensor(ctx, 2, start, mix);
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "ica: start, [3,3], has rank 1, expected 3");
         for (int i = 0; i < K * K; i++) mix[i] = i % (K + 1) ? 0 : f64 ? 1e300 : 1e38;       /* the squares overflow */
-        d.start = tensor(ctx, 2, square, mix);
+        d.start = tensor(ctx, 2, start, mix);
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_OK);
         tn_ica_destroy(&r);
         d.start = NULL;
