@@ -108,20 +108,33 @@ bool journal_has_steps(journal *j)
     return has;
 }
 
+/* Whether the model after this step was evaluated on all held-out data. Those lines come after its checkpoint; they are
+   removed if the evaluation was not completed, because it is repeated. */
+static bool was_evaluated(const char *text, size_t bytes, int64_t step)
+{
+    const char *end = text + bytes, *line, *stop, *to, *bad;
+    for (line = text; (stop = (const char *)memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
+        const char *all = json_find(line, stop, "all", &to, &bad);
+        if (all && *all == 't' && json_number(line, stop, "step") == (double)step) return true;
+    }
+    return false;
+}
+
 void journal_resume(journal *j, int64_t step, int64_t lines)
 {
-    size_t all, at = 0;
-    char  *text = read_log(j, &all);
+    size_t     all, at = 0;
+    char      *text = read_log(j, &all);
+    const bool evaluated = was_evaluated(text, all, step);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
-        if (j->lines == lines && isnan(json_number(text + at, stop, "loss"))) break;     /* evaluated after saving */
+        if (j->lines == lines && !evaluated && isnan(json_number(text + at, stop, "loss"))) break;
         read_log_line(j, text + at, stop);
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
     free(text);
-    if (j->lines != lines)
+    if (j->lines != lines && !evaluated)
         warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
              (long long)j->lines, (long long)step, (long long)lines);
     truncate_log(j, at);

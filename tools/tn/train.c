@@ -76,7 +76,6 @@ static void evaluate_trained(run *r, const char *title)
     if (r->s->sample_every) write_sample(r);
     draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
     stop_without_log(r);
-    save_or_stop(r);                                  /* with the number of lines that the log has now */
 }
 
 /* Evaluates the loss once more: after the last step there is no other whose loss would show that it succeeded. */
