@@ -457,7 +457,7 @@ void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
     settings       *s = &train_settings;
-    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
+    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text, *weights;
     char            machine[128], hash[32];
     int64_t         count, *steps, lines, i;
     size_t          bytes, k;
@@ -515,7 +515,9 @@ void resume_run(run *r)
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
-    journal_resume(&r->journal, r->step, lines);
+    weights = join_path(r->folder, "model.safetensors");
+    journal_resume(&r->journal, r->step, lines, r->step == r->steps && is_file(weights));
+    free(weights);
     remove_partial_files(r->folder);                         /* after locking: no process is writing one */
     if (moved) {
         make_all_absolute(&s->data);

@@ -108,8 +108,7 @@ bool journal_has_steps(journal *j)
     return has;
 }
 
-/* Whether the model after this step was evaluated on all held-out data. Those lines come after its checkpoint; they are
-   removed if the evaluation was not completed, because it is repeated. */
+/* Whether the model after this step was evaluated on all held-out data. */
 static bool was_evaluated(const char *text, size_t bytes, int64_t step)
 {
     const char *end = text + bytes, *line, *stop, *to, *bad;
@@ -120,11 +119,11 @@ static bool was_evaluated(const char *text, size_t bytes, int64_t step)
     return false;
 }
 
-void journal_resume(journal *j, int64_t step, int64_t lines)
+void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
 {
     size_t     all, at = 0;
     char      *text = read_log(j, &all);
-    const bool evaluated = was_evaluated(text, all, step);
+    const bool evaluated = finished && was_evaluated(text, all, step);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;

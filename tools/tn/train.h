@@ -60,8 +60,9 @@ typedef struct journal {
 /* Opens and locks the log of a run, or fails: another process trains it. Called before anything of the run is read. */
 void journal_lock(journal *j, const char *folder);
 void journal_start(journal *j);                      /* begins the log, which becomes empty */
-/* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
-void journal_resume(journal *j, int64_t step, int64_t lines);
+/* Continues the log: keeps and reads its lines up to that step. Warns if their number is not `lines`. Of the last step there
+   may be more, of an evaluation after its checkpoint: they are kept if the run was `finished`, else it is repeated. */
+void journal_resume(journal *j, int64_t step, int64_t lines, bool finished);
 bool journal_has_steps(journal *j);                  /* whether a step was logged; called before journal_resume */
 void journal_sync(journal *j);                       /* writes it to the disk */
 /* Adds a line: an object, given without its braces. */
