@@ -506,7 +506,7 @@ TEST(a_stack_is_its_layers_run_one_after_the_other)
             tn_tensor  *x = any_matrix(&w, 5, 3), *y = x;
             tn_net     *net;
             for (int l = 0; l < layers; l++) {
-                char        name[8];
+                char        name[16];
                 tn_mlp_desc d;
                 memset(&d, 0, sizeof d);
                 d.in = 3;
@@ -1003,7 +1003,7 @@ TEST(gradients_are_those_of_differences)
         tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY), *net, *folded;
         tn_tensor *t[16], *x = any_matrix(&w, 2, 3), *z = any_matrix(&w, 2, 3);
         for (int i = 0; i < plain_net->nodes; i++) {
-            char      name[8];
+            char      name[16];
             tn_init   init;
             tn_param *p;
             memset(&init, 0, sizeof init);

@@ -457,7 +457,8 @@ void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
     settings       *s = &train_settings;
-    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text, *weights;
+    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
+    char           *weights;
     char            machine[128], hash[32];
     int64_t         count, *steps, lines, i;
     size_t          bytes, k;
