@@ -28197,7 +28197,7 @@ TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value 
     return false;
 }
 
-/* What a value is, for messages. NULL: there is none. */
+/* Names the kind of a value for messages; a NULL value is missing. */
 static const char *tni_json_kind_name(const tni_value *v)
 {
     static const char *const kinds[] = {"null", "false", "true", "a number", "a string", "an array", "an object"};
