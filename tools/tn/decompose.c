@@ -186,8 +186,8 @@ static void print_hosvd(const tn_hosvd_result *r)
         int64_t n = tn_tensor_count(r->values[k]);
         printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0], (long long)r->factor[k]->shape[1],
                r->gap[k]);
-        for (i = 0; i < n && i < 6; i++) printf(" %.5g", s[i]);
-        printf(n > 6 ? " ...\n" : "\n");
+        for (i = 0; i < n && i < 5; i++) printf(" %.5g", s[i]);
+        printf(n > 5 ? " ...\n" : "\n");
         free(s);
     }
 }
