@@ -117,3 +117,10 @@ grep -q '^pairs_of_the_same_function: 1 in pixel space, 1 in the data metric$' "
 awk '/^lines: / { lines = $2 } / right$/ { right = $(NF - 1); n++ }
      END { exit !(n == 5 && right > 0.8 && lines > 0 && lines <= 52) }' "$folder/second" ||
     fail "analyses: five accuracies, the last above 0.8, in 52 lines: $(cat "$folder/second")"
+
+# Addition modulo 113: learned, and read from the weights.
+"$programs/modular" --steps 300 --threads 1 --out "$folder/modular" > "$folder/second" 2>&1 || { cat "$folder/second"; fail modular; }
+awk '{ v[$1] = $2 }
+     END { exit !(v["held_out_accuracy:"] > 0.999 && v["formula_accuracy:"] == 1 && v["formula_margin:"] > 0.5 &&
+                  v["share_of_formula:"] > 0.4 && v["share_of_formula_untrained:"] < 0.001) }' "$folder/second" ||
+    fail "modular: $(cat "$folder/second")"
