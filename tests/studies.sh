@@ -124,3 +124,13 @@ awk '{ v[$1] = $2 }
      END { exit !(v["held_out_accuracy:"] > 0.999 && v["formula_accuracy:"] == 1 && v["formula_margin:"] > 0.5 &&
                   v["share_of_formula:"] > 0.4 && v["share_of_formula_untrained:"] < 0.001) }' "$folder/second" ||
     fail "modular: $(cat "$folder/second")"
+
+# Both encoders find a dictionary that is known.
+"$programs/autoencoder" --threads 1 --out "$folder/autoencoder" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail autoencoder; }
+awk '{ v[$1] = $2 }
+     END { exit !(v["found_linear:"] > 0.98 && v["found_bilinear:"] > 0.98 && v["unexplained_linear:"] < 0.1 &&
+                  v["unexplained_bilinear:"] < 0.1 && v["unexplained_before:"] > 0.5) }' "$folder/second" ||
+    fail "autoencoder: $(cat "$folder/second")"
+! "$programs/autoencoder" --active 9 --latents 8 > "$folder/refused" 2>&1 || fail "nine of eight latents are active"
+grep -q 'active is 9, expected at most --latents, 8' "$folder/refused" || fail "latents: $(cat "$folder/refused")"
