@@ -55,6 +55,7 @@
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
        >>models   transformer, config.json, names  >>models-impl
+       >>circuits heads, tables and paths          >>circuits-impl
        >>image    pictures of matrices and curves  >>image-impl
                                                    >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
                                                    >>tables
@@ -83,10 +84,13 @@
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
        TN_NO_TEXT                no tokenizers and token shards (>>text)
-       TN_NO_MODELS              no transformers (>>models)
+       TN_NO_MODELS              no transformers (>>models, >>circuits)
+       TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
        TN_NO_IMAGE               no pictures (>>image)
-       TN_NO_CONTRACTION         no products of tensors, plans and networks (>>contraction, >>products, >>network)
-       TN_NO_OPERATOR            no operators, decompositions and networks (>>decomp, >>operator, >>analysis, >>network)
+       TN_NO_CONTRACTION         no products of tensors, plans, networks and circuits (>>contraction, >>products, >>network,
+                                 >>circuits)
+       TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
+                                 >>network, >>circuits)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -131,6 +135,9 @@
 #endif
 #ifndef TN_SIMD_MAX
 #define TN_SIMD_MAX 2
+#endif
+#if !defined(TN_NO_CIRCUITS) && (defined(TN_NO_MODELS) || defined(TN_NO_OPERATOR) || defined(TN_NO_CONTRACTION))
+#define TN_NO_CIRCUITS
 #endif
 /* Marks declarations that may still change; docs/CHANGES.md then says how to adapt a program. */
 #define TN_EXPERIMENTAL
@@ -2621,6 +2628,33 @@ TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transf
                                               const tn_name_map *map, int64_t lines, int64_t kv_heads,
                                               const tn_note *notes, int64_t note_count);
 #endif /* TN_NO_MODELS */
+
+#ifndef TN_NO_CIRCUITS
+/* ======================================================================
+   >>circuits what a transformer does, read from its weights
+   The blocks of a transformer read from the residual stream and add to it, so that its function is a sum over paths through
+   heads and MLPs. The matrices of such paths have low rank: they are kept as factors, and numbers are computed from them
+   when a function asks. Gains of norms are folded into the matrices that read the normed stream.
+   Elhage et al. 2021, "A mathematical framework for transformer circuits"; docs/math.md 21
+   ====================================================================== */
+
+/* ---- objects ------------------------------------------------------------ >>circuits-objects */
+
+/* A circuit: a matrix [rows,columns] in factors, with the entries  c[i,j] = prod_s (left[s][i] . right[s][j]). */
+typedef struct tn_circuit {
+    tn_ctx    *ctx;
+    int        sets;            /* number of factors of an entry: 1, or 2 for squared and bilinear attention    */
+    int64_t    rows, columns;
+    tn_tensor *left[2];         /* [rows,rank_s]                                                                */
+    tn_tensor *right[2];        /* [columns,rank_s]                                                             */
+} tn_circuit;
+/* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. NULL on
+   error. */
+TN_API tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right);
+TN_API void        tn_circuit_destroy(tn_circuit *circuit);                     /* frees the circuit */
+/* Computes rows [first,first+count) of the matrix: an arena tensor [count,columns]. */
+TN_API tn_tensor  *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *circuit, int64_t first, int64_t count);
+#endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
 /* ======================================================================
@@ -32132,6 +32166,78 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 #undef TNI_ONE
 #undef TNI_KEYS
 #endif /* TN_NO_MODELS */
+
+#ifndef TN_NO_CIRCUITS
+/* ======================================================================
+   >>circuits-impl  what a transformer does, read from its weights
+   A circuit is two or four matrices of factors; everything else is products of them.
+   ====================================================================== */
+
+/* ---- circuits ----------------------------------------------------------- >>circuits-objects-impl */
+
+tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
+{
+    tn_circuit *c;
+    int         s;
+    if (!ctx || !left || !right) return NULL;
+    if (sets < 1 || sets > 2) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
+        return NULL;
+    }
+    for (s = 0; s < sets; s++) {
+        if (!tni_is_matrix(ctx, left[s], "circuit", "left") || !tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
+        if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
+            || right[s]->shape[0] != right[0]->shape[0]) {
+            tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and [%lld,rank]", s,
+                     TNI_SHAPE(left[s]), s, TNI_SHAPE(right[s]), (long long)left[0]->shape[0],
+                     (long long)right[0]->shape[0]);
+            return NULL;
+        }
+    }
+    if (!(c = (tn_circuit *)tni_alloc(ctx, sizeof *c, "circuit"))) return NULL;
+    memset(c, 0, sizeof *c);
+    c->ctx = ctx;
+    c->sets = sets;
+    c->rows = left[0]->shape[0];
+    c->columns = right[0]->shape[0];
+    for (s = 0; s < sets; s++) {
+        c->left[s] = tn_tensor_keep(left[s]);
+        c->right[s] = tn_tensor_keep(right[s]);
+        if (c->left[s] && c->right[s]) continue;
+        tn_circuit_destroy(c);
+        return NULL;
+    }
+    return c;
+}
+
+void tn_circuit_destroy(tn_circuit *c)
+{
+    int s;
+    if (!c) return;
+    for (s = 0; s < 2; s++) {
+        tn_tensor_destroy(c->left[s]);
+        tn_tensor_destroy(c->right[s]);
+    }
+    tni_free(c->ctx, c, sizeof *c);
+}
+
+tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int64_t count)
+{
+    tn_tensor *y = NULL, *part;
+    int        s;
+    if (!ctx || !c) return NULL;
+    if (first < 0 || count < 0 || first > c->rows - count) {
+        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: rows %lld to %lld, expected rows from 0 to %lld", (long long)first,
+                 (long long)(first + count), (long long)c->rows);
+        return NULL;
+    }
+    for (s = 0; s < c->sets; s++) {
+        part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
+        y = s ? tn_mul(ctx, y, part) : part;
+    }
+    return y;
+}
+#endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
 /* ======================================================================

@@ -4,6 +4,7 @@
 #define TN_NO_CONTRACTION
 #define TN_NO_TEXT
 #define TN_NO_MODELS
+#define TN_NO_CIRCUITS
 #define TN_NO_IMAGE
 #define TN_NO_F64
 #define TN_SIMD_MAX 0
@@ -14,7 +15,7 @@
 /* What is left out is not declared: its names are free. */
 enum { tn_record, tn_backward, tn_recompute, tn_optim_step, tn_graph_begin, tn_checkpoint_read, tn_eigh, tn_hosvd, tn_cp_create,
        tn_unfold,
-       tn_tokenizer_read, tn_shard_open, tn_transformer_init, tn_image_create };
+       tn_tokenizer_read, tn_shard_open, tn_transformer_init, tn_circuit_create, tn_image_create };
 
 enum { IN = 3, HIDDEN = 5, OUT = 2, ROWS = 4 };
 
