@@ -1451,7 +1451,7 @@ typedef enum tn_head_part { TN_HEAD_Q1 = 0, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, 
 TN_API tn_tensor  *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part);
 /* Computes the patterns P of all heads, with positions, masks and row scales: the output of a head before its norm is P v;
    for differential kinds P = softmax1 - lambda softmax2.   x [B,T,dim] -> [B,heads,T,T]
-   Differentiable. It attends to unit vectors, at a cost of B heads T^2 (d_qk + T) multiply-adds: for short texts. */
+   Differentiable. All scores are in memory at once, B heads T^2 numbers a few times: for short texts. */
 TN_API tn_tensor  *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x);
 
 /* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
@@ -17854,21 +17854,98 @@ static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, cons
     return second ? tn_sub(ctx, o, second) : NULL;
 }
 
-/* The patterns of the heads [B,heads,Tq,Tk]: attention to unit vectors. */
-static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
-                                        tn_tensor *k)
+/* Set i of the scores of all heads, those of masked pairs included: [B,heads,T,T] */
+static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, double scale, tn_tensor *q, tn_tensor *k, int i)
 {
-    tn_attend_desc whole = *a;
-    int64_t        shape[4], eye[3];
-    tn_tensor     *units, *y;
-    whole.form = TN_ATTEND_FORM_QUADRATIC;
-    shape[0] = q->shape[0]; shape[1] = eye[0] = eye[2] = shape[3] = k->shape[1];
-    shape[2] = layer->desc.heads; eye[1] = 1;
-    units = tn_eye(ctx, k->shape[1]);
-    units = units ? tn_reshape(units, 3, eye) : NULL;
-    units = units ? tn_add(ctx, tn_full(ctx, 4, shape, 0), units) : NULL;
-    y = units ? tni_attention_mix(ctx, layer, &whole, q, k, units) : NULL;
-    return y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;
+    const int64_t H = layer->desc.heads;
+    q = tn_slice(q, 2, i * H, (i + 1) * H);
+    q = q ? tn_scale(ctx, tn_transpose(q, 1, 2), scale) : NULL;
+    k = q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL;
+    k = k ? tn_transpose(k, 1, 2) : NULL;
+    return k ? tn_matmul(ctx, q, tn_transpose(k, 2, 3)) : NULL;
+}
+
+/* [T,T]: one number where a query sees the key and another elsewhere. Row i is a part of one vector u, m[i,j] = u[T-1-i+j]. */
+static tn_tensor *tni_pattern_mask(tn_ctx *ctx, const tn_attend_desc *a, int64_t T, double seen, double masked)
+{
+    const int64_t before = a->window > 0 ? tni_min(a->window, T) : T, after = a->bidirectional ? before : 1;
+    int64_t       extent[3];
+    tn_tensor    *part[3], *u;
+    int           i;
+    extent[0] = T - before; extent[1] = before + after - 1; extent[2] = T - after;
+    for (i = 0; i < 3; i++) part[i] = tn_full(ctx, 1, &extent[i], i == 1 ? seen : masked);
+    if (!(u = tn_concat(ctx, 3, part, 0)) || !(u = tn_slice(u, 0, T - 1, 2 * T - 1)) || !(u = tn_reshape_2d(u, 1, T)))
+        return NULL;
+    u->shape[0] = T;
+    u->strides[0] = -1;
+    return tn_copy(ctx, u);
+}
+
+/* The row scales c_i of n keys, [T,1]: what attention to ones returns, over the number of keys. */
+static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t T)
+{
+    tn_attend_desc ones = *a;
+    int64_t        shape[4];
+    tn_tensor     *one, *y, *n;
+    ones.kind = TN_ATTEND_SQUARED;
+    ones.form = TN_ATTEND_FORM_QUADRATIC;
+    ones.scale = 1;
+    shape[0] = shape[2] = shape[3] = 1;
+    shape[1] = T;
+    one = tn_full(ctx, 4, shape, 1);
+    y = tn_attend(ctx, one, one, one, &ones);
+    ones.row = TN_ROW_SCALE_NONE;
+    n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
+    y = n ? tn_div(ctx, y, n) : NULL;
+    return y ? tn_reshape_2d(y, T, 1) : NULL;
+}
+
+/* P / (eps + sum_j P_ij) */
+static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
+{
+    const int64_t one = 1;
+    tn_tensor    *sum = p ? tni_mean_of_rows(ctx, p) : NULL;
+    sum = sum ? tn_scale(ctx, sum, (double)p->shape[3]) : NULL;
+    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, &one, eps)) : NULL;
+    return sum ? tn_div(ctx, p, sum) : NULL;
+}
+
+/* The patterns before their row scale */
+static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                    tn_tensor *k)
+{
+    const bool softmax = a->kind == TN_ATTEND_SOFTMAX;
+    const int  sets = tni_attention_kinds[layer->desc.kind].sets;
+    tn_tensor *mask = tni_pattern_mask(ctx, a, q->shape[1], softmax ? 0 : 1, softmax ? -HUGE_VAL : 0), *p[2];
+    int        i;
+    for (i = 0; i < sets; i++) {
+        p[i] = mask ? tni_pattern_scores(ctx, layer, a->scale, q, k, i) : NULL;
+        if (p[i] && softmax) p[i] = tn_softmax(ctx, tn_add(ctx, p[i], mask));
+        if (!p[i]) return NULL;
+    }
+    if (sets == 2 && softmax) return tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
+    return softmax ? p[0] : tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+}
+
+/* The patterns of the heads, [B,heads,T,T], from all scores at once: that takes less time than attention to unit vectors. */
+static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, tn_tensor *q, tn_tensor *k)
+{
+    const tn_dtype made = ctx->made;
+    tn_attend_desc a = tni_attention_attend(&layer->desc);
+    int64_t        shape[4];
+    tn_tensor     *p, *rows;
+    if (!tni_attend_numbers(ctx, &a, layer->desc.d_qk)) return NULL;
+    shape[0] = q->shape[0]; shape[1] = layer->desc.heads; shape[2] = shape[3] = q->shape[1];
+    if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
+    ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
+    p = tni_pattern_pairs(ctx, layer, &a, q, k);
+    if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
+    else if (a.row != TN_ROW_SCALE_NONE && p) {
+        rows = tni_pattern_rows(ctx, &a, shape[2]);
+        p = rows ? tn_mul(ctx, p, rows) : NULL;
+    }
+    ctx->made = made;
+    return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
 }
 
 /* The same as mix; if a tap replaces the patterns, by a product of them with v. */
@@ -17877,7 +17954,7 @@ static tn_tensor *tni_attention_mix_tapped(tn_ctx *ctx, const tn_attention *laye
 {
     tn_tensor *p, *shown;
     if (!tni_asked(taps, "attn", ".pattern")) return tni_attention_mix(ctx, layer, a, q, k, v);
-    p = tni_attention_weights(ctx, layer, a, q, k);
+    p = tni_attention_weights(ctx, layer, q, k);
     shown = tni_shown(ctx, taps, "attn", ".pattern", p);
     if (shown == p) return shown ? tni_attention_mix(ctx, layer, a, q, k, v) : NULL;
     p = shown ? tn_matmul(ctx, shown, tn_transpose(v, 1, 2)) : NULL;
@@ -17965,14 +18042,12 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
 
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
-    tn_attend_desc a;
-    tn_tensor     *qk, *q, *k;
+    tn_tensor *qk, *q, *k;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
-    a = tni_attention_attend(&layer->desc);
     if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
     q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
     k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
-    return k ? tni_attention_weights(ctx, layer, &a, q, k) : NULL;
+    return k ? tni_attention_weights(ctx, layer, q, k) : NULL;
 }
 
 tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part)
