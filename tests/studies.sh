@@ -134,3 +134,10 @@ awk '{ v[$1] = $2 }
     fail "autoencoder: $(cat "$folder/second")"
 ! "$programs/autoencoder" --active 9 --latents 8 > "$folder/refused" 2>&1 || fail "nine of eight latents are active"
 grep -q 'active is 9, expected at most --latents, 8' "$folder/refused" || fail "latents: $(cat "$folder/refused")"
+
+# The heads that the weights name are those whose removal costs most.
+"$programs/induction" --steps 300 --threads 1 --out "$folder/induction" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail induction; }
+awk '{ v[$1] = $2 }
+     END { exit !(v["ablation_agrees:"] == "yes" && v["accuracy:"] > 0.95 && v["k_composition:"] > 2 &&
+                  v["accuracy_without_induction_head:"] < 0.3) }' "$folder/second" || fail "induction: $(cat "$folder/second")"
