@@ -140,4 +140,4 @@ grep -q 'active is 9, expected at most --latents, 8' "$folder/refused" || fail "
     { cat "$folder/second"; fail induction; }
 awk '{ v[$1] = $2 }
      END { exit !(v["ablation_agrees:"] == "yes" && v["accuracy:"] > 0.95 && v["k_composition:"] > 2 &&
-                  v["accuracy_without_induction_head:"] < 0.3) }' "$folder/second" || fail "induction: $(cat "$folder/second")"
+                  v["accuracy_without_induction_head:"] < 0.5) }' "$folder/second" || fail "induction: $(cat "$folder/second")"

@@ -319,7 +319,10 @@ int main(int argc, char **argv)
     int             block, first[2] = {0, 0};
     int64_t         h;
     read_flags(argc, argv, flags);
-    if (DIM % o.heads) stop("--heads must divide 64");
+    if (DIM % o.heads) {
+        fprintf(stderr, PROGRAM ": --heads is %lld, expected a divisor of %d\n", (long long)o.heads, DIM);
+        return 2;
+    }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
     params = tn_params_create(ctx);
