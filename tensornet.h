@@ -34117,7 +34117,6 @@ enum {
     TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
-    TNI_CPU_STRIP  = 32,                /* lines that are transposed at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_PROD_MOST  = 16                 /* most factors of a product whose gradient is computed in registers */
 };
@@ -34294,60 +34293,274 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
     return TN_OK;
 }
 
-/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy */
+/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy
+   A copy is a list of axes, each with a stride in the result and one in the operand; what is one axis in both is merged. The
+   columns are the axis with the smallest stride in the result. If another axis has the smallest stride in the operand, these
+   are the rows, and blocks of rows and columns are transposed. The number of blocks along either and all other axes make the
+   outer axes; the innermost one moves least in the result or in the operand, so that a cache line that was touched is used up
+   soon in both. */
+enum { TNI_COPY_SIDE = 32, TNI_COPY_SHORT = 256 };      /* rows and columns of a block; bytes from which memcpy pays */
+
+typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;  /* an axis, or blocks of one */
+typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;       /* strides in bytes */
+
+typedef struct tni_copies {
+    tni_pass      pass;
+    tni_copy_axis axis[TN_MAX_RANK + 2], row, column;   /* the outer axes; those of a block */
+    int           rank, at[3];                          /* number of outer axes; those that count blocks, by their part */
+    int64_t       size, row_block, column_block;        /* bytes of an element; extents of a block */
+    bool          turned;                               /* blocks are transposed */
+    char         *to;
+    const char   *from;
+} tni_copies;
+
+/* Short runs by 16 bytes, of which the last ones overlap. */
+static void tni_copy_bytes(char *to, const char *from, int64_t n)
+{
+    int64_t i;
+    if (n < 16 || n > TNI_COPY_SHORT) {
+        memcpy(to, from, (size_t)n);
+        return;
+    }
+    for (i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
+    memcpy(to + n - 16, from + n - 16, 16);
+}
+
+/* Strides in bytes. */
 static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
 {
     int64_t i;
-    if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
-        int64_t have = from_step == 1 ? n : 1;          /* one element for all: the filled part doubles */
-        memcpy(to, from, (size_t)(have * size));
+    if (to_step == size && from_step == size) tni_copy_bytes(to, from, n * size);
+    else if (to_step == size && from_step == 0 && n > 0) {          /* one element for all: the filled part doubles */
+        int64_t have = 1;
+        memcpy(to, from, (size_t)size);
         for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
-        return;
-    }
-    to_step *= size;
-    from_step *= size;
-    if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
+    } else if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
     else if (size == 4) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
     else for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
 }
 
-static void tni_copy_task(void *arg, int64_t task, int worker)
+#if TNI_X86 || TNI_NEON
+/* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
+static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
 {
-    const tni_line_pass *p = (const tni_line_pass *)arg;
-    const tn_call       *c = p->pass.call;
-    int64_t i, n, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    (void)worker;
-    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
-        n = tni_lines_at(&p->lines, i, at);
-        tni_copy_line((char *)c->out[0].data + at[0] * size, p->lines.step[0],
-                      (const char *)c->in[0].data + at[1] * size, p->lines.step[1], n, size);
+#if TNI_NEON
+    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + stride);
+    float32x4_t r2 = vld1q_f32(from + 2 * stride), r3 = vld1q_f32(from + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(to, vzip1q_f32(a0, a1));
+    vst1q_f32(to + width, vzip2q_f32(a0, a1));
+    vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
+#else
+    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
+    __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + width, r1);
+    _mm_storeu_ps(to + 2 * width, r2);
+    _mm_storeu_ps(to + 3 * width, r3);
+#endif
+}
+
+static inline void tni_double_transpose(double *to, int64_t width, const double *from, int64_t stride)
+{
+#if TNI_NEON
+    float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
+    vst1q_f64(to, vzip1q_f64(r0, r1));
+    vst1q_f64(to + width, vzip2q_f64(r0, r1));
+#else
+    __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
+    _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
+    _mm_storeu_pd(to + width, _mm_unpackhi_pd(r0, r1));
+#endif
+}
+#endif
+
+/* to[c + r to_row] = from[c from_column + r]: rows lie contiguously in the operand, columns in the result. */
+#if TNI_X86 || TNI_NEON
+#define TNI_SQUARES(T, SIDE, turn) \
+    for (; r + SIDE <= rows; r += SIDE) { \
+        for (c = 0; c + SIDE <= columns; c += SIDE) \
+            turn((T *)(void *)(to + r * to_row) + c, to_row / (int64_t)sizeof(T), \
+                 (const T *)(const void *)(from + c * from_column) + r, from_column / (int64_t)sizeof(T)); \
+        for (; c < columns; c++) \
+            for (k = 0; k < SIDE; k++) \
+                memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
+    }
+#endif
+static void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+                            int64_t size)
+{
+    int64_t r = 0;
+#if TNI_X86 || TNI_NEON
+    int64_t c;
+    int     k;
+    if (size == 4) { TNI_SQUARES(float, 4, tni_float_transpose) }
+    if (size == 8) { TNI_SQUARES(double, 2, tni_double_transpose) }
+#undef TNI_SQUARES
+#endif
+    for (; r < rows; r++) tni_copy_line(to + r * to_row, size, from + r * size, from_column, columns, size);
+}
+
+static void tni_copy_block(const tni_copies *p, char *to, const char *from, int64_t rows, int64_t columns)
+{
+    const tni_copy_axis *row = &p->row, *column = &p->column;
+    const int64_t        size = p->size;
+    char    square[TNI_COPY_SIDE * TNI_COPY_SIDE * sizeof(double)];
+    int64_t r;
+    if (!p->turned)
+        for (r = 0; r < rows; r++)
+            tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
+    else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
+        tni_copy_turned(to, row->to, from, column->from, rows, columns, size);
+    else {                              /* rows of the result would evict each other from the first cache */
+        tni_copy_turned(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
+        for (r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
     }
 }
 
-/* If the lines of x and y run along different axes: squares are transposed in a buffer, so that each cache line is used
-   once. */
-typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
-
-static void tni_turn_task(void *arg, int64_t task, int worker)
+static void tni_copy_task(void *arg, int64_t task, int worker)
 {
-    const tni_turn_pass *p = (const tni_turn_pass *)arg;
-    const tni_lines     *l = &p->along.lines;
-    const tn_call       *c = p->along.pass.call;
-    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
+    const tni_copies    *p = (const tni_copies *)arg;
+    const tni_copy_axis *axis = p->axis;
+    int64_t i = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task), at = i, to = 0, from = 0;
+    int64_t index[TN_MAX_RANK + 2];
+    int     k;
     (void)worker;
-    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
-        rows = tni_lines_at(l, i, at);
-        for (k = 0; k < p->length; k += n) {
-            n = tni_min(TNI_CPU_STRIP, p->length - k);
-            for (r = 0; r < n; r++)
-                tni_copy_line(square + r * size, TNI_CPU_STRIP,
-                              (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
-            for (r = 0; r < rows; r++)
-                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1,
-                              square + r * TNI_CPU_STRIP * size, 1, n, size);
+    for (k = p->rank - 1; k >= 0; k--) {
+        index[k] = at % axis[k].n;
+        at /= axis[k].n;
+        to += index[k] * axis[k].to;
+        from += index[k] * axis[k].from;
+    }
+    for (; i < end; i++) {
+        const int64_t row = index[p->at[TNI_COPY_ROWS]] * p->row_block;
+        const int64_t column = index[p->at[TNI_COPY_COLUMNS]] * p->column_block;
+        tni_copy_block(p, p->to + to, p->from + from, tni_min(p->row_block, p->row.n - row),
+                       tni_min(p->column_block, p->column.n - column));
+        for (k = p->rank - 1; k >= 0; k--) {
+            to += axis[k].to;
+            from += axis[k].from;
+            if (++index[k] < axis[k].n) break;
+            to -= axis[k].n * axis[k].to;
+            from -= axis[k].n * axis[k].from;
+            index[k] = 0;
         }
     }
+}
+
+/* The least distance that a step along an axis covers; an operand that is broadcast does not count. */
+static int64_t tni_copy_reach(const tni_copy_axis *x, bool in_result)
+{
+    return in_result || x->from == 0 ? tni_abs(x->to) : tni_min(tni_abs(x->to), tni_abs(x->from));
+}
+
+/* The longest reach first; equal ones keep their order. */
+static void tni_copy_sort(tni_copy_axis *axis, int rank, bool in_result)
+{
+    int i, k;
+    for (i = 1; i < rank; i++)
+        for (k = i; k > 0 && tni_copy_reach(&axis[k], in_result) > tni_copy_reach(&axis[k - 1], in_result); k--) {
+            const tni_copy_axis x = axis[k];
+            axis[k] = axis[k - 1];
+            axis[k - 1] = x;
+        }
+}
+
+static void tni_copy_reverse(tni_copies *p, tni_copy_axis *x)
+{
+    p->to += (x->n - 1) * x->to;
+    p->from += (x->n - 1) * x->from;
+    x->to = -x->to;
+    x->from = -x->from;
+}
+
+/* The axes longer than 1, with positive strides in the result, sorted by these and merged. */
+static void tni_copy_axes(tni_copies *p, const tn_view *y, const tn_view *x)
+{
+    tni_copy_axis *axis = p->axis;
+    int            i, rank = 0;
+    for (i = 0; i < y->rank; i++) {
+        if (y->shape[i] == 1) continue;
+        axis[rank].n = y->shape[i];
+        axis[rank].to = y->strides[i] * p->size;
+        axis[rank].from = x->strides[i] * p->size;
+        if (axis[rank].to < 0) tni_copy_reverse(p, &axis[rank]);
+        rank++;
+    }
+    tni_copy_sort(axis, rank, true);
+    for (i = 0; i < rank; i++) {
+        tni_copy_axis *last = &axis[p->rank - 1];
+        if (p->rank > 0 && last->to == axis[i].to * axis[i].n && last->from == axis[i].from * axis[i].n) {
+            last->n *= axis[i].n;
+            last->to = axis[i].to;
+            last->from = axis[i].from;
+        } else axis[p->rank++] = axis[i];
+    }
+}
+
+/* Takes an axis out of the list, or one element if there is none. */
+static tni_copy_axis tni_copy_take(tni_copies *p, int at)
+{
+    tni_copy_axis x = {1, 0, 0, TNI_COPY_WHOLE};
+    int           i;
+    if (p->rank == 0) return x;
+    x = p->axis[at];
+    for (i = at; i + 1 < p->rank; i++) p->axis[i] = p->axis[i + 1];
+    p->rank--;
+    return x;
+}
+
+/* Chooses rows and columns. */
+static void tni_copy_choose(tni_copies *p)
+{
+    int rows, i;
+    p->column = tni_copy_take(p, p->rank - 1);
+    tni_copy_sort(p->axis, p->rank, false);
+    rows = p->rank - 1;
+    if (p->column.from != 0 && tni_abs(p->column.from) != p->size)
+        for (i = rows; i >= 0; i--)
+            if (p->axis[i].from != 0 && tni_abs(p->axis[i].from) < tni_abs(p->axis[rows].from)) rows = i;
+    p->row = tni_copy_take(p, rows);
+    if (p->row.from < 0) tni_copy_reverse(p, &p->row);
+    p->turned = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
+    p->column_block = tni_min(p->column.n, p->turned ? TNI_COPY_SIDE : TNI_CPU_SHARE);
+    p->row_block = tni_min(p->row.n, p->turned ? TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
+}
+
+/* Divides rows or columns into blocks, which are one more outer axis. */
+static void tni_copy_divide(tni_copies *p, const tni_copy_axis *x, int64_t block, tni_copy_part part)
+{
+    tni_copy_axis *all = &p->axis[p->rank++];
+    all->n = tni_ceil_div(x->n, block);
+    all->to = x->to * block;
+    all->from = x->from * block;
+    all->part = part;
+}
+
+/* y = x, elements of the same size. */
+static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
+{
+    tni_copies p;
+    int64_t    blocks = 1;
+    int        i;
+    memset(&p, 0, sizeof p);
+    for (i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
+    p.pass.cpu = cpu;
+    p.to = (char *)y->data;
+    p.from = (const char *)x->data;
+    p.size = (int)tni_dtype_size(y->dtype);
+    tni_copy_axes(&p, y, x);
+    tni_copy_choose(&p);
+    tni_copy_divide(&p, &p.row, p.row_block, TNI_COPY_ROWS);
+    tni_copy_divide(&p, &p.column, p.column_block, TNI_COPY_COLUMNS);
+    tni_copy_sort(p.axis, p.rank, false);
+    for (i = 0; i < p.rank; i++) {
+        p.at[p.axis[i].part] = i;
+        blocks *= p.axis[i].n;
+    }
+    tni_pass_run(&p.pass, blocks, p.row_block * p.column_block, INT64_MAX, tni_copy_task);
 }
 
 /* F32 to BF16, and back. */
@@ -34400,26 +34613,10 @@ static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN
 
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
-    tni_turn_pass p;
-    tni_lines    *l = &p.along.lines;
-    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
     if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
         return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
-    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
-        return tni_line_pass_run(cpu, c, l, tni_copy_task);
-    p.along.pass.cpu = cpu;
-    p.along.pass.call = c;
-    p.length = l->length;
-    p.step = l->step[1];
-    l->length = l->shape[--l->rank];
-    l->step[0] = l->strides[0][l->rank];
-    l->step[1] = 1;
-    l->piece = TNI_CPU_STRIP;
-    l->count /= l->pieces * l->length;
-    l->pieces = tni_ceil_div(l->length, l->piece);
-    l->count *= l->pieces;
-    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
+    tni_copy_elements(cpu, &c->out[0], &c->in[0]);
     return TN_OK;
 }
 
@@ -34627,9 +34824,11 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #if TNI_PASS % 2 == 0
 #define TNI_BITS 32
 #define TNI_REAL float
+#define TNI_TRANSPOSE tni_float_transpose
 #else
 #define TNI_BITS 64
 #define TNI_REAL double
+#define TNI_TRANSPOSE tni_double_transpose
 #endif
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_ALL 0                       /* of double only the host's algebra and its products */
@@ -34958,38 +35157,6 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
-#if TNI_X86 || TNI_NEON
-/* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
-TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
-{
-#if TNI_NEON && TNI_BITS == 32
-    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride);
-    float32x4_t r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
-    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
-    vst1q_f32(dst, vzip1q_f32(a0, a1));
-    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
-    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
-    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
-#elif TNI_NEON
-    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
-    vst1q_f64(dst, vzip1q_f64(r0, r1));
-    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
-#elif TNI_BITS == 32
-    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride);
-    __m128 r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(dst, r0);
-    _mm_storeu_ps(dst + width, r1);
-    _mm_storeu_ps(dst + 2 * width, r2);
-    _mm_storeu_ps(dst + 3 * width, r3);
-#else
-    __m128d r0 = _mm_loadu_pd(src), r1 = _mm_loadu_pd(src + stride);
-    _mm_storeu_pd(dst, _mm_unpacklo_pd(r0, r1));
-    _mm_storeu_pd(dst + width, _mm_unpackhi_pd(r0, r1));
-#endif
-}
-#endif
-
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
 TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
                            int64_t depth)
@@ -35027,7 +35194,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
                 const TNI_REAL *from = src + lane * stride;
                 for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
-                    TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                    TNI_TRANSPOSE(dst + d * width + lane, width, from + d, stride);
                 for (; d < end; d++)
                     for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
             }
@@ -37495,7 +37662,7 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)
             for (lane = i; lane < i + 4 * some; lane += some)
-                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                if (k + some <= d) TNI_TRANSPOSE(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
                 else {
                     int64_t q, r;
                     for (q = k; q < d; q++)
@@ -38509,6 +38676,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_OUT
 #undef TNI_ALL
 #undef TNI_T
+#undef TNI_TRANSPOSE
 #undef TNI_REAL
 #undef TNI_BITS
 #undef TNI_LEVEL
