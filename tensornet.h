@@ -6874,21 +6874,48 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 }
 #endif
 
+#ifdef TNI_FIRST
+/* The products of a call of GEMM, and where product `index` begins in an operand. C: the result. */
+static int64_t tni_gemm_batch(const tn_view *C)
+{
+    int64_t count = 1;
+    int     i;
+    for (i = 0; i < C->rank - 2; i++) count *= C->shape[i];
+    return count;
+}
+
+static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
+{
+    int64_t offset = 0;
+    int     i;
+    if (C->rank == 3) return index * v->strides[0];
+    for (i = C->rank - 3; i >= 0; i--) {
+        offset += index % C->shape[i] * v->strides[i];
+        index /= C->shape[i];
+    }
+    return offset;
+}
+#endif
+
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands differ only in their strides. With beta = 0 C is not read. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference and
+   cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
+    const int      row = C->rank - 2, column = C->rank - 1;
     int64_t b, i, j, k;
-    for (b = 0; b < C->shape[0]; b++)
-        for (i = 0; i < C->shape[1]; i++)
-            for (j = 0; j < C->shape[2]; j++) {
-                const TNI_REAL *x = (const TNI_REAL *)A->data + b * A->strides[0] + i * A->strides[1];
-                const TNI_REAL *y = (const TNI_REAL *)B->data + b * B->strides[0] + j * B->strides[2];
-                TNI_REAL       *z = (TNI_REAL *)C->data + b * C->strides[0] + i * C->strides[1] + j * C->strides[2];
+    for (b = 0; b < tni_gemm_batch(C); b++)
+        for (i = 0; i < C->shape[row]; i++)
+            for (j = 0; j < C->shape[column]; j++) {
+                const TNI_REAL *x = (const TNI_REAL *)A->data + tni_gemm_offset(C, A, b) + i * A->strides[row];
+                const TNI_REAL *y = (const TNI_REAL *)B->data + tni_gemm_offset(C, B, b) + j * B->strides[column];
+                TNI_REAL       *z = (TNI_REAL *)C->data + tni_gemm_offset(C, C, b) + i * C->strides[row]
+                                  + j * C->strides[column];
                 double          sum = 0;
-                for (k = 0; k < A->shape[2]; k++) sum += (double)x[k * A->strides[2]] * (double)y[k * B->strides[1]];
+                for (k = 0; k < A->shape[column]; k++)
+                    sum += (double)x[k * A->strides[column]] * (double)y[k * B->strides[row]];
                 sum *= c->f[0];
                 if (c->f[1] != 0) sum += c->f[1] * (double)*z;
                 if (c->n_in > 2 && bias->data) sum += (double)((const TNI_REAL *)bias->data)[j * bias->strides[0]];
@@ -9297,7 +9324,7 @@ struct tni_move {
     size_t     offset, bytes;           /* its place in the workspace */
     tn_tensor *made;                    /* its result while recording */
 };
-typedef struct tni_program { tni_move *first; size_t bytes; } tni_program;
+typedef struct tni_program { tni_move *first; size_t bytes; bool in_place; } tni_program;  /* in_place: not for the tape */
 
 struct tn_plan {
     tni_owned      owned;               /* first: the context destroys it by this */
@@ -10092,7 +10119,7 @@ typedef struct tni_builder {
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
-    bool           ok;
+    bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
 } tni_builder;
 
 static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
@@ -10537,6 +10564,86 @@ static bool tni_gemm_direct(const tni_builder *b)
     return near;
 }
 
+/* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
+static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
+{
+    int first = end, i, k;
+    for (; first > 0; first--) {
+        const int label = b->result.label[first - 1];
+        bool      has[2] = {false, false};
+        for (i = 0; i < 2; i++) for (k = 0; k < q[i]->count; k++) has[i] = has[i] || q[i]->label[k] == label;
+        if (!has[side] || has[side ^ 1] || !tni_is_axis(b, end - first + 1, b->result.label + first - 1, b->s[2])) break;
+    }
+    return first;
+}
+
+/* An operand of a product in place: its labels outside of the run, then the depth, which comes after the run in the left
+   factor. True if it lies like that, or after it was copied. */
+static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, const int *run, int n, bool left)
+{
+    const int *depth = b->list[TNI_K];
+    const int  deep = b->count[TNI_K];
+    int       *order, count = 0, i, k, part;
+    if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
+        && (left || b->s[which][run[n - 1]] == 1)) return true;
+    order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    if (!order) return b->ok = false;
+    for (i = 0; i < b->result.count; i++)
+        for (k = 0; k < q->count; k++)
+            if (q->label[k] == b->result.label[i] && (&b->result.label[i] < run || &b->result.label[i] >= run + n))
+                order[count++] = q->label[k];
+    for (part = 0; part < 2; part++)
+        if ((part == 0) == left) for (i = 0; i < n; i++) order[count++] = run[i];
+        else for (i = 0; i < deep; i++) order[count++] = depth[i];
+    tni_build_copy(b, q, node, order);
+    return b->ok;
+}
+
+/* The last product, where its result would have to be permuted: it is written in place, as a batch of small products. Their
+   columns are the last labels of the result, which one operand has, their rows the most that the other has in one run; all
+   other labels number the products. False if that does not pay. */
+static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
+{
+    const tni_lain *const lies[2] = {q[0], q[1]};
+    const int      *label = b->result.label;
+    const int64_t   all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
+    int64_t         most = 0, columns;
+    int             side, first = b->result.count, rows = 0, rows_end = 0, end, i, k, n = 0, *batch;
+    int64_t        *s[3];
+    tn_view         v[3];
+    for (side = 0; side < 2; side++)
+        if ((first = tni_run_of_side(b, lies, side, b->result.count)) < b->result.count) break;
+    if (side == 2 || b->s[2][label[b->result.count - 1]] != 1) return false;
+    for (end = first; end > 0; end--) {
+        const int     begin = tni_run_of_side(b, lies, side ^ 1, end);
+        const int64_t count = tni_elements(b, end - begin, label + begin);
+        if (begin < end && count > most) { most = count; rows = begin; rows_end = end; }
+    }
+    columns = tni_elements(b, b->result.count - first, label + first);
+    if (most * columns < 256 || (depth > 32 && (most < 32 || columns < 32))) return false;
+    if (4 * (tni_elements(b, q[0]->count, q[0]->label) + tni_elements(b, q[1]->count, q[1]->label)) > all) return false;
+    if (!tni_build_factor(b, q[side ^ 1], node, side ^ 1, label + rows, rows_end - rows, true)
+        || !tni_build_factor(b, q[side], node, side, label + first, b->result.count - first, false)) return !b->ok;
+    tni_set_strides(b, q, true);
+    batch = b->order;
+    for (i = 0; i < first; i++) if (i < rows || i >= rows_end) batch[n++] = label[i];
+    s[0] = b->s[side ^ 1];
+    s[1] = b->s[side];
+    s[2] = b->s[2];
+    n = tni_fuse(b, n, batch, 3, s, v);
+    for (k = 0; k < 3; k++) {
+        const int last = b->list[TNI_K][b->count[TNI_K] - 1];
+        v[k].shape[n] = k == 1 ? depth : most;
+        v[k].strides[n] = s[k][k == 1 ? last : label[rows_end - 1]];
+        v[k].shape[n + 1] = k == 0 ? depth : columns;
+        v[k].strides[n + 1] = s[k][k == 0 ? last : label[b->result.count - 1]];
+        v[k].rank = n + 2;
+    }
+    tni_emit(b, TN_KERNEL_GEMM, node, true, q[side ^ 1], q[side], v, &v[2], all);
+    b->program->in_place = true;
+    return true;
+}
+
 static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
 {
     static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
@@ -10557,6 +10664,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         tni_axis_choose(b, i, of, size);
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
+    if (last && b->in_place && !tni_gemm_direct(b) && tni_build_in_place(b, node, q)) return;
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
     if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
@@ -10616,8 +10724,14 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
     else tni_build_gemm(b, node, q, parent, with);
 }
 
+/* Does GEMM take any number of batch axes? */
+static bool tni_gemm_takes_axes(const tn_ctx *ctx)
+{
+    return ctx->backend == tn_cpu_backend() || ctx->backend == tn_reference_backend();
+}
+
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent)
+static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
     const size_t nodes = 2 * (size_t)n;
@@ -10640,6 +10754,7 @@ static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     for (i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
     b.end = &b.program->first;
     b.ok = true;
+    b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
     if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
     for (i = 0; i < p->out.rank; i++) {
         const int label = p->out.label[i];
@@ -10854,7 +10969,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
             if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
         }
         for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
-        if (!whole) now = tni_plan_program(p, room, extent);
+        if (!whole) now = tni_plan_program(p, room, extent, false);
         s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
         if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
             tn_arena_release(p->ctx, mark);
@@ -10920,7 +11035,8 @@ static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
-    if (!g || (recorded && sliced)) g = tni_plan_program(p, &room, recorded ? p->extent : p->part);
+    if (!g || (recorded && (sliced || g->in_place)))
+        g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
     if (g && r.at && r.y) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
@@ -11007,7 +11123,7 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
-    p->program = tni_plan_program(p, &p->pile, p->part);
+    p->program = tni_plan_program(p, &p->pile, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         bytes = p->program->bytes;
@@ -11016,7 +11132,7 @@ static bool tni_plan_make(tn_plan *p)
                      "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
             return false;
         }
-        p->program = tni_plan_program(p, &p->pile, p->part);
+        p->program = tni_plan_program(p, &p->pile, p->part, false);
         if (!p->program) return false;
     }
     return true;
@@ -34297,12 +34413,12 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
    A copy is a list of axes, each with a stride in the result and one in the operand; what is one axis in both is merged. The
    columns are the axis with the smallest stride in the result. If another axis has the smallest stride in the operand, these
    are the rows, and blocks of rows and columns are transposed. The number of blocks along either and all other axes make the
-   outer axes; the innermost one moves least in the result or in the operand, so that a cache line that was touched is used up
+   outer axes; the innermost one moves least in the result or in the operand, so that a cache line that was touched is used
    soon in both. */
 enum { TNI_COPY_SIDE = 32, TNI_COPY_SHORT = 256 };      /* rows and columns of a block; bytes from which memcpy pays */
 
-typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;  /* an axis, or blocks of one */
-typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;       /* strides in bytes */
+typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* of an axis: all, or blocks */
+typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;        /* strides in bytes */
 
 typedef struct tni_copies {
     tni_pass      pass;
@@ -35638,20 +35754,21 @@ TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
 TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *bias = &c->in[2], *out = &c->out[0];
+    const int      row = out->rank - 2, column = out->rank - 1;
     TNI_T(gemm)    g;
     memset(&g, 0, sizeof g);
-    g.m = out->shape[1];
-    g.n = out->shape[2];
-    g.k = a->shape[2];
-    g.a = (const TNI_REAL *)a->data + index * a->strides[0];
-    g.b = (const TNI_REAL *)b->data + index * b->strides[0];
-    g.c = (TNI_REAL *)out->data + index * out->strides[0];
-    g.a_row = a->strides[1];
-    g.a_col = a->strides[2];
-    g.b_row = b->strides[1];
-    g.b_col = b->strides[2];
-    g.c_row = out->strides[1];
-    g.c_col = out->strides[2];
+    g.m = out->shape[row];
+    g.n = out->shape[column];
+    g.k = a->shape[column];
+    g.a = (const TNI_REAL *)a->data + tni_gemm_offset(out, a, index);
+    g.b = (const TNI_REAL *)b->data + tni_gemm_offset(out, b, index);
+    g.c = (TNI_REAL *)out->data + tni_gemm_offset(out, out, index);
+    g.a_row = a->strides[row];
+    g.a_col = a->strides[column];
+    g.b_row = b->strides[row];
+    g.b_col = b->strides[column];
+    g.c_row = out->strides[row];
+    g.c_col = out->strides[column];
     g.alpha = (TNI_REAL)c->f[0];
     g.beta = (TNI_REAL)c->f[1];
     if (c->n_in > 2 && bias->data) {
@@ -35703,17 +35820,18 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
    contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t  m = c->out[0].shape[1];
-    int64_t        batch = c->out[0].shape[0], rows = m, i;
+    const int      axes = c->out[0].rank;
+    const int64_t  m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
+    int64_t        batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     double         work;
     tni_pass       p;
-    if (batch == 0 || m == 0 || c->out[0].shape[2] == 0) return TN_OK;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+    if (batch == 0 || m == 0 || n == 0) return TN_OK;
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;
         batch = 1;
     }
-    work = 2.0 * (double)rows * (double)c->out[0].shape[2] * (double)c->in[0].shape[2];
+    work = 2.0 * (double)rows * (double)n * (double)c->in[0].shape[axes - 1];
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
@@ -38986,6 +39104,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     const int64_t m = c->out[0].shape[1];
     int64_t       batch = c->out[0].shape[0], rows = m, i;
     tni_bf16      w;
+    if (c->out[0].rank > 3) return false;
     if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
