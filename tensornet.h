@@ -10400,19 +10400,65 @@ static int tni_axes_order(tni_builder *b, const int *axis)
     return n;
 }
 
+/* The labels of a batch are one axis of the kernel, or any few if it takes them. */
+static bool tni_is_batch(const tni_builder *b, const int64_t *s)
+{
+    if (b->in_place && b->count[TNI_B] <= TN_MAX_RANK - 2) return true;
+    return tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], s);
+}
+
 /* Copies an operand if its labels are not the axes of the kernel. */
 static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
 {
-    int  i, n, *order;
-    bool fits = true;
+    int  i, k, n = 0, all, *order;
+    bool fits;
     tni_strides_of(q, b->s[which]);
-    for (i = 0; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
+    fits = tni_is_batch(b, b->s[which]);
+    for (i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
     if (fits) return;
-    n = tni_axes_order(b, axis);
-    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+    all = tni_axes_order(b, axis);
+    order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
     if (!order) { b->ok = false; return; }
-    memcpy(order, b->order, (size_t)n * sizeof *order);
+    for (i = 0; i < all; i++)
+        for (k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
     tni_build_copy(b, q, node, order);
+}
+
+/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster than
+   a copy unless these are small, or the other extent is so large that a copy is little. */
+static void tni_build_split(tni_builder *b, int axis, int which, bool last)
+{
+    const int     other = axis == TNI_M ? TNI_N : TNI_M;
+    const int64_t enough = tni_elements(b, b->count[other], b->list[other]) > 512 ? 256 : 32;
+    int *list = b->list[axis], *batch = b->list[TNI_B], first = b->count[axis] - 1, i;
+    if (first < 1 || tni_is_axis(b, first + 1, list, b->s[which])) return;
+    while (first > 0 && tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[which])
+           && (!last || tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[2]))) first--;
+    if (b->count[TNI_B] + first > TN_MAX_RANK - 2 || tni_elements(b, b->count[axis] - first, list + first) < enough) return;
+    for (i = 0; i < first; i++) batch[b->count[TNI_B]++] = list[i];
+    b->count[axis] -= first;
+    for (i = 0; i < b->count[axis]; i++) list[i] = list[i + first];
+    b->program->in_place = true;         /* a factor is broadcast */
+}
+
+/* The views of a product: a batch of any number of axes (at least one), and those of the matrices. */
+static void tni_gemm_views(const tni_builder *b, tn_view *v)
+{
+    static const int axes[3][3] = {{TNI_B, TNI_M, TNI_K}, {TNI_B, TNI_K, TNI_N}, {TNI_B, TNI_M, TNI_N}};
+    tn_view batch[3];
+    int     rank, i, k;
+    for (k = 0; k < 3; k++) v[k] = tni_axes_view(b, axes[k], b->s[k]);
+    for (k = 0; k < 3 && tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], b->s[k]); k++) {}
+    if (k == 3 || (rank = tni_fuse(b, b->count[TNI_B], b->list[TNI_B], 3, b->s, batch)) < 1) return;
+    for (k = 0; k < 3; k++) {
+        for (i = 1; i < 3; i++) {
+            batch[k].shape[rank - 1 + i] = v[k].shape[i];
+            batch[k].strides[rank - 1 + i] = v[k].strides[i];
+        }
+        batch[k].rank = rank + 2;
+        v[k] = batch[k];
+    }
+    b->program->in_place = true;
 }
 
 /* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
@@ -10558,7 +10604,7 @@ static bool tni_gemm_direct(const tni_builder *b)
     for (i = 0; i < TNI_AXES; i++) {
         const int n = b->count[i], *list = b->list[i];
         if (i == TNI_K) continue;
-        if (!tni_is_axis(b, n, list, b->s[2])) return false;
+        if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
         if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
     }
     return near;
@@ -10654,9 +10700,10 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     double           size[3] = {1, 1, 1};
     tni_lain        *result = &b->piece[node];
     tni_move        *m;
-    tn_view          v[2], out;
+    tn_view          v[3];
     bool             direct = false;
     int              i, n = 0, use = 0;
+    int64_t          count;
     for (i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
     tni_set_strides(b, q, last);
     for (i = 0; i < TNI_AXES; i++) {
@@ -10665,6 +10712,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
     if (last && b->in_place && !tni_gemm_direct(b) && tni_build_in_place(b, node, q)) return;
+    if (b->in_place) for (i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
     if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
@@ -10683,14 +10731,12 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         n = tni_axes_order(b, orders[use]);
         tni_plan_strides(b, n, b->order, b->s[2]);
     }
-    v[0] = tni_axes_view(b, a, b->s[0]);
-    v[1] = tni_axes_view(b, c, b->s[1]);
-    out = tni_axes_view(b, orders[0], b->s[2]);
-    if (out.strides[2] != 1 && out.strides[1] == 1) {          /* C^T = B^T A^T, so that rows are contiguous */
-        const tn_view   t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])};
-        const tn_view   turned = tni_transposed_view(out);
-        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, out.shape[0] * out.shape[1] * out.shape[2]);
-    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &out, out.shape[0] * out.shape[1] * out.shape[2]);
+    tni_gemm_views(b, v);
+    count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
+    if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
+        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
+    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &v[2], count);
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);
     {

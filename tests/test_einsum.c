@@ -859,6 +859,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
         {"hik,hjl,hom->oijklm",   "h3 i4 j6 k7 l5 m9 o8",               0},
         {"kaceg,kbdfh->abcdefgh", "k3 a2 b2 c2 d2 e3 f3 g12 h24",       0},        /* eight axes */
         {"kac,kbd->abcd",         "k0 a5 b6 c7 d40",                    0},
+        {"bqhd,bkhd->bhqk",       "b2 q5 h3 d4 k40",                    0},        /* two axes of a batch */
+        {"oh,hi,hj->oij",         "o3 h4 i40 j33",                      0},        /* rows of several products */
         {"kl,lac,kbd->abcd",      "k40 l3 a8 b9 c8 d33",                3000}      /* slices */
     };
     tn_ctx *ctx = ctx_of(dtype, threads);
@@ -897,6 +899,16 @@ static void in_place(tn_dtype dtype, int threads, double bound)
             result = tn_plan_run(plan, n, t);
             REQUIRE(result != NULL);
             if (recorded) CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, result)), TN_OK);
+            if (recorded && count > 0) {                        /* linear in each operand: t . dt = the sum */
+                const int64_t most = tn_tensor_count(t[0]);
+                double       *g = (double *)calloc((size_t)most + 1, sizeof *g), sum = 0;
+                REQUIRE(g != NULL && t[0]->grad != NULL);
+                CHECK_STATUS(tn_read(t[0]->grad, TN_F64, g, most), TN_OK);
+                for (int64_t i = 0; i < most; i++) sum += g[i] * v[0][i];
+                for (int64_t i = 0; i < count; i++) sum -= y[i];
+                CHECK_NEAR(sum, 0, bound * (double)count);
+                free(g);
+            }
             CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
             if (!CHECK(test_max_error(ours, y, (int)count) <= bound)) printf("     %s, recorded: %d\n", list[c].expr, recorded);
             test_raise(&worst, test_max_error(ours, y, (int)count));
