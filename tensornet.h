@@ -739,8 +739,8 @@ TN_API tn_plan   *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks
 TN_API tn_tensor *tn_plan_run(tn_plan *plan, int64_t n, tn_tensor *const *operands);
 /* What a plan costs; zeros for NULL. */
 TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
-/* Formats a plan as a table, one step per line. Returns the length that the whole text needs without the final zero, as
-   snprintf does; -1 on error. */
+/* Formats a plan as a table of 80 columns, one step per line; an expression or a product that is longer alone has a longer
+   line of its own. Returns the length that the whole text needs without the final zero, as snprintf does; -1 on error. */
 TN_API int64_t    tn_plan_format(const tn_plan *plan, char *dst, size_t bytes);
 TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan */
 
@@ -11408,7 +11408,7 @@ static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
         }
 }
 
-/* What a step runs, and how many copies it needs first or afterwards. */
+/* What a step runs, by the names of kernels, and how many copies it needs first or afterwards. */
 static void tni_step_kernel(const tn_plan *p, int node, char name[40])
 {
     const tni_move *m;
@@ -11417,44 +11417,54 @@ static void tni_step_kernel(const tn_plan *p, int node, char name[40])
     for (m = p->program->first; m; m = m->next) {
         if (m->node != node) continue;
         if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 ? "batched gemm" : "gemm";
-        else if (m->kernel == TN_KERNEL_MUL) main = "elementwise";
-        else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "elementwise") == 0 ? "elementwise, sum" : "sum";
+        else if (m->kernel == TN_KERNEL_MUL) main = "mul";
+        else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "mul") == 0 ? "mul, sum" : "sum";
         else copies++;
     }
     if (strcmp(main, "copy") == 0 || copies == 0) tni_print(name, 40, "%s", main);
     else tni_print(name, 40, copies > 1 ? "%s, %d copies" : "%s, %d copy", main, copies);
 }
 
-/* One line: what is multiplied, labels that are looped over, flops, elements, kernel, time. */
+/* What step `node` multiplies. */
+static void tni_format_product(tni_text *t, const tn_plan *p, int node)
+{
+    tni_text_labels(t, p, node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]));
+    if (node >= p->n) {
+        tni_text_add(t, ",", 1);
+        tni_text_labels(t, p, tni_legs(p, p->child[2 * node + 1]));
+    }
+    tni_text_add(t, "->", 2);
+    tni_text_labels(t, p, tni_legs(p, node));
+}
+
+/* One line: what is multiplied, labels that are looped over, flops, bytes, time, kernel. */
 static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, int width)
 {
     const uint64_t *a = node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]);
     const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
-    const size_t    begin = t->length;
+    size_t          begin = t->length;
     char            text[40];
     int             w, scaling = 0, i;
     tni_print(text, sizeof text, "%d", step);
     tni_text_cell(t, text, 4);
     tni_text_add(t, "  ", 2);
-    tni_text_labels(t, p, a);
-    if (c) {
-        tni_text_add(t, ",", 1);
-        tni_text_labels(t, p, c);
+    tni_format_product(t, p, node);
+    if (t->length - begin > (size_t)width + 6) {           /* too long: the other columns are on the next line */
+        tni_text_add(t, "\n", 1);
+        begin = t->length;
     }
-    tni_text_add(t, "->", 2);
-    tni_text_labels(t, p, y);
     for (i = (int)(t->length - begin); i < width + 6; i++) tni_text_add(t, " ", 1);
     for (w = 0; w < p->words; w++) {
         uint64_t bits = c ? a[w] | c[w] : a[w];
         for (; bits; bits &= bits - 1) scaling++;
     }
     tni_print(text, sizeof text, "%d", scaling);
-    tni_text_cell(t, text, 9);
-    tni_text_count(t, c ? tni_couple_flops(p, a, c, y) : tni_volume(p, a, NULL), 13);
-    tni_text_count(t, tni_volume(p, y, NULL) * (double)tni_dtype_size(p->ctx->desc.dtype), 13);
+    tni_text_cell(t, text, 8);
+    tni_text_count(t, c ? tni_couple_flops(p, a, c, y) : tni_volume(p, a, NULL), 12);
+    tni_text_count(t, tni_volume(p, y, NULL) * (double)tni_dtype_size(p->ctx->desc.dtype), 12);
     if (p->runs > 0) {
         tni_print(text, sizeof text, "%g", (double)(int64_t)(1e6 * p->seconds[node] / (double)p->runs + 0.5) / 1000);
-        tni_text_cell(t, text, 11);
+        tni_text_cell(t, text, 9);
     }
     tni_text_add(t, "  ", 2);
     tni_step_kernel(p, node, text);
@@ -11462,19 +11472,22 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
     tni_text_add(t, "\n", 1);
 }
 
-/* The characters of the longest product of labels. */
+/* The width of the products, so that a line has at most 80 columns. */
 static int tni_format_width(const tn_plan *p)
 {
-    char     none[1];
+    char     none[1], kernel[40];
     tni_text t;
-    size_t   most = 7;
+    size_t   most = 7, name = 0, left;
     int      v;
     for (v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 4;
-        tni_text_labels(&t, p, v < p->n ? p->all + (size_t)v * (size_t)p->words : tni_legs(p, p->child[2 * v]));
-        if (v >= p->n) tni_text_labels(&t, p, tni_legs(p, p->child[2 * v + 1]));
-        tni_text_labels(&t, p, tni_legs(p, v));
-        if (t.length > most) most = t.length;
+        tni_step_kernel(p, v, kernel);
+        if (strlen(kernel) > name) name = strlen(kernel);
+    }
+    left = 80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2 - name;
+    for (v = 0; v < 2 * p->n - 1; v++) {
+        t.dst = none; t.room = 0; t.length = 0;
+        tni_format_product(&t, p, v);
+        if (t.length > most && t.length <= left) most = t.length;
     }
     return (int)most;
 }
@@ -11524,8 +11537,8 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     tni_format_line(&t, "slices", (double)c.slices, "\n");
     width = tni_format_width(p);
     tni_text_cell(&t, "step  product", -(width + 6));
-    tni_text_cell(&t, "  scaling        flops        bytes", 0);
-    tni_text_cell(&t, p->runs > 0 ? "         ms  kernel\n" : "  kernel\n", 0);
+    tni_text_cell(&t, " scaling       flops       bytes", 0);
+    tni_text_cell(&t, p->runs > 0 ? "       ms  kernel\n" : "  kernel\n", 0);
     for (i = 0; i < p->n; i++)
         if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0)
             tni_format_step(&t, p, i, ++step, width);
