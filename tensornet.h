@@ -746,8 +746,8 @@ TN_API tn_plan   *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks
 TN_API tn_tensor *tn_plan_run(tn_plan *plan, int64_t n, tn_tensor *const *operands);
 /* What a plan costs; zeros for NULL. */
 TN_API tn_plan_cost tn_plan_cost_of(const tn_plan *plan);
-/* Formats a plan as a table, one step per line. Returns the length that the whole text needs without the final zero, as
-   snprintf does; -1 on error. */
+/* Formats a plan as a table of 80 columns, one step per line; an expression or a product that is longer alone has a longer
+   line of its own. Returns the length that the whole text needs without the final zero, as snprintf does; -1 on error. */
 TN_API int64_t    tn_plan_format(const tn_plan *plan, char *dst, size_t bytes);
 TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan */
 
@@ -7178,21 +7178,48 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 }
 #endif
 
+#ifdef TNI_FIRST
+/* The products of a call of GEMM, and where product `index` begins in an operand. C: the result. */
+static int64_t tni_gemm_batch(const tn_view *C)
+{
+    int64_t count = 1;
+    int     i;
+    for (i = 0; i < C->rank - 2; i++) count *= C->shape[i];
+    return count;
+}
+
+static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
+{
+    int64_t offset = 0;
+    int     i;
+    if (C->rank == 3) return index * v->strides[0];
+    for (i = C->rank - 3; i >= 0; i--) {
+        offset += index % C->shape[i] * v->strides[i];
+        index /= C->shape[i];
+    }
+    return offset;
+}
+#endif
+
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands differ only in their strides. With beta = 0 C is not read. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference and
+   cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
+    const int      row = C->rank - 2, column = C->rank - 1;
     int64_t b, i, j, k;
-    for (b = 0; b < C->shape[0]; b++)
-        for (i = 0; i < C->shape[1]; i++)
-            for (j = 0; j < C->shape[2]; j++) {
-                const TNI_REAL *x = (const TNI_REAL *)A->data + b * A->strides[0] + i * A->strides[1];
-                const TNI_REAL *y = (const TNI_REAL *)B->data + b * B->strides[0] + j * B->strides[2];
-                TNI_REAL       *z = (TNI_REAL *)C->data + b * C->strides[0] + i * C->strides[1] + j * C->strides[2];
+    for (b = 0; b < tni_gemm_batch(C); b++)
+        for (i = 0; i < C->shape[row]; i++)
+            for (j = 0; j < C->shape[column]; j++) {
+                const TNI_REAL *x = (const TNI_REAL *)A->data + tni_gemm_offset(C, A, b) + i * A->strides[row];
+                const TNI_REAL *y = (const TNI_REAL *)B->data + tni_gemm_offset(C, B, b) + j * B->strides[column];
+                TNI_REAL       *z = (TNI_REAL *)C->data + tni_gemm_offset(C, C, b) + i * C->strides[row]
+                                  + j * C->strides[column];
                 double          sum = 0;
-                for (k = 0; k < A->shape[2]; k++) sum += (double)x[k * A->strides[2]] * (double)y[k * B->strides[1]];
+                for (k = 0; k < A->shape[column]; k++)
+                    sum += (double)x[k * A->strides[column]] * (double)y[k * B->strides[row]];
                 sum *= c->f[0];
                 if (c->f[1] != 0) sum += c->f[1] * (double)*z;
                 if (c->n_in > 2 && bias->data) sum += (double)((const TNI_REAL *)bias->data)[j * bias->strides[0]];
@@ -9601,7 +9628,7 @@ struct tni_move {
     size_t     offset, bytes;           /* its place in the workspace */
     tn_tensor *made;                    /* its result while recording */
 };
-typedef struct tni_program { tni_move *first; size_t bytes; } tni_program;
+typedef struct tni_program { tni_move *first; size_t bytes; bool in_place; } tni_program;  /* in_place: not for the tape */
 
 struct tn_plan {
     tni_owned      owned;               /* first: the context destroys it by this */
@@ -10396,7 +10423,7 @@ typedef struct tni_builder {
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
-    bool           ok;
+    bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
 } tni_builder;
 
 static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
@@ -10677,19 +10704,65 @@ static int tni_axes_order(tni_builder *b, const int *axis)
     return n;
 }
 
+/* The labels of a batch are one axis of the kernel, or any few if it takes them. */
+static bool tni_is_batch(const tni_builder *b, const int64_t *s)
+{
+    if (b->in_place && b->count[TNI_B] <= TN_MAX_RANK - 2) return true;
+    return tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], s);
+}
+
 /* Copies an operand if its labels are not the axes of the kernel. */
 static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
 {
-    int  i, n, *order;
-    bool fits = true;
+    int  i, k, n = 0, all, *order;
+    bool fits;
     tni_strides_of(q, b->s[which]);
-    for (i = 0; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
+    fits = tni_is_batch(b, b->s[which]);
+    for (i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
     if (fits) return;
-    n = tni_axes_order(b, axis);
-    order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+    all = tni_axes_order(b, axis);
+    order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
     if (!order) { b->ok = false; return; }
-    memcpy(order, b->order, (size_t)n * sizeof *order);
+    for (i = 0; i < all; i++)
+        for (k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
     tni_build_copy(b, q, node, order);
+}
+
+/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster than
+   a copy unless these are small, or the other extent is so large that a copy is little. */
+static void tni_build_split(tni_builder *b, int axis, int which, bool last)
+{
+    const int     other = axis == TNI_M ? TNI_N : TNI_M;
+    const int64_t enough = tni_elements(b, b->count[other], b->list[other]) > 512 ? 256 : 32;
+    int *list = b->list[axis], *batch = b->list[TNI_B], first = b->count[axis] - 1, i;
+    if (first < 1 || tni_is_axis(b, first + 1, list, b->s[which])) return;
+    while (first > 0 && tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[which])
+           && (!last || tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[2]))) first--;
+    if (b->count[TNI_B] + first > TN_MAX_RANK - 2 || tni_elements(b, b->count[axis] - first, list + first) < enough) return;
+    for (i = 0; i < first; i++) batch[b->count[TNI_B]++] = list[i];
+    b->count[axis] -= first;
+    for (i = 0; i < b->count[axis]; i++) list[i] = list[i + first];
+    b->program->in_place = true;         /* a factor is broadcast */
+}
+
+/* The views of a product: a batch of any number of axes (at least one), and those of the matrices. */
+static void tni_gemm_views(const tni_builder *b, tn_view *v)
+{
+    static const int axes[3][3] = {{TNI_B, TNI_M, TNI_K}, {TNI_B, TNI_K, TNI_N}, {TNI_B, TNI_M, TNI_N}};
+    tn_view batch[3];
+    int     rank, i, k;
+    for (k = 0; k < 3; k++) v[k] = tni_axes_view(b, axes[k], b->s[k]);
+    for (k = 0; k < 3 && tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], b->s[k]); k++) {}
+    if (k == 3 || (rank = tni_fuse(b, b->count[TNI_B], b->list[TNI_B], 3, b->s, batch)) < 1) return;
+    for (k = 0; k < 3; k++) {
+        for (i = 1; i < 3; i++) {
+            batch[k].shape[rank - 1 + i] = v[k].shape[i];
+            batch[k].strides[rank - 1 + i] = v[k].strides[i];
+        }
+        batch[k].rank = rank + 2;
+        v[k] = batch[k];
+    }
+    b->program->in_place = true;
 }
 
 /* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
@@ -10835,10 +10908,90 @@ static bool tni_gemm_direct(const tni_builder *b)
     for (i = 0; i < TNI_AXES; i++) {
         const int n = b->count[i], *list = b->list[i];
         if (i == TNI_K) continue;
-        if (!tni_is_axis(b, n, list, b->s[2])) return false;
+        if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
         if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
     }
     return near;
+}
+
+/* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
+static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
+{
+    int first = end, i, k;
+    for (; first > 0; first--) {
+        const int label = b->result.label[first - 1];
+        bool      has[2] = {false, false};
+        for (i = 0; i < 2; i++) for (k = 0; k < q[i]->count; k++) has[i] = has[i] || q[i]->label[k] == label;
+        if (!has[side] || has[side ^ 1] || !tni_is_axis(b, end - first + 1, b->result.label + first - 1, b->s[2])) break;
+    }
+    return first;
+}
+
+/* An operand of a product in place: its labels outside of the run, then the depth, which comes after the run in the left
+   factor. True if it lies like that, or after it was copied. */
+static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, const int *run, int n, bool left)
+{
+    const int *depth = b->list[TNI_K];
+    const int  deep = b->count[TNI_K];
+    int       *order, count = 0, i, k, part;
+    if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
+        && (left || b->s[which][run[n - 1]] == 1)) return true;
+    order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    if (!order) return b->ok = false;
+    for (i = 0; i < b->result.count; i++)
+        for (k = 0; k < q->count; k++)
+            if (q->label[k] == b->result.label[i] && (&b->result.label[i] < run || &b->result.label[i] >= run + n))
+                order[count++] = q->label[k];
+    for (part = 0; part < 2; part++)
+        if ((part == 0) == left) for (i = 0; i < n; i++) order[count++] = run[i];
+        else for (i = 0; i < deep; i++) order[count++] = depth[i];
+    tni_build_copy(b, q, node, order);
+    return b->ok;
+}
+
+/* The last product, where its result would have to be permuted: it is written in place, as a batch of small products. Their
+   columns are the last labels of the result, which one operand has, their rows the most that the other has in one run; all
+   other labels number the products. False if that does not pay. */
+static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
+{
+    const tni_lain *const lies[2] = {q[0], q[1]};
+    const int      *label = b->result.label;
+    const int64_t   all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
+    int64_t         most = 0, columns;
+    int             side, first = b->result.count, rows = 0, rows_end = 0, end, i, k, n = 0, *batch;
+    int64_t        *s[3];
+    tn_view         v[3];
+    for (side = 0; side < 2; side++)
+        if ((first = tni_run_of_side(b, lies, side, b->result.count)) < b->result.count) break;
+    if (side == 2 || b->s[2][label[b->result.count - 1]] != 1) return false;
+    for (end = first; end > 0; end--) {
+        const int     begin = tni_run_of_side(b, lies, side ^ 1, end);
+        const int64_t count = tni_elements(b, end - begin, label + begin);
+        if (begin < end && count > most) { most = count; rows = begin; rows_end = end; }
+    }
+    columns = tni_elements(b, b->result.count - first, label + first);
+    if (most * columns < 256 || (depth > 32 && (most < 32 || columns < 32))) return false;
+    if (4 * (tni_elements(b, q[0]->count, q[0]->label) + tni_elements(b, q[1]->count, q[1]->label)) > all) return false;
+    if (!tni_build_factor(b, q[side ^ 1], node, side ^ 1, label + rows, rows_end - rows, true)
+        || !tni_build_factor(b, q[side], node, side, label + first, b->result.count - first, false)) return !b->ok;
+    tni_set_strides(b, q, true);
+    batch = b->order;
+    for (i = 0; i < first; i++) if (i < rows || i >= rows_end) batch[n++] = label[i];
+    s[0] = b->s[side ^ 1];
+    s[1] = b->s[side];
+    s[2] = b->s[2];
+    n = tni_fuse(b, n, batch, 3, s, v);
+    for (k = 0; k < 3; k++) {
+        const int last = b->list[TNI_K][b->count[TNI_K] - 1];
+        v[k].shape[n] = k == 1 ? depth : most;
+        v[k].strides[n] = s[k][k == 1 ? last : label[rows_end - 1]];
+        v[k].shape[n + 1] = k == 0 ? depth : columns;
+        v[k].strides[n + 1] = s[k][k == 0 ? last : label[b->result.count - 1]];
+        v[k].rank = n + 2;
+    }
+    tni_emit(b, TN_KERNEL_GEMM, node, true, q[side ^ 1], q[side], v, &v[2], all);
+    b->program->in_place = true;
+    return true;
 }
 
 static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
@@ -10851,9 +11004,10 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     double           size[3] = {1, 1, 1};
     tni_lain        *result = &b->piece[node];
     tni_move        *m;
-    tn_view          v[2], out;
+    tn_view          v[3];
     bool             direct = false;
     int              i, n = 0, use = 0;
+    int64_t          count;
     for (i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
     tni_set_strides(b, q, last);
     for (i = 0; i < TNI_AXES; i++) {
@@ -10861,6 +11015,8 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         tni_axis_choose(b, i, of, size);
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
+    if (last && b->in_place && !tni_gemm_direct(b) && tni_build_in_place(b, node, q)) return;
+    if (b->in_place) for (i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
     if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
@@ -10879,14 +11035,12 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         n = tni_axes_order(b, orders[use]);
         tni_plan_strides(b, n, b->order, b->s[2]);
     }
-    v[0] = tni_axes_view(b, a, b->s[0]);
-    v[1] = tni_axes_view(b, c, b->s[1]);
-    out = tni_axes_view(b, orders[0], b->s[2]);
-    if (out.strides[2] != 1 && out.strides[1] == 1) {          /* C^T = B^T A^T, so that rows are contiguous */
-        const tn_view   t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])};
-        const tn_view   turned = tni_transposed_view(out);
-        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, out.shape[0] * out.shape[1] * out.shape[2]);
-    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &out, out.shape[0] * out.shape[1] * out.shape[2]);
+    tni_gemm_views(b, v);
+    count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
+    if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
+        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
+    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &v[2], count);
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);
     {
@@ -10920,8 +11074,14 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
     else tni_build_gemm(b, node, q, parent, with);
 }
 
+/* Does GEMM take any number of batch axes? */
+static bool tni_gemm_takes_axes(const tn_ctx *ctx)
+{
+    return ctx->backend == tn_cpu_backend() || ctx->backend == tn_reference_backend();
+}
+
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent)
+static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
     const size_t nodes = 2 * (size_t)n;
@@ -10944,6 +11104,7 @@ static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     for (i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
     b.end = &b.program->first;
     b.ok = true;
+    b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
     if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
     for (i = 0; i < p->out.rank; i++) {
         const int label = p->out.label[i];
@@ -11158,7 +11319,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
             if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
         }
         for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
-        if (!whole) now = tni_plan_program(p, room, extent);
+        if (!whole) now = tni_plan_program(p, room, extent, false);
         s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
         if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
             tn_arena_release(p->ctx, mark);
@@ -11224,7 +11385,8 @@ static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
-    if (!g || (recorded && sliced)) g = tni_plan_program(p, &room, recorded ? p->extent : p->part);
+    if (!g || (recorded && (sliced || g->in_place)))
+        g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
     if (g && r.at && r.y) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
@@ -11311,7 +11473,7 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
-    p->program = tni_plan_program(p, &p->pile, p->part);
+    p->program = tni_plan_program(p, &p->pile, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         bytes = p->program->bytes;
@@ -11320,7 +11482,7 @@ static bool tni_plan_make(tn_plan *p)
                      "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
             return false;
         }
-        p->program = tni_plan_program(p, &p->pile, p->part);
+        p->program = tni_plan_program(p, &p->pile, p->part, false);
         if (!p->program) return false;
     }
     return true;
@@ -11550,7 +11712,7 @@ static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
         }
 }
 
-/* What a step runs, and how many copies it needs first or afterwards. */
+/* What a step runs, by the names of kernels, and how many copies it needs first or afterwards. */
 static void tni_step_kernel(const tn_plan *p, int node, char name[40])
 {
     const tni_move *m;
@@ -11559,44 +11721,54 @@ static void tni_step_kernel(const tn_plan *p, int node, char name[40])
     for (m = p->program->first; m; m = m->next) {
         if (m->node != node) continue;
         if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 ? "batched gemm" : "gemm";
-        else if (m->kernel == TN_KERNEL_MUL) main = "elementwise";
-        else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "elementwise") == 0 ? "elementwise, sum" : "sum";
+        else if (m->kernel == TN_KERNEL_MUL) main = "mul";
+        else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "mul") == 0 ? "mul, sum" : "sum";
         else copies++;
     }
     if (strcmp(main, "copy") == 0 || copies == 0) tni_print(name, 40, "%s", main);
     else tni_print(name, 40, copies > 1 ? "%s, %d copies" : "%s, %d copy", main, copies);
 }
 
-/* One line: what is multiplied, labels that are looped over, flops, elements, kernel, time. */
+/* What step `node` multiplies. */
+static void tni_format_product(tni_text *t, const tn_plan *p, int node)
+{
+    tni_text_labels(t, p, node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]));
+    if (node >= p->n) {
+        tni_text_add(t, ",", 1);
+        tni_text_labels(t, p, tni_legs(p, p->child[2 * node + 1]));
+    }
+    tni_text_add(t, "->", 2);
+    tni_text_labels(t, p, tni_legs(p, node));
+}
+
+/* One line: what is multiplied, labels that are looped over, flops, bytes, time, kernel. */
 static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, int width)
 {
     const uint64_t *a = node < p->n ? p->all + (size_t)node * (size_t)p->words : tni_legs(p, p->child[2 * node]);
     const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
-    const size_t    begin = t->length;
+    size_t          begin = t->length;
     char            text[40];
     int             w, scaling = 0, i;
     tni_print(text, sizeof text, "%d", step);
     tni_text_cell(t, text, 4);
     tni_text_add(t, "  ", 2);
-    tni_text_labels(t, p, a);
-    if (c) {
-        tni_text_add(t, ",", 1);
-        tni_text_labels(t, p, c);
+    tni_format_product(t, p, node);
+    if (t->length - begin > (size_t)width + 6) {           /* too long: the other columns are on the next line */
+        tni_text_add(t, "\n", 1);
+        begin = t->length;
     }
-    tni_text_add(t, "->", 2);
-    tni_text_labels(t, p, y);
     for (i = (int)(t->length - begin); i < width + 6; i++) tni_text_add(t, " ", 1);
     for (w = 0; w < p->words; w++) {
         uint64_t bits = c ? a[w] | c[w] : a[w];
         for (; bits; bits &= bits - 1) scaling++;
     }
     tni_print(text, sizeof text, "%d", scaling);
-    tni_text_cell(t, text, 9);
-    tni_text_count(t, c ? tni_couple_flops(p, a, c, y) : tni_volume(p, a, NULL), 13);
-    tni_text_count(t, tni_volume(p, y, NULL) * (double)tni_dtype_size(p->ctx->desc.dtype), 13);
+    tni_text_cell(t, text, 8);
+    tni_text_count(t, c ? tni_couple_flops(p, a, c, y) : tni_volume(p, a, NULL), 12);
+    tni_text_count(t, tni_volume(p, y, NULL) * (double)tni_dtype_size(p->ctx->desc.dtype), 12);
     if (p->runs > 0) {
         tni_print(text, sizeof text, "%g", (double)(int64_t)(1e6 * p->seconds[node] / (double)p->runs + 0.5) / 1000);
-        tni_text_cell(t, text, 11);
+        tni_text_cell(t, text, 9);
     }
     tni_text_add(t, "  ", 2);
     tni_step_kernel(p, node, text);
@@ -11604,19 +11776,22 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
     tni_text_add(t, "\n", 1);
 }
 
-/* The characters of the longest product of labels. */
+/* The width of the products, so that a line has at most 80 columns. */
 static int tni_format_width(const tn_plan *p)
 {
-    char     none[1];
+    char     none[1], kernel[40];
     tni_text t;
-    size_t   most = 7;
+    size_t   most = 7, name = 0, left;
     int      v;
     for (v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 4;
-        tni_text_labels(&t, p, v < p->n ? p->all + (size_t)v * (size_t)p->words : tni_legs(p, p->child[2 * v]));
-        if (v >= p->n) tni_text_labels(&t, p, tni_legs(p, p->child[2 * v + 1]));
-        tni_text_labels(&t, p, tni_legs(p, v));
-        if (t.length > most) most = t.length;
+        tni_step_kernel(p, v, kernel);
+        if (strlen(kernel) > name) name = strlen(kernel);
+    }
+    left = 80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2 - name;
+    for (v = 0; v < 2 * p->n - 1; v++) {
+        t.dst = none; t.room = 0; t.length = 0;
+        tni_format_product(&t, p, v);
+        if (t.length > most && t.length <= left) most = t.length;
     }
     return (int)most;
 }
@@ -11666,8 +11841,8 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     tni_format_line(&t, "slices", (double)c.slices, "\n");
     width = tni_format_width(p);
     tni_text_cell(&t, "step  product", -(width + 6));
-    tni_text_cell(&t, "  scaling        flops        bytes", 0);
-    tni_text_cell(&t, p->runs > 0 ? "         ms  kernel\n" : "  kernel\n", 0);
+    tni_text_cell(&t, " scaling       flops       bytes", 0);
+    tni_text_cell(&t, p->runs > 0 ? "       ms  kernel\n" : "  kernel\n", 0);
     for (i = 0; i < p->n; i++)
         if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0)
             tni_format_step(&t, p, i, ++step, width);
@@ -36586,7 +36761,6 @@ enum {
     TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
-    TNI_CPU_STRIP  = 32,                /* lines that are transposed at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_PROD_MOST  = 16                 /* most factors of a product whose gradient is computed in registers */
 };
@@ -36763,60 +36937,274 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
     return TN_OK;
 }
 
-/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy */
+/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy
+   A copy is a list of axes, each with a stride in the result and one in the operand; what is one axis in both is merged. The
+   columns are the axis with the smallest stride in the result. If another axis has the smallest stride in the operand, these
+   are the rows, and blocks of rows and columns are transposed. The number of blocks along either and all other axes make the
+   outer axes; the innermost one moves least in the result or in the operand, so that a cache line that was touched is used
+   soon in both. */
+enum { TNI_COPY_SIDE = 32, TNI_COPY_SHORT = 256 };      /* rows and columns of a block; bytes from which memcpy pays */
+
+typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* of an axis: all, or blocks */
+typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;        /* strides in bytes */
+
+typedef struct tni_copies {
+    tni_pass      pass;
+    tni_copy_axis axis[TN_MAX_RANK + 2], row, column;   /* the outer axes; those of a block */
+    int           rank, at[3];                          /* number of outer axes; those that count blocks, by their part */
+    int64_t       size, row_block, column_block;        /* bytes of an element; extents of a block */
+    bool          turned;                               /* blocks are transposed */
+    char         *to;
+    const char   *from;
+} tni_copies;
+
+/* Short runs by 16 bytes, of which the last ones overlap. */
+static void tni_copy_bytes(char *to, const char *from, int64_t n)
+{
+    int64_t i;
+    if (n < 16 || n > TNI_COPY_SHORT) {
+        memcpy(to, from, (size_t)n);
+        return;
+    }
+    for (i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
+    memcpy(to + n - 16, from + n - 16, 16);
+}
+
+/* Strides in bytes. */
 static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
 {
     int64_t i;
-    if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
-        int64_t have = from_step == 1 ? n : 1;          /* one element for all: the filled part doubles */
-        memcpy(to, from, (size_t)(have * size));
+    if (to_step == size && from_step == size) tni_copy_bytes(to, from, n * size);
+    else if (to_step == size && from_step == 0 && n > 0) {          /* one element for all: the filled part doubles */
+        int64_t have = 1;
+        memcpy(to, from, (size_t)size);
         for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
-        return;
-    }
-    to_step *= size;
-    from_step *= size;
-    if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
+    } else if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
     else if (size == 4) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
     else for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
 }
 
-static void tni_copy_task(void *arg, int64_t task, int worker)
+#if TNI_X86 || TNI_NEON
+/* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
+static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
 {
-    const tni_line_pass *p = (const tni_line_pass *)arg;
-    const tn_call       *c = p->pass.call;
-    int64_t i, n, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    (void)worker;
-    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
-        n = tni_lines_at(&p->lines, i, at);
-        tni_copy_line((char *)c->out[0].data + at[0] * size, p->lines.step[0],
-                      (const char *)c->in[0].data + at[1] * size, p->lines.step[1], n, size);
+#if TNI_NEON
+    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + stride);
+    float32x4_t r2 = vld1q_f32(from + 2 * stride), r3 = vld1q_f32(from + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(to, vzip1q_f32(a0, a1));
+    vst1q_f32(to + width, vzip2q_f32(a0, a1));
+    vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
+#else
+    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
+    __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + width, r1);
+    _mm_storeu_ps(to + 2 * width, r2);
+    _mm_storeu_ps(to + 3 * width, r3);
+#endif
+}
+
+static inline void tni_double_transpose(double *to, int64_t width, const double *from, int64_t stride)
+{
+#if TNI_NEON
+    float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
+    vst1q_f64(to, vzip1q_f64(r0, r1));
+    vst1q_f64(to + width, vzip2q_f64(r0, r1));
+#else
+    __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
+    _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
+    _mm_storeu_pd(to + width, _mm_unpackhi_pd(r0, r1));
+#endif
+}
+#endif
+
+/* to[c + r to_row] = from[c from_column + r]: rows lie contiguously in the operand, columns in the result. */
+#if TNI_X86 || TNI_NEON
+#define TNI_SQUARES(T, SIDE, turn) \
+    for (; r + SIDE <= rows; r += SIDE) { \
+        for (c = 0; c + SIDE <= columns; c += SIDE) \
+            turn((T *)(void *)(to + r * to_row) + c, to_row / (int64_t)sizeof(T), \
+                 (const T *)(const void *)(from + c * from_column) + r, from_column / (int64_t)sizeof(T)); \
+        for (; c < columns; c++) \
+            for (k = 0; k < SIDE; k++) \
+                memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
+    }
+#endif
+static void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+                            int64_t size)
+{
+    int64_t r = 0;
+#if TNI_X86 || TNI_NEON
+    int64_t c;
+    int     k;
+    if (size == 4) { TNI_SQUARES(float, 4, tni_float_transpose) }
+    if (size == 8) { TNI_SQUARES(double, 2, tni_double_transpose) }
+#undef TNI_SQUARES
+#endif
+    for (; r < rows; r++) tni_copy_line(to + r * to_row, size, from + r * size, from_column, columns, size);
+}
+
+static void tni_copy_block(const tni_copies *p, char *to, const char *from, int64_t rows, int64_t columns)
+{
+    const tni_copy_axis *row = &p->row, *column = &p->column;
+    const int64_t        size = p->size;
+    char    square[TNI_COPY_SIDE * TNI_COPY_SIDE * sizeof(double)];
+    int64_t r;
+    if (!p->turned)
+        for (r = 0; r < rows; r++)
+            tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
+    else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
+        tni_copy_turned(to, row->to, from, column->from, rows, columns, size);
+    else {                              /* rows of the result would evict each other from the first cache */
+        tni_copy_turned(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
+        for (r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
     }
 }
 
-/* If the lines of x and y run along different axes: squares are transposed in a buffer, so that each cache line is used
-   once. */
-typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
-
-static void tni_turn_task(void *arg, int64_t task, int worker)
+static void tni_copy_task(void *arg, int64_t task, int worker)
 {
-    const tni_turn_pass *p = (const tni_turn_pass *)arg;
-    const tni_lines     *l = &p->along.lines;
-    const tn_call       *c = p->along.pass.call;
-    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
+    const tni_copies    *p = (const tni_copies *)arg;
+    const tni_copy_axis *axis = p->axis;
+    int64_t i = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task), at = i, to = 0, from = 0;
+    int64_t index[TN_MAX_RANK + 2];
+    int     k;
     (void)worker;
-    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
-        rows = tni_lines_at(l, i, at);
-        for (k = 0; k < p->length; k += n) {
-            n = tni_min(TNI_CPU_STRIP, p->length - k);
-            for (r = 0; r < n; r++)
-                tni_copy_line(square + r * size, TNI_CPU_STRIP,
-                              (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
-            for (r = 0; r < rows; r++)
-                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1,
-                              square + r * TNI_CPU_STRIP * size, 1, n, size);
+    for (k = p->rank - 1; k >= 0; k--) {
+        index[k] = at % axis[k].n;
+        at /= axis[k].n;
+        to += index[k] * axis[k].to;
+        from += index[k] * axis[k].from;
+    }
+    for (; i < end; i++) {
+        const int64_t row = index[p->at[TNI_COPY_ROWS]] * p->row_block;
+        const int64_t column = index[p->at[TNI_COPY_COLUMNS]] * p->column_block;
+        tni_copy_block(p, p->to + to, p->from + from, tni_min(p->row_block, p->row.n - row),
+                       tni_min(p->column_block, p->column.n - column));
+        for (k = p->rank - 1; k >= 0; k--) {
+            to += axis[k].to;
+            from += axis[k].from;
+            if (++index[k] < axis[k].n) break;
+            to -= axis[k].n * axis[k].to;
+            from -= axis[k].n * axis[k].from;
+            index[k] = 0;
         }
     }
+}
+
+/* The least distance that a step along an axis covers; an operand that is broadcast does not count. */
+static int64_t tni_copy_reach(const tni_copy_axis *x, bool in_result)
+{
+    return in_result || x->from == 0 ? tni_abs(x->to) : tni_min(tni_abs(x->to), tni_abs(x->from));
+}
+
+/* The longest reach first; equal ones keep their order. */
+static void tni_copy_sort(tni_copy_axis *axis, int rank, bool in_result)
+{
+    int i, k;
+    for (i = 1; i < rank; i++)
+        for (k = i; k > 0 && tni_copy_reach(&axis[k], in_result) > tni_copy_reach(&axis[k - 1], in_result); k--) {
+            const tni_copy_axis x = axis[k];
+            axis[k] = axis[k - 1];
+            axis[k - 1] = x;
+        }
+}
+
+static void tni_copy_reverse(tni_copies *p, tni_copy_axis *x)
+{
+    p->to += (x->n - 1) * x->to;
+    p->from += (x->n - 1) * x->from;
+    x->to = -x->to;
+    x->from = -x->from;
+}
+
+/* The axes longer than 1, with positive strides in the result, sorted by these and merged. */
+static void tni_copy_axes(tni_copies *p, const tn_view *y, const tn_view *x)
+{
+    tni_copy_axis *axis = p->axis;
+    int            i, rank = 0;
+    for (i = 0; i < y->rank; i++) {
+        if (y->shape[i] == 1) continue;
+        axis[rank].n = y->shape[i];
+        axis[rank].to = y->strides[i] * p->size;
+        axis[rank].from = x->strides[i] * p->size;
+        if (axis[rank].to < 0) tni_copy_reverse(p, &axis[rank]);
+        rank++;
+    }
+    tni_copy_sort(axis, rank, true);
+    for (i = 0; i < rank; i++) {
+        tni_copy_axis *last = &axis[p->rank - 1];
+        if (p->rank > 0 && last->to == axis[i].to * axis[i].n && last->from == axis[i].from * axis[i].n) {
+            last->n *= axis[i].n;
+            last->to = axis[i].to;
+            last->from = axis[i].from;
+        } else axis[p->rank++] = axis[i];
+    }
+}
+
+/* Takes an axis out of the list, or one element if there is none. */
+static tni_copy_axis tni_copy_take(tni_copies *p, int at)
+{
+    tni_copy_axis x = {1, 0, 0, TNI_COPY_WHOLE};
+    int           i;
+    if (p->rank == 0) return x;
+    x = p->axis[at];
+    for (i = at; i + 1 < p->rank; i++) p->axis[i] = p->axis[i + 1];
+    p->rank--;
+    return x;
+}
+
+/* Chooses rows and columns. */
+static void tni_copy_choose(tni_copies *p)
+{
+    int rows, i;
+    p->column = tni_copy_take(p, p->rank - 1);
+    tni_copy_sort(p->axis, p->rank, false);
+    rows = p->rank - 1;
+    if (p->column.from != 0 && tni_abs(p->column.from) != p->size)
+        for (i = rows; i >= 0; i--)
+            if (p->axis[i].from != 0 && tni_abs(p->axis[i].from) < tni_abs(p->axis[rows].from)) rows = i;
+    p->row = tni_copy_take(p, rows);
+    if (p->row.from < 0) tni_copy_reverse(p, &p->row);
+    p->turned = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
+    p->column_block = tni_min(p->column.n, p->turned ? TNI_COPY_SIDE : TNI_CPU_SHARE);
+    p->row_block = tni_min(p->row.n, p->turned ? TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
+}
+
+/* Divides rows or columns into blocks, which are one more outer axis. */
+static void tni_copy_divide(tni_copies *p, const tni_copy_axis *x, int64_t block, tni_copy_part part)
+{
+    tni_copy_axis *all = &p->axis[p->rank++];
+    all->n = tni_ceil_div(x->n, block);
+    all->to = x->to * block;
+    all->from = x->from * block;
+    all->part = part;
+}
+
+/* y = x, elements of the same size. */
+static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
+{
+    tni_copies p;
+    int64_t    blocks = 1;
+    int        i;
+    memset(&p, 0, sizeof p);
+    for (i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
+    p.pass.cpu = cpu;
+    p.to = (char *)y->data;
+    p.from = (const char *)x->data;
+    p.size = (int)tni_dtype_size(y->dtype);
+    tni_copy_axes(&p, y, x);
+    tni_copy_choose(&p);
+    tni_copy_divide(&p, &p.row, p.row_block, TNI_COPY_ROWS);
+    tni_copy_divide(&p, &p.column, p.column_block, TNI_COPY_COLUMNS);
+    tni_copy_sort(p.axis, p.rank, false);
+    for (i = 0; i < p.rank; i++) {
+        p.at[p.axis[i].part] = i;
+        blocks *= p.axis[i].n;
+    }
+    tni_pass_run(&p.pass, blocks, p.row_block * p.column_block, INT64_MAX, tni_copy_task);
 }
 
 /* F32 to BF16, and back. */
@@ -36869,26 +37257,10 @@ static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN
 
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
-    tni_turn_pass p;
-    tni_lines    *l = &p.along.lines;
-    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
     if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
         return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
-    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
-        return tni_line_pass_run(cpu, c, l, tni_copy_task);
-    p.along.pass.cpu = cpu;
-    p.along.pass.call = c;
-    p.length = l->length;
-    p.step = l->step[1];
-    l->length = l->shape[--l->rank];
-    l->step[0] = l->strides[0][l->rank];
-    l->step[1] = 1;
-    l->piece = TNI_CPU_STRIP;
-    l->count /= l->pieces * l->length;
-    l->pieces = tni_ceil_div(l->length, l->piece);
-    l->count *= l->pieces;
-    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
+    tni_copy_elements(cpu, &c->out[0], &c->in[0]);
     return TN_OK;
 }
 
@@ -37096,9 +37468,11 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #if TNI_PASS % 2 == 0
 #define TNI_BITS 32
 #define TNI_REAL float
+#define TNI_TRANSPOSE tni_float_transpose
 #else
 #define TNI_BITS 64
 #define TNI_REAL double
+#define TNI_TRANSPOSE tni_double_transpose
 #endif
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_ALL 0                       /* of double only the host's algebra and its products */
@@ -37427,38 +37801,6 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
-#if TNI_X86 || TNI_NEON
-/* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
-TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
-{
-#if TNI_NEON && TNI_BITS == 32
-    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride);
-    float32x4_t r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
-    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
-    vst1q_f32(dst, vzip1q_f32(a0, a1));
-    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
-    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
-    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
-#elif TNI_NEON
-    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
-    vst1q_f64(dst, vzip1q_f64(r0, r1));
-    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
-#elif TNI_BITS == 32
-    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride);
-    __m128 r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(dst, r0);
-    _mm_storeu_ps(dst + width, r1);
-    _mm_storeu_ps(dst + 2 * width, r2);
-    _mm_storeu_ps(dst + 3 * width, r3);
-#else
-    __m128d r0 = _mm_loadu_pd(src), r1 = _mm_loadu_pd(src + stride);
-    _mm_storeu_pd(dst, _mm_unpacklo_pd(r0, r1));
-    _mm_storeu_pd(dst + width, _mm_unpackhi_pd(r0, r1));
-#endif
-}
-#endif
-
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
 TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
                            int64_t depth)
@@ -37496,7 +37838,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
                 const TNI_REAL *from = src + lane * stride;
                 for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
-                    TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                    TNI_TRANSPOSE(dst + d * width + lane, width, from + d, stride);
                 for (; d < end; d++)
                     for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
             }
@@ -37940,20 +38282,21 @@ TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
 TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *bias = &c->in[2], *out = &c->out[0];
+    const int      row = out->rank - 2, column = out->rank - 1;
     TNI_T(gemm)    g;
     memset(&g, 0, sizeof g);
-    g.m = out->shape[1];
-    g.n = out->shape[2];
-    g.k = a->shape[2];
-    g.a = (const TNI_REAL *)a->data + index * a->strides[0];
-    g.b = (const TNI_REAL *)b->data + index * b->strides[0];
-    g.c = (TNI_REAL *)out->data + index * out->strides[0];
-    g.a_row = a->strides[1];
-    g.a_col = a->strides[2];
-    g.b_row = b->strides[1];
-    g.b_col = b->strides[2];
-    g.c_row = out->strides[1];
-    g.c_col = out->strides[2];
+    g.m = out->shape[row];
+    g.n = out->shape[column];
+    g.k = a->shape[column];
+    g.a = (const TNI_REAL *)a->data + tni_gemm_offset(out, a, index);
+    g.b = (const TNI_REAL *)b->data + tni_gemm_offset(out, b, index);
+    g.c = (TNI_REAL *)out->data + tni_gemm_offset(out, out, index);
+    g.a_row = a->strides[row];
+    g.a_col = a->strides[column];
+    g.b_row = b->strides[row];
+    g.b_col = b->strides[column];
+    g.c_row = out->strides[row];
+    g.c_col = out->strides[column];
     g.alpha = (TNI_REAL)c->f[0];
     g.beta = (TNI_REAL)c->f[1];
     if (c->n_in > 2 && bias->data) {
@@ -38005,17 +38348,18 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
    contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t  m = c->out[0].shape[1];
-    int64_t        batch = c->out[0].shape[0], rows = m, i;
+    const int      axes = c->out[0].rank;
+    const int64_t  m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
+    int64_t        batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     double         work;
     tni_pass       p;
-    if (batch == 0 || m == 0 || c->out[0].shape[2] == 0) return TN_OK;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+    if (batch == 0 || m == 0 || n == 0) return TN_OK;
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;
         batch = 1;
     }
-    work = 2.0 * (double)rows * (double)c->out[0].shape[2] * (double)c->in[0].shape[2];
+    work = 2.0 * (double)rows * (double)n * (double)c->in[0].shape[axes - 1];
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
@@ -39964,7 +40308,7 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
     for (; i + 4 * some <= n; i += 4 * some)
         for (k = 0; k < d; k += some)
             for (lane = i; lane < i + 4 * some; lane += some)
-                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                if (k + some <= d) TNI_TRANSPOSE(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
                 else {
                     int64_t q, r;
                     for (q = k; q < d; q++)
@@ -40978,6 +41322,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_OUT
 #undef TNI_ALL
 #undef TNI_T
+#undef TNI_TRANSPOSE
 #undef TNI_REAL
 #undef TNI_BITS
 #undef TNI_LEVEL
@@ -41287,6 +41632,7 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     const int64_t m = c->out[0].shape[1];
     int64_t       batch = c->out[0].shape[0], rows = m, i;
     tni_bf16      w;
+    if (c->out[0].rank > 3) return false;
     if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */

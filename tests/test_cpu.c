@@ -948,6 +948,97 @@ TEST(copy_kernels)
     WORST("copies: the same bits", worst, 0);
 }
 
+/* A view of this shape with its axes in any order in memory, with gaps and reversed axes, if `repeats` broadcast ones too;
+   `first` is the place of its element 0, `span` the elements of its memory. */
+typedef struct strided { tn_view v; int64_t first, span; } strided;
+
+static strided any_strides(uint64_t *seed, tn_dtype dtype, int rank, const int64_t *shape, bool repeats)
+{
+    const bool shuffled = test_random_int(seed, 0, 3) > 0;
+    int64_t    stride = test_random_int(seed, 0, 5) == 0 ? 2 : 1;
+    int        order[TN_MAX_RANK], i;
+    strided    s;
+    memset(&s, 0, sizeof s);
+    s.v.dtype = dtype;
+    s.v.rank = rank;
+    for (i = 0; i < rank; i++) order[i] = i;
+    for (i = rank - 1; i >= 0; i--) {
+        const int k = shuffled ? (int)test_random_int(seed, 0, i) : i, axis = order[k];
+        order[k] = order[i];
+        s.v.shape[axis] = shape[axis];
+        if (repeats && test_random_int(seed, 0, 7) == 0) continue;
+        s.v.strides[axis] = stride;
+        stride = stride * shape[axis] + (test_random_int(seed, 0, 7) == 0 ? 3 : 0);
+        if (shape[axis] == 0) stride = 1;
+        else if (test_random_int(seed, 0, 5) == 0) {
+            s.first += (shape[axis] - 1) * s.v.strides[axis];
+            s.v.strides[axis] *= -1;
+        }
+    }
+    s.span = stride + 2;
+    return s;
+}
+
+/* Different numbers of any dtype that a cast keeps finite. */
+static char *numbered(tn_dtype dtype, int64_t n)
+{
+    char   *p = (char *)malloc((size_t)n * tni_dtype_size(dtype));
+    int64_t i;
+    for (i = 0; p && i < n; i++)
+        if (dtype == TN_BF16) ((uint16_t *)(void *)p)[i] = (uint16_t)(i * 7919 % 32000);
+        else tni_store(p, dtype, i, (double)(i * 7919 % 9999991));
+    return p;
+}
+
+/* Copies between such views, in blocks and without, on one thread and on three: each byte of the result's memory, gaps
+   included, as the reference backend leaves it. */
+TEST(copies_of_many_axes)
+{
+    static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I32, TN_BF16};
+    static const int64_t  extent[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 40, 256};
+    uint64_t seed = 15;
+    tni_cpu *cpu[2];
+    int      t, k;
+    cpu[0] = open_level(TN_SIMD_BEST, 1, NULL);
+    cpu[1] = open_level(TN_SIMD_BEST, 3, pool_backwards);
+    for (t = 0; t < (test_small() ? 200 : 600); t++) {
+        const tn_dtype from = dtype[t % 4], to = t % 12 == 8 ? TN_BF16 : t % 12 == 3 ? TN_F32 : from;
+        const int      rank = (int)test_random_int(&seed, t < 40 ? 2 : 1, t < 40 ? 3 : TN_MAX_RANK);
+        const size_t   size = tni_dtype_size(to);
+        int64_t        shape[TN_MAX_RANK], count = 1;
+        strided        x, y;
+        tn_call        c = call(TN_KERNEL_COPY);
+        char          *source, *right;
+        for (k = 0; k < rank; k++) {
+            shape[k] = extent[t < 40 ? test_random_int(&seed, 8, 11) : test_random_int(&seed, 0, 10)];
+            if (count * shape[k] > 40000) shape[k] = 1;
+            count *= shape[k];
+        }
+        if (t % 29 == 28) shape[rank / 2] = 0;
+        x = any_strides(&seed, from, rank, shape, true);
+        y = any_strides(&seed, to, rank, shape, false);
+        source = numbered(from, x.span);
+        right = numbered(to, y.span);
+        x.v.data = source + x.first * (int64_t)tni_dtype_size(from);
+        in(&c, x.v);
+        y.v.data = right + y.first * (int64_t)size;
+        out(&c, y.v);
+        tni_reference_run(NULL, &c);
+        for (k = 0; k < 2; k++) {
+            char *ours = numbered(to, y.span);
+            c.out[0].data = ours + y.first * (int64_t)size;
+            run(cpu[k], &c);
+            if (!CHECK(memcmp(ours, right, (size_t)y.span * size) == 0))
+                printf("     copy %d, rank %d, %s to %s\n", t, rank, tn_dtype_name(from), tn_dtype_name(to));
+            free(ours);
+        }
+        free(source);
+        free(right);
+    }
+    tni_cpu_close(cpu[0]);
+    tni_cpu_close(cpu[1]);
+}
+
 TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
           glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers,
-          random_numbers_far_out, optimisers, muon, copy_kernels)
+          random_numbers_far_out, optimisers, muon, copy_kernels, copies_of_many_axes)

@@ -748,7 +748,8 @@ TEST(plans)
     tn_ctx       *ctx = ctx_of(TN_F64, 1);
     tn_plan_desc  desc;
     tn_plan      *plan;
-    tn_tensor    *t[2];
+    tn_tensor    *t[2], *many[3];
+    const int64_t twos[6] = {2, 2, 2, 2, 2, 2};
     char          text[2048];
     int64_t       length;
     REQUIRE(ctx != NULL);
@@ -765,7 +766,7 @@ TEST(plans)
     t[1] = tn_tensor_2d(ctx, TN_REAL, 30, 40);
     CHECK(tn_plan_run(plan, 2, t) != NULL && tn_plan_run(plan, 2, t) != NULL);
     CHECK(tn_plan_format(plan, text, sizeof text) > length);
-    CHECK(strstr(text, " ms  kernel\n") != NULL && strstr(text, "          1  gemm\n") != NULL);
+    CHECK(strstr(text, " ms  kernel\n") != NULL && strstr(text, "        1  gemm\n") != NULL);
     t[1] = tn_tensor_2d(ctx, TN_REAL, 40, 30);
     CHECK(tn_plan_run(plan, 2, t) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "plan_run: operand 1 is [40,30], expected [30,40] as in the plan");
@@ -774,6 +775,20 @@ TEST(plans)
     CHECK(tn_plan_run(plan, 2, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
     CHECK_INT(tn_plan_format(NULL, text, sizeof text), -1);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "abcdef,cdefgh,xyz->abghxyz", "a2 b2 c2 d2 e2 f2 g2 h2 x2 y2 z2", &desc);
+    REQUIRE(plan != NULL);
+    for (int i = 0; i < 3; i++) many[i] = tn_full(ctx, i < 2 ? 6 : 3, twos, 1);
+    for (int timed = 0; timed < 2; timed++) {                   /* products that are too long have lines of their own */
+        int alone = 0;
+        CHECK(tn_plan_format(plan, text, sizeof text) > 0);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            if (!CHECK(strlen(line) <= 80)) puts(line);
+            alone += strstr(line, "->") != NULL && line[strlen(line) - 1] != 'm' && line[0] == ' ';
+        }
+        CHECK(alone > 0);
+        CHECK(tn_plan_run(plan, 3, many) != NULL);
+    }
     tn_plan_destroy(plan);
     tn_plan_destroy(NULL);
     desc.max_bytes = 1;
@@ -816,5 +831,119 @@ TEST(slices)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- results whose labels alternate between the operands are written in place ----------------------------------- */
+
+/* The sum over all labels, by its definition, of operands with these values. */
+static double *by_definition(const char *expr, const int64_t of[128], const double *const *v, int64_t *count)
+{
+    const char *arrow = strchr(expr, '>'), *e;
+    char        label[32];
+    int64_t     stride[4][128] = {{0}}, at[32] = {0}, all = 1;
+    int         labels = 0, operands = 0, k, i;
+    double     *y;
+    for (e = arrow + 1; *e; e++) label[labels++] = *e;
+    for (e = expr; *e != '-'; e++)
+        if (*e != ',' && !memchr(label, *e, (size_t)labels)) label[labels++] = *e;
+    *count = 1;
+    for (e = arrow + strlen(arrow) - 1; e > arrow; e--) { stride[3][*e & 127] = *count; *count *= of[*e & 127]; }
+    for (e = arrow - 2; e >= expr; operands++) {
+        int64_t step = 1;
+        for (; e >= expr && *e != ','; e--) { stride[operands][*e & 127] = step; step *= of[*e & 127]; }
+        e--;
+    }
+    for (i = 0; i < labels; i++) all *= of[label[i] & 127];
+    y = (double *)calloc((size_t)*count + 1, sizeof *y);
+    for (int64_t x = 0; y && x < all; x++) {
+        int64_t place[4] = {0};
+        double  product = 1;
+        for (k = 0; k < 4; k++) for (i = 0; i < labels; i++) place[k] += at[i] * stride[k][label[i] & 127];
+        for (k = 0; k < operands; k++) product *= v[operands - 1 - k][place[k]];
+        y[place[3]] += product;
+        for (i = labels - 1; i >= 0 && ++at[i] == of[label[i] & 127]; i--) at[i] = 0;
+    }
+    return y;
+}
+
+static void in_place(tn_dtype dtype, int threads, double bound)
+{
+    static const struct { const char *expr, *extents; size_t bytes; } list[] = {
+        {"kac,kbd->abcd",         "k4 a5 b6 c7 d40",                    0},
+        {"cka,dbk->abcd",         "k4 a5 b6 c7 d40",                    0},        /* copies of both operands */
+        {"kacg,kbdg->abgcd",      "k3 a5 b2 c9 d33 g4",                 0},
+        {"klac,bdlk->abcd",       "k4 l3 a16 b17 c5 d32",               0},        /* a depth of two labels */
+        {"hik,hjl,hom->oijklm",   "h3 i4 j6 k7 l5 m9 o8",               0},
+        {"kaceg,kbdfh->abcdefgh", "k3 a2 b2 c2 d2 e3 f3 g12 h24",       0},        /* eight axes */
+        {"kac,kbd->abcd",         "k0 a5 b6 c7 d40",                    0},
+        {"bqhd,bkhd->bhqk",       "b2 q5 h3 d4 k40",                    0},        /* two axes of a batch */
+        {"oh,hi,hj->oij",         "o3 h4 i40 j33",                      0},        /* rows of several products */
+        {"kl,lac,kbd->abcd",      "k40 l3 a8 b9 c8 d33",                3000}      /* slices */
+    };
+    tn_ctx *ctx = ctx_of(dtype, threads);
+    double  worst = 0;
+    REQUIRE(ctx != NULL);
+    for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
+        int64_t      of[128] = {0}, shape[TN_MAX_RANK], count = 0;
+        double      *v[4], *y, *ours;
+        tn_tensor   *t[4], *result;
+        tn_plan_desc desc;
+        tn_plan     *plan;
+        int          n = 0, rank = 0;
+        for (const char *e = list[c].extents; *e; e++) if (*e >= 'a') of[*e & 127] = strtoll(e + 1, NULL, 10);
+        for (const char *e = list[c].expr; ; e++) {
+            if (*e >= 'a') { shape[rank++] = of[*e & 127]; continue; }
+            t[n] = tn_uniform(ctx, rank, shape, -1, 1);
+            v[n] = (double *)calloc((size_t)tn_tensor_count(t[n]) + 1, sizeof **v);
+            CHECK_STATUS(tn_read(t[n], TN_F64, v[n], tn_tensor_count(t[n])), TN_OK);
+            n++;
+            rank = 0;
+            if (*e == '-') break;
+        }
+        y = by_definition(list[c].expr, of, (const double *const *)v, &count);
+        ours = (double *)calloc((size_t)count + 1, sizeof *ours);
+        memset(&desc, 0, sizeof desc);
+        desc.max_bytes = list[c].bytes;
+        plan = plan_of(ctx, list[c].expr, list[c].extents, &desc);
+        REQUIRE(plan != NULL && y && ours);
+        CHECK((tn_plan_cost_of(plan).slices > 1) == (list[c].bytes > 0));
+        CHECK(tn_plan_cost_of(plan).bytes < (dtype == TN_F64 ? 8 : 4) * (size_t)count);       /* no second result */
+        for (int recorded = 0; recorded < 2; recorded++) {
+            if (recorded) {
+                CHECK_STATUS(tn_watch(t[0]), TN_OK);
+                tn_record(ctx);
+            }
+            result = tn_plan_run(plan, n, t);
+            REQUIRE(result != NULL);
+            if (recorded) CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, result)), TN_OK);
+            if (recorded && count > 0) {                        /* linear in each operand: t . dt = the sum */
+                const int64_t most = tn_tensor_count(t[0]);
+                double       *g = (double *)calloc((size_t)most + 1, sizeof *g), sum = 0;
+                REQUIRE(g != NULL && t[0]->grad != NULL);
+                CHECK_STATUS(tn_read(t[0]->grad, TN_F64, g, most), TN_OK);
+                for (int64_t i = 0; i < most; i++) sum += g[i] * v[0][i];
+                for (int64_t i = 0; i < count; i++) sum -= y[i];
+                CHECK_NEAR(sum, 0, bound * (double)count);
+                free(g);
+            }
+            CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
+            if (!CHECK(test_max_error(ours, y, (int)count) <= bound)) printf("     %s, recorded: %d\n", list[c].expr, recorded);
+            test_raise(&worst, test_max_error(ours, y, (int)count));
+        }
+        tn_plan_destroy(plan);
+        for (int k = 0; k < n; k++) free(v[k]);
+        free(y);
+        free(ours);
+        tn_ctx_reset(ctx);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    WORST(dtype == TN_F64 ? "results in place F64" : "results in place F32", worst, bound);
+}
+
+TEST(results_in_place)
+{
+    in_place(TN_F64, 1, 1e-13);
+    in_place(TN_F32, 3, 1e-4);
+}
+
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices)
+          slices, results_in_place)

@@ -99,30 +99,34 @@ static char *read_run_data(const model *m, const char *file, corpus *c)
     return why;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ------------------------------------------------------------------------------------------------------
+   80 columns wide. A name that is longer than its column has a line of its own. */
+
+enum { NAME_COLUMN = 27, NAME_BESIDE_GRAMS = 13 };
 
 static void print_number(double v, const char *format, int width)
 {
     char text[64];
     snprintf(text, sizeof text, format, v);
-    printf("  %*s", width, isnan(v) ? "-" : text);
+    printf(" %*s", width, isnan(v) ? "-" : text);
 }
 
 static void print_heading(int name, bool grams)
 {
-    printf("%-*s  %9s  %10s  %10s  %10s  %10s", name, "", "tokens", "bytes", "nats/token", "perplexity", "nats/byte");
-    printf(grams ? "  %8s  %8s\n" : "\n", "trigram", "5-gram");
+    printf("%-*s %8s %10s %10s %10s %9s", name, "", "tokens", "bytes", "nats/token", "perplexity", "nats/byte");
+    printf(grams ? " %7s %6s\n" : "\n", "trigram", "5-gram");
 }
 
 /* c: the file's tokens, as a held-out part; grams: nats per token of n-grams, or NULL. */
 static void print_row(const char *name, int width, const corpus *c, double nats, const double *grams)
 {
-    printf("%-*s  %9lld", width, name, (long long)(c->held_count - 1));
+    if ((int)strlen(name) > width) printf("%s\n", name), name = "";
+    printf("%-*s %8lld", width, name, (long long)(c->held_count - 1));
     print_number(c->held_bytes > 0 ? c->held_bytes : NAN, "%.0f", 10);
     print_number(nats, "%.6f", 10);                   /* enough digits to compare programs */
     print_number(exp(nats), "%.2f", 10);
-    print_number(nats_per_byte(c, nats), "%.4f", 10);
-    if (grams) print_number(grams[3], "%.4f", 8), print_number(grams[5], "%.4f", 8);
+    print_number(nats_per_byte(c, nats), "%.4f", 9);
+    if (grams) print_number(grams[3], "%.4f", 7), print_number(grams[5], "%.4f", 6);
     printf("\n");
     fflush(stdout);
 }
@@ -391,8 +395,7 @@ int eval_main(int argc, char **argv)
     e.position.context = e.m.desc.context;
     e.position.nats = (double *)allocate((size_t)e.m.desc.context, sizeof *e.position.nats);
     e.position.tokens = (int64_t *)allocate((size_t)e.m.desc.context, sizeof *e.position.tokens);
-    for (i = 0, e.width = 13; i < files->count; i++)
-        if ((int)strlen(files->path[i]) > e.width) e.width = (int)strlen(files->path[i]);
+    e.width = e.has_run && !settings_of_eval.no_baseline ? NAME_BESIDE_GRAMS : NAME_COLUMN;
     if (!files->count) evaluate(&e, "held-out part", &e.run);
     for (i = 0; i < files->count; i++) evaluate_file(&e, files->path[i]);
     if (files->count > 1) print_sum(&e);
