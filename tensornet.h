@@ -775,9 +775,10 @@ TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const i
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host, in double, from a copy of the matrix of any dtype and strides; the results are owned tensors of
-   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_SHAPE, TN_ERR_NONFINITE (the
-   matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY. Equal matrices give bit-identical results. Nothing
-   here is recorded.
+   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_NONFINITE
+   (the matrix holds NaN or infinity, or a result is beyond the range of the dtype), TN_ERR_CONVERGENCE, TN_ERR_MEMORY.
+   Without a context (ctx or a train is NULL) there is no message. Equal matrices give bit-identical results. Nothing here is
+   recorded.
 
    If desc.measure is set, `error` in each result is |A - product of the results|_F / |A|_F, for the results as stored and
    truncated; else it is NaN.
@@ -905,7 +906,8 @@ typedef struct tn_lstsq_desc {
 typedef struct tn_lstsq_result {
     tn_tensor *x;                /* [n] or [n,r] as b                          */
     tn_tensor *residual;         /* [r] (r is 1 for b [m]): |A x - b|          */
-    int64_t    rank;             /* of A; with a ridge, of A above the ridge's rows, which is n */
+    int64_t    rank;             /* of A; with a ridge, of A above sqrt(ridge) I, which is n unless the ridge is so small that
+                                    tol drops it: then x is again the shortest one             */
 } tn_lstsq_result;
 
 /* Computes the x that minimises |A x - b|, for each column of b; of many, the shortest one. By pivoted QR and, where columns
@@ -927,8 +929,8 @@ typedef struct tn_eig_result {
     tn_tensor *right;            /* [n,2,n]: A x = l x, real and imaginary parts of unit vectors; the component of largest
                                     magnitude, the first of equals, is real and positive */
     tn_tensor *left;             /* [n,2,n]: y^H A = l y^H, unit vectors, y^H x real and not negative, or NULL */
-    tn_tensor *condition;        /* [n]: 1/|y^H x|, at least 1: an error E of A changes l by about |E| times this; with
-                                    left */
+    tn_tensor *condition;        /* [n]: 1/|y^H x|, at least 1 and possibly infinite: an error E of A changes l by about |E|
+                                    times this; with left */
     double     residual;         /* the largest |A x - l x| / |A|_F of the results as stored, with measure, else NaN */
 } tn_eig_result;
 
@@ -11711,6 +11713,15 @@ static double tni_unit_scale(double largest)
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
+static int64_t tni_exponent(double power)                    /* of a power of two */
+{
+    int exponent;
+    frexp(power, &exponent);
+    return exponent - 1;
+}
+
+static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
+
 static double tni_frobenius(int64_t n, const double *x)
 {
     double  scale = tni_unit_scale(tni_largest(1, n, tni_rows((double *)x, n))), sum = 0;
@@ -11879,6 +11890,13 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
    The next column is always the longest of what is left of the columns; the first of equals. Their lengths are updated, and
    computed anew where the update has lost half of its digits. Businger & Golub 1965, Drmac & Bujanovic 2008. [dgeqp3] */
 
+/* |x| of numbers that are at most about one, also where the squares would underflow */
+static double tni_length(const tni_host *h, int64_t n, const double *x)
+{
+    const double squares = h->by->dot(n, x, x);
+    return squares > 1e-250 ? sqrt(squares) : tni_frobenius(n, x);
+}
+
 /* at: the columns of A [m,n], as rows of m. It gets reflectors, and R in r; order [n], tau [n], lengths [2n]. */
 static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *at, double *tau, tni_mat r, int64_t *order,
                                double *lengths)
@@ -11888,7 +11906,7 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
     int64_t i, j, l;
     for (j = 0; j < n; j++) {
         order[j] = j;
-        lengths[j] = exact[j] = sqrt(h->by->dot(m, at + j * m, at + j * m));
+        lengths[j] = exact[j] = tni_length(h, m, at + j * m);
     }
     for (j = 0; j < k; j++) {
         int64_t first = j;
@@ -11910,7 +11928,7 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
             left = fmax(0, (1 - share) * (1 + share));
             lengths[l] *= sqrt(left);
             if (left * (lengths[l] / exact[l]) * (lengths[l] / exact[l]) > 1e-8) continue;
-            lengths[l] = exact[l] = sqrt(h->by->dot(m - j - 1, c + j + 1, c + j + 1));
+            lengths[l] = exact[l] = tni_length(h, m - j - 1, c + j + 1);
         }
     }
     for (i = 0; i < k; i++)
@@ -12623,9 +12641,10 @@ static void tni_balance(const tni_host *h, int64_t n, double *a, double *d)
     for (i = 0; i < n; i++) d[i] = 1;
     for (sweep = 0; sweep < TNI_BALANCE_SWEEPS && again; sweep++)
         for (again = false, i = 0; i < n; i++) {
-            double row = -fabs(a[i * n + i]), column = row, f;
+            double row = 0, column = 0, f;
             int    exponent, total;
-            for (j = 0; j < n; j++) { row += fabs(a[i * n + j]); column += fabs(a[j * n + i]); }
+            for (j = 0; j < n; j++)
+                if (j != i) { row += fabs(a[i * n + j]); column += fabs(a[j * n + i]); }
             if (!(row > 0 && column > 0)) continue;
             if (frexp(sqrt(row) / sqrt(column), &exponent) < 0.7) exponent--;
             f = ldexp(1, exponent);
@@ -13806,12 +13825,30 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
     return -1;
 }
 
-static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p)
+/* Clears a result; false, with an error, if there is none. */
+static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
-    int64_t   n = tn_tensor_count(a);
+    if (out) memset(out, 0, bytes);
+    else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    return out != NULL;
+}
+
+/* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power of
+   two, so that nothing leaves the range of a double before it is scaled back. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+{
+    int64_t   i, n = tn_tensor_count(a);
+    double    largest;
     tn_status s = tn_read(a, TN_F64, p, n);
-    if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
+    if (s != TN_OK) return s;
+    largest = tni_largest(1, n, tni_rows(p, n));
+    if (!(largest < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
+                        TNI_SHAPE(a));
+    if (!scale) return TN_OK;
+    *scale = tni_unit_scale(largest);
+    for (i = 0; i < n; i++) p[i] *= *scale;
+    return TN_OK;
 }
 
 static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
@@ -13819,23 +13856,43 @@ static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
-/* An owned tensor, [n] or [n,m], after the axes of `batch` (-1: none). */
-static tn_status tni_decomp_put(tn_ctx *ctx, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank, int64_t n, int64_t m,
-                                const double *p)
+/* An owned tensor. TN_ERR_NONFINITE if its dtype does not reach to a number, unless op is NULL: infinity may be stored. */
+static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_tensor **out, int rank, const int64_t *shape,
+                              const double *p)
+{
+    double  largest;
+    int64_t n;
+    *out = tn_tensor_create(ctx, dtype, rank, shape);
+    if (!*out) return TN_ERR_MEMORY;
+    n = tn_tensor_count(*out);
+    largest = op ? tni_largest(1, n, tni_rows((double *)p, n)) : 0;
+    if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
+                    tn_dtype_name((*out)->dtype));
+}
+
+/* The same of the context's dtype. */
+static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+{
+    return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
+}
+
+/* The same of [n] or [n,m], after the axis `batch` (-1: none). */
+static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
     int     axes = 0;
     if (batch >= 0) shape[axes++] = batch;
     shape[axes++] = n;
     if (rank == 2) shape[axes++] = m;
-    *out = tn_tensor_create(ctx, dtype, axes, shape);
-    return *out ? tn_write(*out, TN_F64, p, tn_tensor_count(*out)) : TN_ERR_MEMORY;
+    return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-/* An owned tensor of the context's dtype, [n] or [n,m]. */
-static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_t n, int64_t m, const double *p)
+static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                  const double *p)
 {
-    return tni_decomp_put(ctx, out, TN_REAL, -1, rank, n, m, p);
+    return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
@@ -13912,14 +13969,31 @@ static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
+/* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
+static tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                     double scale)
+{
+    const int64_t count = rank == 2 ? n * m : n;
+    int64_t   i;
+    tn_status s;
+    for (i = 0; i < count; i++) p[i] /= scale;
+    if ((s = tni_decomp_write(ctx, op, out, rank, n, m, p)) != TN_OK) return s;
+    tni_decomp_round(ctx, count, p);
+    for (i = 0; i < count; i++) p[i] *= scale;
+    return TN_OK;
+}
+
 /* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is overwritten; scratch: [k,n]. */
 static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
                                const double *right, double *scratch)
 {
-    double  size = tni_frobenius(m * n, a), rest;
+    const double scale = tni_unit_scale(tni_largest(m, n, tni_rows(a, n)));
+    double  size, rest;
     int64_t i, j;
+    h->by->scale(m * n, scale, a);
+    size = tni_frobenius(m * n, a);
     for (i = 0; i < k; i++)
-        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] : 1) * right[i * n + j];
+        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] * scale : scale) * right[i * n + j];
     h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
     rest = tni_frobenius(m * n, a);
     return size > 0 ? rest / size : rest;
@@ -13937,29 +14011,28 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* Makes the matrices of a, which are at p, symmetric; TN_ERR_ARG if one is not nearly so, unless desc.symmetrise is set. A
-   NULL desc means joint_eigh. */
-static tn_status tni_symmetric_parts(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
+/* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
+   rounding errors, followed by `advice`. */
+static tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                     double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
-    const bool    any = desc && desc->symmetrise;
     int64_t b, i, j;
     for (b = 0; b < count; b++) {
-        double *matrix = p + b * n * n, largest = any ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        double *matrix = p + b * n * n, largest = tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
         int64_t row = 0, col = 0;
         char    at[24] = "";
-        for (i = 0; i < n && !any; i++)
+        for (i = 0; i < n; i++)
             for (j = 0; j < i; j++) {
                 double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
                 if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
             }
         if (worst > limit) {
             if (a->rank == 3) tni_print(at, sizeof at, "%lld,", (long long)b);
-            return tni_fail(ctx, TN_ERR_ARG, "%s: a is not symmetric: |a[%s%lld,%lld] - a[%s%lld,%lld]| is %g of the "
-                            "largest element%s, expected at most %g%s", desc ? "eigh" : "joint_eigh", at, (long long)row,
-                            (long long)col, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit,
-                            desc ? " (desc.symmetrise takes the symmetric part)" : "");
+            return tni_fail(ctx, TN_ERR_ARG, "%s: %s is not symmetric: |%s[%s%lld,%lld] - %s[%s%lld,%lld]| is %g of the "
+                            "largest element%s, expected at most %g%s", op, what, what, at, (long long)row, (long long)col,
+                            what, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit, advice);
         }
         tni_symmetrise(n, matrix);
     }
@@ -14003,10 +14076,15 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
 {
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
+    const int64_t rank = desc->truncation.rank;
     int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
     double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
     tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
+    if (count == 0) {
+        keep = rank > 0 ? tni_min(rank, n) : n;
+        k = desc->top ? tni_min(desc->top, keep) : keep;
+    }
     for (b = 0; b < count; b++) {
         memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
         tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
@@ -14021,11 +14099,11 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
         for (i = 0; vectors && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
     }
-    if (count == 0) k = desc->top ? desc->top : n;
-    if ((s = tni_decomp_put(ctx, &out->values, TN_REAL, batch, 1, k, 0, j->values)) != TN_OK || !j->vectors) return s;
-    if ((s = tni_decomp_put(ctx, &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
-    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
-    return tni_decomp_put(ctx, &out->angle, TN_REAL, batch, 1, k, 0, angle);
+    s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
+    if (s != TN_OK || !j->vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
+    return tni_decomp_put(ctx, "eigh", &out->angle, TN_REAL, batch, 1, k, 0, angle);
 }
 
 /* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
@@ -14033,11 +14111,14 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
 {
     const int64_t n = j->n, all = j->count * n * n;
     double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
-    tn_status s = tni_decomp_read(ctx, "eigh", a, j->matrix);
+    tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
     tni_pool  many = *tni_ctx_pool(ctx);
     tni_host  h;
     int64_t   b, k;
-    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
+    for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
+    if (s == TN_OK && !j->desc->symmetrise)
+        s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
+    if (s != TN_OK) return s;
     if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
     if (j->desc->no_vectors) j->vectors = NULL;
     many.threads = workers;
@@ -14066,22 +14147,22 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
 static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol;
+    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
     int64_t  *order = (int64_t *)(void *)(list + n);
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
     tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "qr", a, matrix)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "qr", "a", a, matrix, &scale)) != TN_OK) return s;
     s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
                     : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
-    if (s != TN_OK || (s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK) return s;
+    if (s == TN_OK && desc->pivot) out->rank = tni_pivoted_rank(k, n, r, tol);
+    if (s != TN_OK || (s = tni_decomp_write(ctx, "qr", &out->q, 2, m, k, q)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "qr", &out->r, 2, k, n, r, scale)) != TN_OK) return s;
     if (desc->pivot) {
-        out->rank = tni_pivoted_rank(k, n, r, tol);
         for (j = 0; j < n; j++) list[j] = (double)order[j];
-        if ((s = tni_decomp_put(ctx, &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
+        if ((s = tni_decomp_put(ctx, "qr", &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
     }
     if (!desc->measure) return TN_OK;
-    tni_decomp_round(ctx, m * k + k * n, q);
+    tni_decomp_round(ctx, m * k, q);
     for (i = 0; i < k && desc->pivot; i++) {                 /* columns back to where they were */
         for (j = 0; j < n; j++) list[order[j]] = r[i * n + j];
         memcpy(r + i * n, list, (size_t)n * sizeof *list);
@@ -14096,49 +14177,52 @@ static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
     double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol;
+    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
-    int64_t   i, j;
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "lstsq", a, matrix)) != TN_OK) return s;
-    if ((s = tn_read(b, TN_F64, right, m * count)) != TN_OK) return s;
-    if (!(tni_largest(1, m * count, tni_rows(right, 1)) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "lstsq: b, %s, has NaN or infinity, expected finite numbers", TNI_SHAPE(b));
+    int64_t   i, j, exponent;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
+    if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
     memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
-    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge);
+    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
     memset(c, 0, (size_t)(count * rows) * sizeof *c);
     for (i = 0; i < m; i++) for (j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
-    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = x[j * n + i];
-    if ((s = tni_decomp_write(ctx, &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    exponent = tni_exponent(scale) - tni_exponent(right_scale);
+    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
     h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (j = 0; j < count; j++) {
         for (i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
         x[j] = tni_frobenius(m, c + j * m);
     }
-    return tni_decomp_write(ctx, &out->residual, 1, count, 0, x);
+    return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
 }
 
-/* Truncates and writes u [m,k], values [k], vt [k,n], of a with this norm. spare [4 k] and, if desc.measure, [k,n] */
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale.
+   spare [4 k] and, if desc.measure, [k,n] */
 static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
-                             int64_t k, double *matrix, double *u, double *values, double *vt, double noise, double *spare)
+                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise,
+                             double *spare)
 {
     const int64_t m = a->shape[0], n = a->shape[1];
-    int64_t  *order = (int64_t *)(void *)spare, top = tn_truncation_count(&desc->truncation, k, values, NULL), i;
+    tn_truncation rule = desc->truncation;
+    int64_t  *order = (int64_t *)(void *)spare, top, i;
     double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
     tn_status s;
+    rule.absolute *= scale;
+    top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
     tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
-    if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
-    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, angle)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->u, 2, m, top, u)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "svd", &out->s, 1, top, 0, values, scale)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "svd", &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->angle, 1, top, 0, angle)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * top, u);
-    tni_decomp_round(ctx, k, values);
-    tni_decomp_round(ctx, k * n, vt);
+    tni_decomp_round(ctx, top * n, vt);
     out->error = tni_decomp_error(h, m, n, top, matrix, tni_rows(u, top), values, vt, spare);
     return TN_OK;
 }
@@ -14178,22 +14262,22 @@ static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     return least > f->k + 2 * l->block;
 }
 
-/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. room: after the matrix */
+/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
 static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix, double *room)
+                                double *matrix)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
-    double   *u = room, *vt = u + m * k, *values = vt + k * n, *spare = values + k, *work = spare + tni_max(4 * k, k * n);
-    double    noise, largest, residual, size = tni_frobenius(m * n, matrix), scale = tni_unit_scale(size);
+    double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
+    double   *work = spare + tni_max(4 * k, k * n), noise, largest, residual, size, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
     tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
     tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
-    if (s != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
+    size = tni_frobenius(m * n, matrix);
     f->host = &h;
     f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
-    h.by->scale(m * n, scale, matrix);                       /* the squares stay in range */
     s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
     if (s != TN_OK) return s;
     residual = f->lanczos.n > 0                              /* the side that is not exact */
@@ -14202,24 +14286,21 @@ static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                            &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
-    h.by->scale(m * n, 1 / scale, matrix);
-    h.by->scale(k, 1 / scale, values);
-    residual /= scale;
     out->residual = size > 0 ? residual / size : residual;
-    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt,
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt,
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
 }
 
 static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
 }
 
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
@@ -14233,8 +14314,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     int       workers;
     tn_status s;
     double   *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
     memset(&defaults, 0, sizeof defaults);
     memset(&j, 0, sizeof j);
     out->error = (double)NAN;
@@ -14248,6 +14328,8 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
                         a->rank == 2 ? "a square matrix" : "[b,n,n]");
     if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
+    if ((unsigned)j.desc->order > TN_EIGH_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
     if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
     workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
@@ -14385,18 +14467,19 @@ static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor
 {
     const int64_t n = e->n;
     tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
-    tn_status s = tni_decomp_read(ctx, "eig", a, e->a);
+    double    scale;
+    tn_status s = tni_read_scaled(ctx, "eig", "a", a, e->a, &scale);
     if (s != TN_OK) return s;
     if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
     if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
         return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
     tni_eig_finish(&h, e, work);
-    if ((s = tni_decomp_write(ctx, &out->values, 2, n, 2, e->values)) != TN_OK || desc->no_vectors) return s;
-    if ((s = tni_decomp_put(ctx, &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_put(ctx, &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_write(ctx, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
+    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e->values, scale);
+    if (s != TN_OK || desc->no_vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
     if (!again) return TN_OK;
-    tni_decomp_round(ctx, 2 * n, e->values);
     tni_decomp_round(ctx, 2 * n * n, e->vectors);
     out->residual = tni_eig_residual(&h, e, again, work);
     return TN_OK;
@@ -14410,8 +14493,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool      vectors, left;
     double   *room, *at;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
     memset(&e, 0, sizeof e);
     out->residual = (double)NAN;
     if (!desc) desc = &defaults;
@@ -14444,8 +14526,7 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
     int64_t m, n, k, size;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
@@ -14463,8 +14544,7 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
     int64_t m, n, count, rows, size;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
@@ -14493,8 +14573,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     tn_status s = TN_ERR_CONVERGENCE;
     tni_few   few;
     double   *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
@@ -14514,8 +14593,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
         if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_decomp_read(ctx, "svd", a, room);
-        if (s == TN_OK) s = tni_few_tensor(ctx, out, a, desc, &few, room, room + m * n);
+        s = tni_few_tensor(ctx, out, a, desc, &few, room);
         tni_free_f64(ctx, room, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
@@ -14593,8 +14671,8 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
                         l->skew / l->norm);
     if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product has NaN or infinity, expected finite numbers");
     if (s != TN_OK) return tni_fail(ctx, s, "lanczos: fn failed: %s", tn_status_name(s));
-    if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
     return tni_lanczos_measure(ctx, l, &out->residual);
 }
 
@@ -14605,8 +14683,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     tni_lanczos_job job;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
     if (!ctx) return TN_ERR_ARG;
@@ -14680,44 +14757,6 @@ static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
 {
     double *work = tni_take(l, tni_host_work(extent), 1);
     if (work) *h = tni_decomp_host(ctx, extent, work);
-}
-
-static int64_t tni_exponent(double power)                    /* of a power of two */
-{
-    int exponent;
-    frexp(power, &exponent);
-    return exponent - 1;
-}
-
-static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
-
-/* The numbers of a tensor or a core, which messages call `what`, scaled to about one by *scale, a power of two. */
-static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
-{
-    int64_t   i, n = tn_tensor_count(a);
-    double    largest;
-    tn_status s = tn_read(a, TN_F64, p, n);
-    if (s != TN_OK) return s;
-    largest = tni_largest(1, n, tni_rows(p, n));
-    if (!(largest < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
-                        TNI_SHAPE(a));
-    *scale = tni_unit_scale(largest);
-    for (i = 0; i < n; i++) p[i] *= *scale;
-    return TN_OK;
-}
-
-/* An owned tensor of the context's dtype. No infinity is stored: TN_ERR_NONFINITE. */
-static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
-{
-    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL;    /* from here on, F32 is infinite */
-    int64_t      n;
-    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    if (!*out) return TN_ERR_MEMORY;
-    n = tn_tensor_count(*out);
-    if (tni_largest(1, n, tni_rows((double *)p, n)) < most) return tn_write(*out, TN_F64, p, n);
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the result has numbers above the largest %s", op,
-                    tn_dtype_name(ctx->desc.dtype));
 }
 
 static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
@@ -15660,8 +15699,7 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     int64_t   size;
     int       k;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "hosvd", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
@@ -16024,8 +16062,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     int64_t     size;
     int         k;
     tn_status   s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "cp_als", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
@@ -16265,7 +16302,7 @@ static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
     tn_status s = tni_read_scaled(ctx, "joint_eigh", "a", a, j->a, &scale);
-    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, NULL, j->a)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_symmetric_parts(ctx, "joint_eigh", "a", "", a, j->a)) != TN_OK) return s;
     if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
     tni_joint_sweeps(j, sweeps, tol, out);
     tni_joint_finish(j);
@@ -16279,8 +16316,7 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     tni_lay   lay;
     int64_t   size;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "joint_eigh", out, sizeof *out)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
@@ -16519,8 +16555,7 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     tni_lay   lay;
     int64_t   size;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "ica", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->change = (double)NAN;
@@ -19906,24 +19941,11 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Whether s [n,n] is symmetric up to rounding of its dtype; read into `a`. */
+/* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
 static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
-    int64_t   n = s->shape[0], i, j;
-    double    slack = s->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12, largest;
-    tn_status status = tn_read(s, TN_F64, a, n * n);
-    if (status != TN_OK) return status;
-    largest = tni_largest(n, n, tni_rows(a, n));
-    if (!(largest < HUGE_VAL))
-        return tni_fail(s->ctx, TN_ERR_NONFINITE, "%s: s, %s, has NaN or infinity, expected finite numbers", op,
-                        TNI_SHAPE(s));
-    for (i = 0; i < n; i++)
-        for (j = 0; j < i; j++)
-            if (fabs(a[i * n + j] - a[j * n + i]) > slack * largest)
-                return tni_fail(s->ctx, TN_ERR_ARG, "%s: s[%lld,%lld] is %g and s[%lld,%lld] is %g, expected equal numbers: "
-                                "a symmetric matrix", op, (long long)i, (long long)j, a[i * n + j], (long long)j,
-                                (long long)i, a[j * n + i]);
-    return TN_OK;
+    tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
+    return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
 }
 
 /* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
