@@ -807,7 +807,8 @@ typedef struct tn_truncation {
 } tn_truncation;
 
 /* The number of values to keep of values [n], which are finite and in descending order of magnitude; a NULL rule keeps all.
-   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). */
+   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). NULL values are
+   none. */
 TN_API int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped);
 
 typedef enum tn_eigh_order {
@@ -906,8 +907,8 @@ typedef struct tn_lstsq_desc {
 typedef struct tn_lstsq_result {
     tn_tensor *x;                /* [n] or [n,r] as b                          */
     tn_tensor *residual;         /* [r] (r is 1 for b [m]): |A x - b|          */
-    int64_t    rank;             /* of A; with a ridge, of A above sqrt(ridge) I, which is n unless the ridge is so small that
-                                    tol drops it: then x is again the shortest one             */
+    int64_t    rank;             /* of A; with a ridge, of A above sqrt(ridge) I, which is n unless the ridge is so small
+                                    that tol drops it: then x is again the shortest one */
 } tn_lstsq_result;
 
 /* Computes the x that minimises |A x - b|, for each column of b; of many, the shortest one. By pivoted QR and, where columns
@@ -1021,10 +1022,12 @@ TN_API void   tn_tt_destroy(tn_tt *tt);                                         
 TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
 TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
 TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
-/* Computes the inner product of two trains of equal extents. Intermediate numbers are scaled and do not overflow;
-   TN_ERR_NONFINITE if the result would. */
+/* Computes the inner product of two trains of equal extents, and the Frobenius norm. Intermediate numbers are scaled and do
+   not overflow; TN_ERR_NONFINITE if the result would. For d axes of n elements and bonds r both take some d n r^3
+   multiplications, the norm about twice as long. Of a difference x = y - z of nearly equal trains, <x,x> has an error of
+   about eps |y|^2, so that its root is known to sqrt(eps) |y| only; the norm, by QR decompositions, to about eps |y|. */
 TN_API tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner);
-TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);                           /* the Frobenius norm           */
+TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);
 /* Evaluates single elements: index [count,d], row-major, values [count]. */
 TN_API tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values);
 /* Returns the dense tensor, owned: [n_0,..,n_d-1], or flat if d > TN_MAX_RANK. TN_ERR_MEMORY, with the size, if it exceeds
@@ -1162,7 +1165,8 @@ typedef struct tn_ica_result {
 TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
 TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
 
-/* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero or n is 0. */
+/* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero, n is 0 or values is
+   NULL. */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 #endif /* TN_NO_OPERATOR */
 
@@ -13833,8 +13837,8 @@ static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
     return out != NULL;
 }
 
-/* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power of
-   two, so that nothing leaves the range of a double before it is scaled back. */
+/* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
+   of two, so that nothing leaves the range of a double before it is scaled back. */
 static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   i, n = tn_tensor_count(a);
@@ -13909,9 +13913,11 @@ static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_trun
 /* The sums are of squares relative to the largest value, from the smallest on. */
 int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
 {
-    const double scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
-    int64_t keep = n, i;
-    double  all = 0, tail = 0, x;
+    double  scale, all = 0, tail = 0, x;
+    int64_t keep, i;
+    if (!values || n < 0) n = 0;
+    scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    keep = n;
     if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
     if (rule)
         while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
@@ -14727,6 +14733,7 @@ double tn_effective_rank(const double *values, int64_t n)
 {
     double  largest = 0, sum = 0, squares = 0;
     int64_t i;
+    if (!values) n = 0;
     for (i = 0; i < n; i++) if (!(fabs(values[i]) <= largest)) largest = fabs(values[i]);
     if (largest == 0) return 0;
     for (i = 0; i < n; i++) {
@@ -15050,7 +15057,8 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
                          j->cut.work);
     if (s != TN_OK) return s;
-    if (least == 0) return TN_OK;                            /* an extent of zero */
+    if (least == 0) memset(before, 0, (size_t)(m * r) * sizeof *before);     /* an extent of zero */
+    if (least == 0) return TN_OK;
     for (i = 0; i < least; i++)
         for (l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
     tni_tt_rescale(h, least * r, j->left, &j->exponent);
@@ -15092,19 +15100,28 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
     return tni_tt_put(tt, "tt_round", last, r, from->core[last]->shape[1], 1, cut->c);
 }
 
-static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+/* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
+static tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     int64_t   k;
-    double    scale, norm;
+    double    scale;
     tn_status s;
     for (k = 0; k < from->count; k++) {
-        s = tni_read_scaled(tt->ctx, "tt_round", "a core", from->core[k], j->cores + j->at[k], &scale);
+        s = tni_read_scaled(from->ctx, op, "a core", from->core[k], j->cores + j->at[k], &scale);
         if (s != TN_OK) return s;
         j->exponent -= tni_exponent(scale);
     }
     for (k = from->count - 1; k > 0; k--)
         if ((s = tni_tt_orthogonal(from, j, k)) != TN_OK) return s;
-    norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    *norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    return TN_OK;
+}
+
+static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+{
+    double    norm;
+    tn_status s = tni_tt_orthonormal(from, "tt_round", j, &norm);
+    if (s != TN_OK) return s;
     j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
     s = tni_tt_sweep(tt, from, j);
     tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
@@ -15112,36 +15129,51 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     return s;
 }
 
+/* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
+static double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+{
+    tni_lay lay;
+    memset(&lay, 0, sizeof lay);
+    tni_tt_round_lay(&lay, from, j);
+    if (!(lay.base = tni_room_f64(from->ctx, 1, *size = lay.used, op))) return NULL;
+    lay.used = 0;
+    tni_tt_round_lay(&lay, from, j);
+    return lay.base;
+}
+
 tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 {
     tni_tt_round_job j;
-    tni_lay lay;
     int64_t size;
-    double  eps;
+    double  eps, *room;
     tn_tt  *tt;
     if (!from) return NULL;
     memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
-    tni_tt_round_lay(&lay, from, &j);
-    if (!(lay.base = tni_room_f64(from->ctx, 1, size = lay.used, "tt_round"))) return NULL;
-    lay.used = 0;
-    tni_tt_round_lay(&lay, from, &j);
+    if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
         tt = tni_tt_done(tt, s);
     }
-    tni_free_f64(from->ctx, lay.base, 1, size);
+    tni_free_f64(from->ctx, room, 1, size);
     return tt;
+}
+
+/* Is there a train, and the argument that messages call `what`? */
+static bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+{
+    if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
+    return tt && p;
 }
 
 /* Have two trains one context and equal extents? */
 static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 {
     int64_t k;
-    if (!a || !b) return false;
-    if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
+    if (!a || !b)
+        tni_fail(a ? a->ctx : b ? b->ctx : NULL, TN_ERR_ARG, "%s: %s is NULL, expected a train", op, a ? "b" : "a");
+    else if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
     else if (a->count != b->count)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: b has %lld axes, expected %lld as a", op, (long long)b->count,
                  (long long)a->count);
@@ -15236,7 +15268,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
     return tni_tt_done(tt, s);
 }
 
-static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[5])
+static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[4])
 {
     int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), k, product = 1;
     for (k = 0; k < a->count; k++)
@@ -15248,58 +15280,55 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
     tni_take_host(l, a->ctx, product, h);
 }
 
-/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right; the result is *value 2^exponent. */
-static tn_status tni_tt_product(const tn_tt *a, const tn_tt *b, const char *op, double *value, int64_t *exponent)
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right */
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 {
     tni_lay   lay;
     tni_host  h;
-    double   *p[5], scale;
-    int64_t   k, size;
+    double   *p[4], scale;
+    int64_t   k, size, exponent = 0;
     tn_status s = TN_OK;
+    if (inner) *inner = (double)NAN;
+    if (!tni_tt_match(a, b, "tt_inner") || !tni_tt_given(a, "tt_inner", "inner", inner)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, op))) return TN_ERR_MEMORY;
+    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, "tt_inner"))) return TN_ERR_MEMORY;
     lay.used = 0;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
-    for (*exponent = k = 0; k < a->count && s == TN_OK; k++) {
+    for (k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
-        *exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
-        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        exponent -= tni_exponent(scale);
         h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
         h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+        tni_tt_rescale(&h, n[2] * m[2], p[2], &exponent);
     }
-    *value = p[2][0];
+    if (s == TN_OK) *inner = tni_ldexp(p[2][0], exponent);
     tni_free_f64(a->ctx, lay.base, 1, size);
-    return s;
-}
-
-tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
-{
-    int64_t   exponent;
-    tn_status s;
-    if (inner) *inner = (double)NAN;
-    if (!inner || !tni_tt_match(a, b, "tt_inner")) return TN_ERR_ARG;
-    if ((s = tni_tt_product(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
-    *inner = tni_ldexp(*inner, exponent);
-    return fabs(*inner) < HUGE_VAL ? TN_OK : tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
+    if (s != TN_OK || fabs(*inner) < HUGE_VAL) return s;
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
 }
 
 tn_status tn_tt_norm(const tn_tt *tt, double *norm)
 {
-    int64_t   exponent;
-    double    square;
+    tni_tt_round_job j;
+    double   *room;
+    int64_t   size;
     tn_status s;
     if (norm) *norm = (double)NAN;
-    if (!norm || !tt) return TN_ERR_ARG;
-    if ((s = tni_tt_product(tt, tt, "tt_norm", &square, &exponent)) != TN_OK) return s;
-    if (exponent & 1) { square *= 2; exponent--; }
-    *norm = tni_ldexp(sqrt(tni_max_f64(square, 0)), exponent / 2);
-    return *norm < HUGE_VAL ? TN_OK : tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
+    if (!tni_tt_given(tt, "tt_norm", "norm", norm)) return TN_ERR_ARG;
+    memset(&j, 0, sizeof j);
+    j.cut.limit = INT64_MAX;
+    if (!(room = tni_tt_round_room(tt, "tt_norm", &j, &size))) return TN_ERR_MEMORY;
+    s = tni_tt_orthonormal(tt, "tt_norm", &j, norm);
+    tni_free_f64(tt->ctx, room, 1, size);
+    if (s == TN_OK) *norm = tni_ldexp(*norm, j.exponent);
+    if (s != TN_OK || *norm < HUGE_VAL) return s;
+    return tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
 }
 
 /* The row vector of each element times the matrix of its index. */
@@ -15333,7 +15362,11 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
     int64_t   k, e, stride, core, size;
     double   *room;
     tn_status s;
-    if (!tt || count < 0 || (count > 0 && (!index || !values))) return TN_ERR_ARG;
+    if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
+    if (count < 0)
+        return tni_fail(tt->ctx, TN_ERR_ARG, "tt_elements: count is %lld, expected 0 or more", (long long)count);
+    if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
+        return TN_ERR_ARG;
     for (e = 0; e < count; e++)
         for (k = 0; k < tt->count; k++) {
             int64_t i = index[e * tt->count + k], n = tt->core[k]->shape[1];

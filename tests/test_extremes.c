@@ -412,4 +412,114 @@ TEST(batches_of_none)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(any_scale, balance_beside_a_large_diagonal, tiny_columns_and_ridges, batches_of_none)
+/* Each argument NULL: a message that names the function and the argument, if there is a context; results are
+   NULL. */
+TEST(null_arguments)
+{
+    enum { EIGH, QR, LSTSQ, SVD, EIG, LANCZOS, HOSVD, ALS, JOINT, ICA, ALL };
+    static const char *const names[ALL] = {"eigh", "qr", "lstsq", "svd", "eig", "lanczos", "hosvd", "cp_als", "joint_eigh",
+                                           "ica"};
+    static const double two[2] = {1, 2}, square[4] = {1, 2, 2, 1};
+    union {
+        tn_eigh_result eigh; tn_qr_result qr; tn_lstsq_result lstsq; tn_svd_result svd; tn_eig_result eig;
+        tn_lanczos_result lanczos; tn_hosvd_result hosvd; tn_cp_als_result als; tn_joint_eigh_result joint;
+        tn_ica_result ica;
+    } out, *to;
+    tn_ctx         *ctx = context(TN_F64), *where;
+    tn_tensor      *matrix = tensor(ctx, 2, 2, 2, 0, 1, square), *batch = tensor(ctx, 3, 1, 2, 2, 1, square);
+    tn_tensor      *right = tensor(ctx, 1, 2, 0, 0, 1, two);
+    tn_cp_als_desc  als;
+    product         p;
+    memset(&als, 0, sizeof als);
+    als.terms = 1;
+    p.a = square;
+    p.scale = 1;
+    for (int op = 0; op < ALL; op++)
+        for (int missing = 0; missing < 3; missing++) {              /* out, the tensor, the context */
+            const tn_tensor *a = missing == 1 ? NULL : op == JOINT ? batch : matrix;
+            char       message[64];
+            tn_status  s;
+            bool       left = false;
+            to = missing == 0 ? NULL : &out;
+            where = missing == 2 ? NULL : ctx;
+            memset(&out, 1, sizeof out);
+            switch (op) {
+            case EIGH:    s = tn_eigh(where, a, NULL, to ? &to->eigh : NULL); break;
+            case QR:      s = tn_qr(where, a, NULL, to ? &to->qr : NULL); break;
+            case LSTSQ:   s = tn_lstsq(where, a, right, NULL, to ? &to->lstsq : NULL); break;
+            case SVD:     s = tn_svd(where, a, NULL, to ? &to->svd : NULL); break;
+            case EIG:     s = tn_eig(where, a, NULL, to ? &to->eig : NULL); break;
+            case LANCZOS: s = tn_lanczos(where, 2, missing == 1 ? NULL : times, &p, NULL, to ? &to->lanczos : NULL); break;
+            case HOSVD:   s = tn_hosvd(where, a, NULL, to ? &to->hosvd : NULL); break;
+            case ALS:     s = tn_cp_als(where, a, &als, to ? &to->als : NULL); break;
+            case JOINT:   s = tn_joint_eigh(where, a, NULL, to ? &to->joint : NULL); break;
+            default:      s = tn_ica(where, a, NULL, to ? &to->ica : NULL); break;
+            }
+            CHECK_STATUS(s, TN_ERR_ARG);
+            snprintf(message, sizeof message, "%s: %s is NULL", names[op],
+                     missing == 0 ? "out" : op == LANCZOS ? "fn" : op == ICA ? "x" : "a");
+            if (missing < 2) CHECK_ERROR(ctx, TN_ERR_ARG, message);
+            CHECK_CTX(ctx);
+            if (!to) continue;
+            switch (op) {                                           /* no pointer is left, and nothing to free */
+            case EIGH:    left = to->eigh.values || to->eigh.vectors; tn_eigh_destroy(&to->eigh); break;
+            case QR:      left = to->qr.q || to->qr.r; tn_qr_destroy(&to->qr); break;
+            case LSTSQ:   left = to->lstsq.x || to->lstsq.residual; tn_lstsq_destroy(&to->lstsq); break;
+            case SVD:     left = to->svd.u || to->svd.s || to->svd.vt; tn_svd_destroy(&to->svd); break;
+            case EIG:     left = to->eig.values || to->eig.right; tn_eig_destroy(&to->eig); break;
+            case LANCZOS: left = to->lanczos.values || to->lanczos.vectors; tn_lanczos_destroy(&to->lanczos); break;
+            case HOSVD:   left = to->hosvd.core || to->hosvd.factor[0]; tn_hosvd_destroy(&to->hosvd); break;
+            case ALS:     left = to->als.weights || to->als.factor[0]; tn_cp_als_destroy(&to->als); break;
+            case JOINT:   left = to->joint.vectors || to->joint.values; tn_joint_eigh_destroy(&to->joint); break;
+            default:      left = to->ica.components || to->ica.mixing; tn_ica_destroy(&to->ica); break;
+            }
+            CHECK(!left);
+        }
+    tn_eigh_destroy(NULL); tn_qr_destroy(NULL); tn_lstsq_destroy(NULL); tn_svd_destroy(NULL); tn_eig_destroy(NULL);
+    tn_lanczos_destroy(NULL); tn_hosvd_destroy(NULL); tn_cp_als_destroy(NULL); tn_joint_eigh_destroy(NULL);
+    tn_ica_destroy(NULL);
+    CHECK_STATUS(tn_lstsq(ctx, matrix, NULL, NULL, &out.lstsq), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "lstsq: b is NULL");
+    tn_ctx_destroy(ctx);
+}
+
+TEST(null_arguments_of_trains)
+{
+    static const double numbers[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    tn_ctx *ctx = context(TN_F64);
+    tn_tt  *tt = tn_tt_svd(ctx, tensor(ctx, 3, 2, 2, 2, 1, numbers), 0, NULL, NULL);
+    int64_t index[3] = {0, 0, 0};
+    double  value = 7;
+    CHECK(!tn_tt_svd(NULL, NULL, 0, NULL, NULL) && !tn_tt_create(NULL, 1, NULL) && !tn_tt_round(NULL, NULL));
+    CHECK(!tn_tt_add(NULL, NULL) && !tn_tt_scale(NULL, 1) && !tn_tt_dense(NULL));
+    CHECK_STATUS(tn_tt_inner(NULL, NULL, &value), TN_ERR_ARG);
+    CHECK(value != value);
+    CHECK_STATUS(tn_tt_norm(NULL, &value), TN_ERR_ARG);
+    CHECK_STATUS(tn_tt_elements(NULL, 1, index, &value), TN_ERR_ARG);
+    CHECK_CTX(ctx);
+    CHECK(!tn_tt_create(ctx, 1, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_create: cores is NULL");
+    CHECK(!tn_tt_add(tt, NULL));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_add: b is NULL, expected a train");
+    CHECK(!tn_tt_add(NULL, tt));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_add: a is NULL, expected a train");
+    CHECK_STATUS(tn_tt_inner(tt, tt, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_inner: inner is NULL");
+    CHECK_STATUS(tn_tt_norm(tt, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_norm: norm is NULL");
+    CHECK_STATUS(tn_tt_elements(tt, 1, NULL, &value), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_elements: index is NULL");
+    CHECK_STATUS(tn_tt_elements(tt, 1, index, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_elements: values is NULL");
+    CHECK_STATUS(tn_tt_elements(tt, -1, index, &value), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tt_elements: count is -1, expected 0 or more");
+    CHECK_STATUS(tn_tt_elements(tt, 0, NULL, NULL), TN_OK);
+    CHECK(tn_truncation_count(NULL, 3, NULL, &value) == 0 && value == 0 && tn_effective_rank(NULL, 3) == 0);
+    tn_tt_destroy(NULL);
+    tn_tt_destroy(tt);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(any_scale, balance_beside_a_large_diagonal, tiny_columns_and_ridges, batches_of_none, null_arguments,
+          null_arguments_of_trains)
