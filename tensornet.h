@@ -11696,6 +11696,20 @@ static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
+static void tni_unit_matrix(int64_t n, double *x)
+{
+    int64_t i;
+    memset(x, 0, (size_t)(n * n) * sizeof *x);
+    for (i = 0; i < n; i++) x[i * (n + 1)] = 1;
+}
+
+/* The first r columns of x [m,k] become y [m,r], which may be x. */
+static void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
+{
+    int64_t i;
+    for (i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
+}
+
 /* The largest magnitude; infinity if an element is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
@@ -11707,6 +11721,11 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
             if (!(x <= largest)) largest = x <= HUGE_VAL ? x : HUGE_VAL;
         }
     return largest;
+}
+
+static double tni_largest_of(int64_t n, const double *x)
+{
+    return tni_largest(1, n, tni_rows((double *)x, n));
 }
 
 /* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
@@ -11729,13 +11748,24 @@ static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_m
 
 static double tni_frobenius(int64_t n, const double *x)
 {
-    double  scale = tni_unit_scale(tni_largest(1, n, tni_rows((double *)x, n))), sum = 0;
+    double  scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
     int64_t i;
     for (i = 0; i < n; i++) sum += (x[i] * scale) * (x[i] * scale);
     return sqrt(sum) / scale;
 }
 
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
+
+/* Uniform numbers in (-1,1), a function of seed, call and clock. */
+static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
+{
+    uint32_t word[4] = {0, 0, 0, 0};
+    int64_t  i;
+    for (i = 0; i < n; i++) {
+        if (i % 4 == 0) tni_random_words(seed, call, clock, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+}
 
 /* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
 static bool tni_before_ascending(double a, double b)  { return a < b; }
@@ -11781,7 +11811,7 @@ static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
     x[0] = 1;
     *tau = 0;
     if (squares < 1e-250) {
-        double size = tni_largest(1, n - 1, tni_rows(x + 1, n));
+        double size = tni_largest_of(n - 1, x + 1);
         if (size == 0) return alpha;
         scale = tni_unit_scale(fmax(size, fabs(alpha)));
         h->by->scale(n - 1, scale, x + 1);
@@ -11866,16 +11896,24 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
     }
 }
 
+/* The columns of a, scaled by the power of two that is returned; 0 if a is not finite. */
+static double tni_qr_read(int64_t m, int64_t n, tni_mat a, double *at)
+{
+    const double largest = tni_largest(m, n, a), scale = tni_unit_scale(largest);
+    int64_t i, j;
+    if (!(largest < HUGE_VAL)) return 0;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
+    return scale;
+}
+
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
 static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
-    double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
+    double *at = work, *tau = at + m * n, *rest = tau + n, scale = tni_qr_read(m, n, a, at);
     int64_t i, j, first, k = tni_min(m, n);
+    if (scale == 0) return TN_ERR_NONFINITE;
     if (k == 0) return TN_OK;
-    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
-    scale = tni_unit_scale(largest);
-    for (j = 0; j < n; j++)
-        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
     for (i = 0; i < k; i++)
         for (j = 0; j < n; j++) r.p[i * r.row + j * r.col] = 0;
     for (first = 0; first < k; first += TNI_BLOCK) {
@@ -11940,17 +11978,6 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
 }
 
-/* The columns of a, scaled by the power of two that is returned; 0 if a is not finite. */
-static double tni_pivoted_read(int64_t m, int64_t n, tni_mat a, double *at)
-{
-    const double largest = tni_largest(m, n, a), scale = tni_unit_scale(largest);
-    int64_t i, j;
-    if (!(largest < HUGE_VAL)) return 0;
-    for (j = 0; j < n; j++)
-        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
-    return scale;
-}
-
 static int64_t tni_pivoted_work(int64_t m, int64_t n)
 {
     return m * n + 3 * n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK);
@@ -11962,7 +11989,7 @@ static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *rest = lengths + 2 * n;
     const int64_t k = tni_min(m, n);
-    const double  scale = tni_pivoted_read(m, n, a, at);
+    const double  scale = tni_qr_read(m, n, a, at);
     int64_t j;
     if (scale == 0) return TN_ERR_NONFINITE;
     for (j = 0; j < n; j++) order[j] = j;
@@ -11996,7 +12023,7 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     double *at = work, *tau = at + m * n, *lengths = tau + n, *r = lengths + 2 * n, *z = r + n * n, *t = z + n * n;
     double *y = t + n * n, *rest = y + n;
     int64_t *order = (int64_t *)(void *)rest, k = tni_min(m, n), i, j, l;
-    const double scale = tni_pivoted_read(m, n, a, at);
+    const double scale = tni_qr_read(m, n, a, at);
     tn_status s;
     if (scale == 0) return TN_ERR_NONFINITE;
     *rank = 0;
@@ -12524,16 +12551,14 @@ static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z
 /* Z, [n,n], and d; e is used up. */
 static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
 {
-    double        nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
+    double        nothing = TNI_EPS * fmax(tni_largest_of(n, d), tni_largest_of(n, e));
     tni_rotations none;
     tni_divide    v;
-    int64_t       i;
     if (!z) {
         memset(&none, 0, sizeof none);
         return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
     }
-    memset(z, 0, (size_t)(n * n) * sizeof *z);
-    for (i = 0; i < n; i++) z[i * n + i] = 1;
+    tni_unit_matrix(n, z);
     v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
     v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
@@ -12952,11 +12977,8 @@ static tni_schur tni_schur_open(const tni_schur *s, int64_t from, int64_t w, dou
     int64_t   i;
     in.host = s->host; in.n = w; in.t = work; in.z = in.t + w * w;
     in.re = in.z + w * w; in.im = in.re + w;
-    memset(in.z, 0, (size_t)(w * w) * sizeof *in.z);
-    for (i = 0; i < w; i++) {
-        memcpy(in.t + i * w, s->t + (from + i) * s->n + from, (size_t)w * sizeof *in.t);
-        in.z[i * w + i] = 1;
-    }
+    tni_unit_matrix(w, in.z);
+    for (i = 0; i < w; i++) memcpy(in.t + i * w, s->t + (from + i) * s->n + from, (size_t)w * sizeof *in.t);
     return in;
 }
 
@@ -13164,8 +13186,7 @@ static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, do
     tni_hessenberg(h, n, a, vs, tau, rest);
     s.host = h; s.n = n; s.t = a; s.z = right ? z : NULL; s.re = re; s.im = im;
     if (right) {                                             /* Q^T */
-        memset(z, 0, (size_t)(n * n) * sizeof *z);
-        for (i = 0; i < n; i++) z[i * n + i] = 1;
+        tni_unit_matrix(n, z);
         for (first = n > 2 ? (n - 3) / TNI_BLOCK * TNI_BLOCK : -1; first >= 0; first -= TNI_BLOCK)
             tni_reflect(h, n - first - 1, n - first - 1, tni_min(TNI_BLOCK, n - 2 - first),
                         tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, false,
@@ -13258,15 +13279,9 @@ static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to
 /* Makes row m of V a random unit vector, orthogonal to the rows before it. */
 static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 {
-    double  *x = l->v + m * l->n;
-    uint32_t word[4] = {0, 0, 0, 0};
-    int64_t  i;
-    int      pass;
-    for (i = 0; i < l->n; i++) {
-        if (i % 4 == 0) tni_random_words(l->seed, l->draws, 0, (uint64_t)i / 4, word);
-        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
-    l->draws++;
+    double *x = l->v + m * l->n;
+    int     pass;
+    tni_random_signed(l->seed, l->draws++, 0, l->n, x);
     for (pass = 0; pass < 3; pass++) {                       /* when V is nearly the whole space, one pass is inaccurate */
         tni_lanczos_clean(l, 0, m, x);
         l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
@@ -13529,7 +13544,7 @@ static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *lef
 /* Rows shorter than eps times the longest are rounding errors: they are not rotated, and become zeros. */
 static double tni_jacobi_noise(int64_t n, const double *squares)
 {
-    return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
+    return TNI_EPS * TNI_EPS * tni_largest_of(n, squares);
 }
 
 /* Rows from `first` on. */
@@ -13766,14 +13781,10 @@ static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
     double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
     double   *rest = x + width * (n + m);
-    uint32_t  word[4] = {0, 0, 0, 0};
-    int64_t   i, have, w;
+    int64_t   have, w;
     tn_status status;
     f->product = x + width * n;
-    for (i = 0; i < width * n; i++) {
-        if (i % 4 == 0) tni_random_words(f->seed, 0, 0, (uint64_t)i / 4, word);
-        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
+    tni_random_signed(f->seed, 0, 0, width * n, x);
     for (have = 0; have < k; have += w) {                    /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
         h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
@@ -13846,7 +13857,7 @@ static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     double    largest;
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK) return s;
-    largest = tni_largest(1, n, tni_rows(p, n));
+    largest = tni_largest_of(n, p);
     if (!(largest < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
                         TNI_SHAPE(a));
@@ -13870,7 +13881,7 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
     *out = tn_tensor_create(ctx, dtype, rank, shape);
     if (!*out) return TN_ERR_MEMORY;
     n = tn_tensor_count(*out);
-    largest = op ? tni_largest(1, n, tni_rows((double *)p, n)) : 0;
+    largest = op ? tni_largest_of(n, p) : 0;
     if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
                     tn_dtype_name((*out)->dtype));
@@ -13901,12 +13912,16 @@ static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, 
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
+static tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+{
+    if (count >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
+}
+
 static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
-    if (t->rank < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.rank is %lld, expected 0 or more", op, (long long)t->rank);
-    if (bad >= 0) return TN_OK;
+    if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
     return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.%s is %g, expected 0 or more", op,
                     !(t->absolute >= 0) ? "absolute" : !(t->relative >= 0) ? "relative" : "weight", bad);
 }
@@ -14215,14 +14230,14 @@ static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out,
 {
     const int64_t m = a->shape[0], n = a->shape[1];
     tn_truncation rule = desc->truncation;
-    int64_t  *order = (int64_t *)(void *)spare, top, i;
+    int64_t  *order = (int64_t *)(void *)spare, top;
     double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
     tn_status s;
     rule.absolute *= scale;
     top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
     tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
-    for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
+    tni_keep_columns(m, k, top, u, u);
     if ((s = tni_decomp_write(ctx, "svd", &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_unscaled(ctx, "svd", &out->s, 1, top, 0, values, scale)) != TN_OK) return s;
     if ((s = tni_decomp_put(ctx, "svd", &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
@@ -14379,7 +14394,7 @@ static void tni_eig_unit(const tni_host *h, int64_t n, const double *from, bool 
     double scale, length;
     memcpy(to, from, (size_t)((pair ? 2 : 1) * n) * sizeof *to);
     if (!pair) memset(to + n, 0, (size_t)n * sizeof *to);
-    scale = tni_unit_scale(tni_largest(1, 2 * n, tni_rows(to, 2 * n)));
+    scale = tni_unit_scale(tni_largest_of(2 * n, to));
     h->by->scale(2 * n, scale, to);
     length = sqrt(h->by->dot(2 * n, to, to));
     if (length > 0) h->by->scale(2 * n, 1 / length, to);
@@ -14590,9 +14605,8 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
         return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
-    if (desc->oversample < 0 || desc->power < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "svd: %s is %lld, expected 0 or more", desc->power < 0 ? "power" : "oversample",
-                        (long long)(desc->power < 0 ? desc->power : desc->oversample));
+    if ((s = tni_count_check(ctx, "svd", "oversample", desc->oversample)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "svd", "power", desc->power)) != TN_OK) return s;
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
@@ -14627,10 +14641,9 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
-    if (d->block < 0 || d->basis < 0 || d->products < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: %s is %lld, expected 0 or more",
-                        d->block < 0 ? "block" : d->basis < 0 ? "basis" : "products",
-                        (long long)(d->block < 0 ? d->block : d->basis < 0 ? d->basis : d->products));
+    if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "products", d->products) != TN_OK) return TN_ERR_ARG;
     if (!(d->tol >= 0) || !(d->tol < 1))
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
@@ -14758,6 +14771,14 @@ static double *tni_take(tni_lay *l, int64_t n, int64_t m)
     return p;
 }
 
+/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
+static double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+{
+    l->base = tni_room_f64(ctx, 1, *size = l->used, op);
+    l->used = 0;
+    return l->base;
+}
+
 static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
 
 /* With memory, the host is ready to compute. */
@@ -14872,7 +14893,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
     j->dropped += tni_tail_squares(k, j->s, r);
     j->gap = fmin(j->gap, tni_gap(k, j->s, r));
-    for (i = 0; i < m; i++) memmove(j->u + i * r, j->u + i * k, (size_t)r * sizeof *j->u);
+    tni_keep_columns(m, k, r, j->u, j->u);
     for (i = 0; i < r; i++)
         for (l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
     *rank = tni_max(r, 1);
@@ -14961,8 +14982,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         return NULL;
     }
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!(lay.base = tni_room_f64(ctx, 1, all = lay.used, "tt_svd"))) return NULL;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
     if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
         s = tni_tt_svd(tt, &j, a, extents, eps);
@@ -15010,7 +15030,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 /* A power of two brings x to about one; its exponent is added to *exponent. */
 static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
-    const double scale = tni_unit_scale(tni_largest(1, n, tni_rows(x, n)));
+    const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
     *exponent -= tni_exponent(scale);
 }
@@ -15088,7 +15108,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
         memcpy(cut->c, cut->u, (size_t)(next * after) * sizeof *cut->c);
     }
     size = r * from->core[last]->shape[1];
-    largest = tni_largest(1, size, tni_rows(cut->c, size));
+    largest = tni_largest_of(size, cut->c);
     frexp(largest, &power);
     for (k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) {    /* too much for one core */
         const int64_t each = j->exponent / (from->count - k), n = tn_tensor_count(tt->core[k]);
@@ -15136,8 +15156,7 @@ static double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round
     tni_lay lay;
     memset(&lay, 0, sizeof lay);
     tni_tt_round_lay(&lay, from, j);
-    if (!(lay.base = tni_room_f64(from->ctx, 1, *size = lay.used, op))) return NULL;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, from->ctx, op, size)) return NULL;
     tni_tt_round_lay(&lay, from, j);
     return lay.base;
 }
@@ -15293,8 +15312,7 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
     if (!tni_tt_match(a, b, "tt_inner") || !tni_tt_given(a, "tt_inner", "inner", inner)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, "tt_inner"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, a->ctx, "tt_inner", &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
     for (k = 0; k < a->count && s == TN_OK; k++) {
@@ -15349,7 +15367,7 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
             memset(next, 0, (size_t)n[2] * sizeof *next);
             for (i = 0; i < n[0]; i++)
                 for (l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
-            shrink = tni_unit_scale(tni_largest(1, n[2], tni_rows(next, n[2])));
+            shrink = tni_unit_scale(tni_largest_of(n[2], next));
             for (l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
             exponent[e] -= tni_exponent(shrink) + tni_exponent(scale);
         }
@@ -15364,8 +15382,7 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
     double   *room;
     tn_status s;
     if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
-    if (count < 0)
-        return tni_fail(tt->ctx, TN_ERR_ARG, "tt_elements: count is %lld, expected 0 or more", (long long)count);
+    if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
     if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
         return TN_ERR_ARG;
     for (e = 0; e < count; e++)
@@ -15444,8 +15461,7 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
                  (long long)tt->count);
         return NULL;
     }
-    if (!(lay.base = tni_room_f64(tt->ctx, 1, size = lay.used, "tt_dense"))) return NULL;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
     out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
     tni_free_f64(tt->ctx, lay.base, 1, size);
@@ -15580,13 +15596,6 @@ static int64_t tni_product_of(int count, const int64_t *n, int skip)
     return all;
 }
 
-/* The first r columns of full [n,k] become u [n,r]. */
-static void tni_hosvd_keep(int64_t n, int64_t k, int64_t r, const double *full, double *u)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) memcpy(u + i * r, full + i * k, (size_t)r * sizeof *u);
-}
-
 /* HOSVD: every factor by the unfolding of A itself. */
 static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
 {
@@ -15605,7 +15614,7 @@ static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_d
         j->r[k] = tni_max(j->r[k], n > 0);
         dropped += tni_tail_squares(least, j->s[k], j->r[k]);
         out->gap[k] = tni_gap(least, j->s[k], j->r[k]);
-        if (least > 0) tni_hosvd_keep(n, least, j->r[k], j->full, j->u[k]);
+        if (least > 0) tni_keep_columns(n, least, j->r[k], j->full, j->u[k]);
         else memset(j->u[k], 0, (size_t)(n * j->r[k]) * sizeof *j->u[k]);
         if (least == 0 && n > 0) j->u[k][0] = 1;             /* a tensor without elements: any unit vector */
     }
@@ -15634,7 +15643,7 @@ static tn_status tni_hooi_axis(tni_hosvd_job *j, int k)
                    rest);
         least = wide;
     }
-    tni_hosvd_keep(n, least, r, j->full, j->u[k]);
+    tni_keep_columns(n, least, r, j->full, j->u[k]);
     return s;
 }
 
@@ -15742,16 +15751,14 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     if (a->rank < 1) return tni_fail(ctx, TN_ERR_SHAPE, "hosvd: a has rank 0, expected 1 to %d", TN_MAX_RANK);
     if ((s = tni_eps_check(ctx, "hosvd", "eps", desc->eps)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "hosvd", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "hosvd: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    if ((s = tni_count_check(ctx, "hosvd", "sweeps", desc->sweeps)) != TN_OK) return s;
     for (k = 0; k < a->rank; k++) {
         if ((s = tni_truncation_check(ctx, "hosvd", &desc->axis[k])) != TN_OK) return s;
         j.n[k] = a->shape[k];
     }
     out->rank = j.rank = a->rank;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "hosvd"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
     s = tni_hosvd_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -15963,11 +15970,7 @@ static tn_status tni_als_begin(tni_als_job *j, int64_t start, const tn_cp_als_de
     tn_status s = TN_OK;
     for (k = 0; k < j->rank && s == TN_OK; k++) {
         const int64_t n = j->n[k], others = tni_product_of(j->rank, j->n, k), least = tni_min(n, others);
-        uint32_t      word[4] = {0, 0, 0, 0};
-        for (i = 0; i < n * j->terms; i++) {
-            if (i % 4 == 0) tni_random_words(d->seed, start, (uint32_t)k, (uint64_t)i / 4, word);
-            j->f[k][i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-        }
+        tni_random_signed(d->seed, start, (uint32_t)k, n * j->terms, j->f[k]);
         if (start > 0 || d->random) continue;
         s = tni_axis_svd(&j->host, tni_product_of(k, j->n, -1), n, tni_product_of(j->rank - k - 1, j->n + k + 1, -1), j->a,
                          j->m, j->work, j->work + tni_max(least, 1));
@@ -16105,9 +16108,8 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     if (!desc || desc->terms < 1 || desc->terms > TNI_ALS_MOST)
         return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 to %d", desc ? (long long)desc->terms : 0ll,
                         (int)TNI_ALS_MOST);
-    if (desc->sweeps < 0 || desc->starts < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "cp_als: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "starts",
-                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->starts));
+    if ((s = tni_count_check(ctx, "cp_als", "sweeps", desc->sweeps)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "cp_als", "starts", desc->starts)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "ridge", desc->ridge)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "tol", desc->tol)) != TN_OK) return s;
     out->rank = j.rank = a->rank;
@@ -16116,8 +16118,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.all = tn_tensor_count(a);
     for (k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
     tni_als_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "cp_als"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
     tni_als_lay(&lay, ctx, &j);
     s = tni_als_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -16177,14 +16178,11 @@ static void tni_joint_turn(tni_joint_job *j)
 static tn_status tni_joint_begin(tni_joint_job *j)
 {
     const int64_t all = j->n * j->n;
-    uint32_t      word[4] = {0, 0, 0, 0};
     int64_t       c;
     tn_status     s;
     memset(j->m, 0, (size_t)all * sizeof *j->m);
-    for (c = 0; c < j->b; c++) {
-        if (c % 4 == 0) tni_random_words(0, 0, 0, (uint64_t)c / 4, word);
-        j->host.by->axpy(all, 2 * (double)tni_unit(word[c % 4]) - 1, j->a + c * all, j->m);
-    }
+    tni_random_signed(0, 0, 0, j->b, j->squares);
+    for (c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
     s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
     if (s == TN_OK) tni_joint_turn(j);
     return s;
@@ -16358,14 +16356,12 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     if (a->rank != 3 || a->shape[1] != a->shape[2])
         return tni_fail(ctx, TN_ERR_SHAPE, "joint_eigh: a is %s, expected [b,n,n]", TNI_SHAPE(a));
     if ((s = tni_eps_check(ctx, "joint_eigh", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "joint_eigh: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    if ((s = tni_count_check(ctx, "joint_eigh", "sweeps", desc->sweeps)) != TN_OK) return s;
     if (!tni_decomp_fits(ctx, "joint_eigh", a->shape[1], a->shape[2])) return TN_ERR_SHAPE;
     j.b = a->shape[0];
     j.n = a->shape[1];
     tni_joint_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "joint_eigh"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
     tni_joint_lay(&lay, ctx, &j);
     s = tni_joint_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -16464,14 +16460,10 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
 
 static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d)
 {
-    uint32_t  word[4] = {0, 0, 0, 0};
-    int64_t   i, all = j->k * j->k, rank = 0;
+    int64_t   i, rank = 0;
     double    scale;
     tn_status s;
-    for (i = 0; i < all; i++) {
-        if (i % 4 == 0) tni_random_words(d->seed, 0, 0, (uint64_t)i / 4, word);
-        j->next[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
+    tni_random_signed(d->seed, 0, 0, j->k * j->k, j->next);
     if (!d->start) return tni_ica_orthogonal(j, j->w);
     if (!tni_usable(ctx, d->start, "ica", "start")) return TN_ERR_ARG;
     if (d->start->rank != 2 || d->start->shape[0] != j->k || d->start->shape[1] != j->k)
@@ -16598,15 +16590,13 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     if (x->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "ica: x is %s, expected [samples,features]", TNI_SHAPE(x));
     if (!tni_decomp_fits(ctx, "ica", x->shape[0], x->shape[1])) return TN_ERR_SHAPE;
     if ((s = tni_eps_check(ctx, "ica", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0 || desc->components < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "ica: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "components",
-                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->components));
+    if ((s = tni_count_check(ctx, "ica", "sweeps", desc->sweeps)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "ica", "components", desc->components)) != TN_OK) return s;
     j.n = x->shape[0];
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
     tni_ica_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "ica"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
     tni_ica_lay(&lay, ctx, &j);
     s = tni_ica_run(ctx, &j, x, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);

@@ -412,6 +412,28 @@ TEST(batches_of_none)
     tn_ctx_destroy(ctx);
 }
 
+/* The norm of a train with an axis of no elements is 0, whatever the other cores hold. */
+TEST(trains_of_none)
+{
+    static const double ones[4] = {1, 1, 1, 1};
+    tn_ctx    *ctx = context(TN_F64);
+    tn_tensor *core[3];
+    tn_tt     *tt, *less;
+    double     norm = 1;
+    core[0] = tensor(ctx, 3, 1, 2, 2, 1, ones);
+    core[1] = tn_tensor_3d(ctx, TN_REAL, 2, 0, 1);
+    core[2] = tensor(ctx, 3, 1, 2, 1, 1, ones);
+    REQUIRE((tt = tn_tt_create(ctx, 3, core)) != NULL);
+    CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
+    CHECK(norm == 0);
+    REQUIRE((less = tn_tt_round(tt, NULL)) != NULL);
+    CHECK(less->core[0]->shape[2] == 1 && less->core[1]->shape[1] == 0 && less->error == 0);
+    tn_tt_destroy(less);
+    tn_tt_destroy(tt);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* Each argument NULL: a message that names the function and the argument, if there is a context; results are
    NULL. */
 TEST(null_arguments)
@@ -521,5 +543,5 @@ TEST(null_arguments_of_trains)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(any_scale, balance_beside_a_large_diagonal, tiny_columns_and_ridges, batches_of_none, null_arguments,
-          null_arguments_of_trains)
+TEST_MAIN(any_scale, balance_beside_a_large_diagonal, tiny_columns_and_ridges, batches_of_none, trains_of_none,
+          null_arguments, null_arguments_of_trains)
