@@ -782,9 +782,10 @@ TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const i
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host, in double, from a copy of the matrix of any dtype and strides; the results are owned tensors of
-   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_SHAPE, TN_ERR_NONFINITE (the
-   matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY. Equal matrices give bit-identical results. Nothing
-   here is recorded.
+   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_NONFINITE
+   (the matrix holds NaN or infinity, or a result is beyond the range of the dtype), TN_ERR_CONVERGENCE, TN_ERR_MEMORY.
+   Without a context (ctx or a train is NULL) there is no message. Equal matrices give bit-identical results. Nothing here is
+   recorded.
 
    If desc.measure is set, `error` in each result is |A - product of the results|_F / |A|_F, for the results as stored and
    truncated; else it is NaN.
@@ -813,7 +814,8 @@ typedef struct tn_truncation {
 } tn_truncation;
 
 /* The number of values to keep of values [n], which are finite and in descending order of magnitude; a NULL rule keeps all.
-   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). */
+   `dropped`, unless NULL, gets the sum of squares of the others, divided by that of all (0 if all are zero). NULL values are
+   none. */
 TN_API int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped);
 
 typedef enum tn_eigh_order {
@@ -890,10 +892,11 @@ typedef struct tn_svd_result {
     tn_tensor *u;                /* [m,k] orthonormal columns */
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
-    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. RANDOMISED: an estimate, whose noise includes
-                                    the residual */
-    double     error;
-    double     residual;         /* sqrt(sum_i |A v_i - s_i u_i|^2 + |A^T u_i - s_i v_i|^2) / |A|_F of KRYLOV and
+    tn_tensor *cluster, *angle;  /* [k] I32, [k]; see above. RANDOMISED: the noise includes the residual, and the values that
+                                    were not computed count as smaller than those that were. That is an estimate: true angles
+                                    are usually at most 0.3 of it, but one that the random vectors missed is not noticed */
+    double     error;            /* measured with every method */
+    double     residual;         /* measured: sqrt(sum_i |A v_i - s_i u_i|^2 + |A^T u_i - s_i v_i|^2) / |A|_F of KRYLOV and
                                     RANDOMISED; NaN of EXACT */
 } tn_svd_result;
 
@@ -912,7 +915,8 @@ typedef struct tn_lstsq_desc {
 typedef struct tn_lstsq_result {
     tn_tensor *x;                /* [n] or [n,r] as b                          */
     tn_tensor *residual;         /* [r] (r is 1 for b [m]): |A x - b|          */
-    int64_t    rank;             /* of A; with a ridge, of A above the ridge's rows, which is n */
+    int64_t    rank;             /* of A; with a ridge, of A above sqrt(ridge) I, which is n unless the ridge is so small
+                                    that tol drops it: then x is again the shortest one */
 } tn_lstsq_result;
 
 /* Computes the x that minimises |A x - b|, for each column of b; of many, the shortest one. By pivoted QR and, where columns
@@ -934,8 +938,8 @@ typedef struct tn_eig_result {
     tn_tensor *right;            /* [n,2,n]: A x = l x, real and imaginary parts of unit vectors; the component of largest
                                     magnitude, the first of equals, is real and positive */
     tn_tensor *left;             /* [n,2,n]: y^H A = l y^H, unit vectors, y^H x real and not negative, or NULL */
-    tn_tensor *condition;        /* [n]: 1/|y^H x|, at least 1: an error E of A changes l by about |E| times this; with
-                                    left */
+    tn_tensor *condition;        /* [n]: 1/|y^H x|, at least 1 and possibly infinite: an error E of A changes l by about |E|
+                                    times this; with left */
     double     residual;         /* the largest |A x - l x| / |A|_F of the results as stored, with measure, else NaN */
 } tn_eig_result;
 
@@ -1026,10 +1030,12 @@ TN_API void   tn_tt_destroy(tn_tt *tt);                                         
 TN_API tn_tt *tn_tt_round(const tn_tt *tt, const tn_tt_desc *desc);
 TN_API tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b);                              /* exact: the ranks are summed  */
 TN_API tn_tt *tn_tt_scale(const tn_tt *tt, double factor);                            /* exact: the last core is scaled */
-/* Computes the inner product of two trains of equal extents. Intermediate numbers are scaled and do not overflow;
-   TN_ERR_NONFINITE if the result would. */
+/* Computes the inner product of two trains of equal extents, and the Frobenius norm. Intermediate numbers are scaled and do
+   not overflow; TN_ERR_NONFINITE if the result would. For d axes of n elements and bonds r both take some d n r^3
+   multiplications, the norm about twice as long. Of a difference x = y - z of nearly equal trains, <x,x> has an error of
+   about eps |y|^2, so that its root is known to sqrt(eps) |y| only; the norm, by QR decompositions, to about eps |y|. */
 TN_API tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner);
-TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);                           /* the Frobenius norm           */
+TN_API tn_status tn_tt_norm(const tn_tt *tt, double *norm);
 /* Evaluates single elements: index [count,d], row-major, values [count]. */
 TN_API tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values);
 /* Returns the dense tensor, owned: [n_0,..,n_d-1], or flat if d > TN_MAX_RANK. TN_ERR_MEMORY, with the size, if it exceeds
@@ -1167,7 +1173,8 @@ typedef struct tn_ica_result {
 TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
 TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
 
-/* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero or n is 0. */
+/* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero, n is 0 or values is
+   NULL. */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 #endif /* TN_NO_OPERATOR */
 
@@ -12168,6 +12175,20 @@ static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
+static void tni_unit_matrix(int64_t n, double *x)
+{
+    int64_t i;
+    memset(x, 0, (size_t)(n * n) * sizeof *x);
+    for (i = 0; i < n; i++) x[i * (n + 1)] = 1;
+}
+
+/* The first r columns of x [m,k] become y [m,r], which may be x. */
+static void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
+{
+    int64_t i;
+    for (i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
+}
+
 /* The largest magnitude; infinity if an element is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
@@ -12181,6 +12202,11 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
     return largest;
 }
 
+static double tni_largest_of(int64_t n, const double *x)
+{
+    return tni_largest(1, n, tni_rows((double *)x, n));
+}
+
 /* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
    overflow; its inverse is exact, too. */
 static double tni_unit_scale(double largest)
@@ -12190,15 +12216,35 @@ static double tni_unit_scale(double largest)
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
+static int64_t tni_exponent(double power)                    /* of a power of two */
+{
+    int exponent;
+    frexp(power, &exponent);
+    return exponent - 1;
+}
+
+static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
+
 static double tni_frobenius(int64_t n, const double *x)
 {
-    double  scale = tni_unit_scale(tni_largest(1, n, tni_rows((double *)x, n))), sum = 0;
+    double  scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
     int64_t i;
     for (i = 0; i < n; i++) sum += (x[i] * scale) * (x[i] * scale);
     return sqrt(sum) / scale;
 }
 
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
+
+/* Uniform numbers in (-1,1), a function of seed, call and clock. */
+static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
+{
+    uint32_t word[4] = {0, 0, 0, 0};
+    int64_t  i;
+    for (i = 0; i < n; i++) {
+        if (i % 4 == 0) tni_random_words(seed, call, clock, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+}
 
 /* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
 static bool tni_before_ascending(double a, double b)  { return a < b; }
@@ -12244,7 +12290,7 @@ static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
     x[0] = 1;
     *tau = 0;
     if (squares < 1e-250) {
-        double size = tni_largest(1, n - 1, tni_rows(x + 1, n));
+        double size = tni_largest_of(n - 1, x + 1);
         if (size == 0) return alpha;
         scale = tni_unit_scale(fmax(size, fabs(alpha)));
         h->by->scale(n - 1, scale, x + 1);
@@ -12329,16 +12375,24 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
     }
 }
 
+/* The columns of a, scaled by the power of two that is returned; 0 if a is not finite. */
+static double tni_qr_read(int64_t m, int64_t n, tni_mat a, double *at)
+{
+    const double largest = tni_largest(m, n, a), scale = tni_unit_scale(largest);
+    int64_t i, j;
+    if (!(largest < HUGE_VAL)) return 0;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
+    return scale;
+}
+
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
 static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
-    double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
+    double *at = work, *tau = at + m * n, *rest = tau + n, scale = tni_qr_read(m, n, a, at);
     int64_t i, j, first, k = tni_min(m, n);
+    if (scale == 0) return TN_ERR_NONFINITE;
     if (k == 0) return TN_OK;
-    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
-    scale = tni_unit_scale(largest);
-    for (j = 0; j < n; j++)
-        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
     for (i = 0; i < k; i++)
         for (j = 0; j < n; j++) r.p[i * r.row + j * r.col] = 0;
     for (first = 0; first < k; first += TNI_BLOCK) {
@@ -12358,6 +12412,13 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
    The next column is always the longest of what is left of the columns; the first of equals. Their lengths are updated, and
    computed anew where the update has lost half of its digits. Businger & Golub 1965, Drmac & Bujanovic 2008. [dgeqp3] */
 
+/* |x| of numbers that are at most about one, also where the squares would underflow */
+static double tni_length(const tni_host *h, int64_t n, const double *x)
+{
+    const double squares = h->by->dot(n, x, x);
+    return squares > 1e-250 ? sqrt(squares) : tni_frobenius(n, x);
+}
+
 /* at: the columns of A [m,n], as rows of m. It gets reflectors, and R in r; order [n], tau [n], lengths [2n]. */
 static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *at, double *tau, tni_mat r, int64_t *order,
                                double *lengths)
@@ -12367,7 +12428,7 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
     int64_t i, j, l;
     for (j = 0; j < n; j++) {
         order[j] = j;
-        lengths[j] = exact[j] = sqrt(h->by->dot(m, at + j * m, at + j * m));
+        lengths[j] = exact[j] = tni_length(h, m, at + j * m);
     }
     for (j = 0; j < k; j++) {
         int64_t first = j;
@@ -12389,22 +12450,11 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
             left = fmax(0, (1 - share) * (1 + share));
             lengths[l] *= sqrt(left);
             if (left * (lengths[l] / exact[l]) * (lengths[l] / exact[l]) > 1e-8) continue;
-            lengths[l] = exact[l] = sqrt(h->by->dot(m - j - 1, c + j + 1, c + j + 1));
+            lengths[l] = exact[l] = tni_length(h, m - j - 1, c + j + 1);
         }
     }
     for (i = 0; i < k; i++)
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
-}
-
-/* The columns of a, scaled by the power of two that is returned; 0 if a is not finite. */
-static double tni_pivoted_read(int64_t m, int64_t n, tni_mat a, double *at)
-{
-    const double largest = tni_largest(m, n, a), scale = tni_unit_scale(largest);
-    int64_t i, j;
-    if (!(largest < HUGE_VAL)) return 0;
-    for (j = 0; j < n; j++)
-        for (i = 0; i < m; i++) at[j * m + i] = a.p[i * a.row + j * a.col] * scale;
-    return scale;
 }
 
 static int64_t tni_pivoted_work(int64_t m, int64_t n)
@@ -12418,7 +12468,7 @@ static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *rest = lengths + 2 * n;
     const int64_t k = tni_min(m, n);
-    const double  scale = tni_pivoted_read(m, n, a, at);
+    const double  scale = tni_qr_read(m, n, a, at);
     int64_t j;
     if (scale == 0) return TN_ERR_NONFINITE;
     for (j = 0; j < n; j++) order[j] = j;
@@ -12452,7 +12502,7 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     double *at = work, *tau = at + m * n, *lengths = tau + n, *r = lengths + 2 * n, *z = r + n * n, *t = z + n * n;
     double *y = t + n * n, *rest = y + n;
     int64_t *order = (int64_t *)(void *)rest, k = tni_min(m, n), i, j, l;
-    const double scale = tni_pivoted_read(m, n, a, at);
+    const double scale = tni_qr_read(m, n, a, at);
     tn_status s;
     if (scale == 0) return TN_ERR_NONFINITE;
     *rank = 0;
@@ -12980,16 +13030,14 @@ static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z
 /* Z, [n,n], and d; e is used up. */
 static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
 {
-    double        nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
+    double        nothing = TNI_EPS * fmax(tni_largest_of(n, d), tni_largest_of(n, e));
     tni_rotations none;
     tni_divide    v;
-    int64_t       i;
     if (!z) {
         memset(&none, 0, sizeof none);
         return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
     }
-    memset(z, 0, (size_t)(n * n) * sizeof *z);
-    for (i = 0; i < n; i++) z[i * n + i] = 1;
+    tni_unit_matrix(n, z);
     v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
     v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
@@ -13102,9 +13150,10 @@ static void tni_balance(const tni_host *h, int64_t n, double *a, double *d)
     for (i = 0; i < n; i++) d[i] = 1;
     for (sweep = 0; sweep < TNI_BALANCE_SWEEPS && again; sweep++)
         for (again = false, i = 0; i < n; i++) {
-            double row = -fabs(a[i * n + i]), column = row, f;
+            double row = 0, column = 0, f;
             int    exponent, total;
-            for (j = 0; j < n; j++) { row += fabs(a[i * n + j]); column += fabs(a[j * n + i]); }
+            for (j = 0; j < n; j++)
+                if (j != i) { row += fabs(a[i * n + j]); column += fabs(a[j * n + i]); }
             if (!(row > 0 && column > 0)) continue;
             if (frexp(sqrt(row) / sqrt(column), &exponent) < 0.7) exponent--;
             f = ldexp(1, exponent);
@@ -13407,11 +13456,8 @@ static tni_schur tni_schur_open(const tni_schur *s, int64_t from, int64_t w, dou
     int64_t   i;
     in.host = s->host; in.n = w; in.t = work; in.z = in.t + w * w;
     in.re = in.z + w * w; in.im = in.re + w;
-    memset(in.z, 0, (size_t)(w * w) * sizeof *in.z);
-    for (i = 0; i < w; i++) {
-        memcpy(in.t + i * w, s->t + (from + i) * s->n + from, (size_t)w * sizeof *in.t);
-        in.z[i * w + i] = 1;
-    }
+    tni_unit_matrix(w, in.z);
+    for (i = 0; i < w; i++) memcpy(in.t + i * w, s->t + (from + i) * s->n + from, (size_t)w * sizeof *in.t);
     return in;
 }
 
@@ -13619,8 +13665,7 @@ static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, do
     tni_hessenberg(h, n, a, vs, tau, rest);
     s.host = h; s.n = n; s.t = a; s.z = right ? z : NULL; s.re = re; s.im = im;
     if (right) {                                             /* Q^T */
-        memset(z, 0, (size_t)(n * n) * sizeof *z);
-        for (i = 0; i < n; i++) z[i * n + i] = 1;
+        tni_unit_matrix(n, z);
         for (first = n > 2 ? (n - 3) / TNI_BLOCK * TNI_BLOCK : -1; first >= 0; first -= TNI_BLOCK)
             tni_reflect(h, n - first - 1, n - first - 1, tni_min(TNI_BLOCK, n - 2 - first),
                         tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, false,
@@ -13713,15 +13758,9 @@ static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to
 /* Makes row m of V a random unit vector, orthogonal to the rows before it. */
 static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 {
-    double  *x = l->v + m * l->n;
-    uint32_t word[4] = {0, 0, 0, 0};
-    int64_t  i;
-    int      pass;
-    for (i = 0; i < l->n; i++) {
-        if (i % 4 == 0) tni_random_words(l->seed, l->draws, 0, (uint64_t)i / 4, word);
-        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
-    l->draws++;
+    double *x = l->v + m * l->n;
+    int     pass;
+    tni_random_signed(l->seed, l->draws++, 0, l->n, x);
     for (pass = 0; pass < 3; pass++) {                       /* when V is nearly the whole space, one pass is inaccurate */
         tni_lanczos_clean(l, 0, m, x);
         l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
@@ -13984,7 +14023,7 @@ static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *lef
 /* Rows shorter than eps times the longest are rounding errors: they are not rotated, and become zeros. */
 static double tni_jacobi_noise(int64_t n, const double *squares)
 {
-    return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
+    return TNI_EPS * TNI_EPS * tni_largest_of(n, squares);
 }
 
 /* Rows from `first` on. */
@@ -14221,14 +14260,10 @@ static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
     double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
     double   *rest = x + width * (n + m);
-    uint32_t  word[4] = {0, 0, 0, 0};
-    int64_t   i, have, w;
+    int64_t   have, w;
     tn_status status;
     f->product = x + width * n;
-    for (i = 0; i < width * n; i++) {
-        if (i % 4 == 0) tni_random_words(f->seed, 0, 0, (uint64_t)i / 4, word);
-        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
+    tni_random_signed(f->seed, 0, 0, width * n, x);
     for (have = 0; have < k; have += w) {                    /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
         h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
@@ -14285,12 +14320,30 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
     return -1;
 }
 
-static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a, double *p)
+/* Clears a result; false, with an error, if there is none. */
+static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
-    int64_t   n = tn_tensor_count(a);
+    if (out) memset(out, 0, bytes);
+    else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    return out != NULL;
+}
+
+/* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
+   of two, so that nothing leaves the range of a double before it is scaled back. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+{
+    int64_t   i, n = tn_tensor_count(a);
+    double    largest;
     tn_status s = tn_read(a, TN_F64, p, n);
-    if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, has NaN or infinity, expected finite numbers", op, TNI_SHAPE(a));
+    if (s != TN_OK) return s;
+    largest = tni_largest_of(n, p);
+    if (!(largest < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
+                        TNI_SHAPE(a));
+    if (!scale) return TN_OK;
+    *scale = tni_unit_scale(largest);
+    for (i = 0; i < n; i++) p[i] *= *scale;
+    return TN_OK;
 }
 
 static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
@@ -14298,32 +14351,56 @@ static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
-/* An owned tensor, [n] or [n,m], after the axes of `batch` (-1: none). */
-static tn_status tni_decomp_put(tn_ctx *ctx, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank, int64_t n, int64_t m,
-                                const double *p)
+/* An owned tensor. TN_ERR_NONFINITE if its dtype does not reach to a number, unless op is NULL: infinity may be stored. */
+static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_tensor **out, int rank, const int64_t *shape,
+                              const double *p)
+{
+    double  largest;
+    int64_t n;
+    *out = tn_tensor_create(ctx, dtype, rank, shape);
+    if (!*out) return TN_ERR_MEMORY;
+    n = tn_tensor_count(*out);
+    largest = op ? tni_largest_of(n, p) : 0;
+    if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
+                    tn_dtype_name((*out)->dtype));
+}
+
+/* The same of the context's dtype. */
+static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+{
+    return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
+}
+
+/* The same of [n] or [n,m], after the axis `batch` (-1: none). */
+static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
     int     axes = 0;
     if (batch >= 0) shape[axes++] = batch;
     shape[axes++] = n;
     if (rank == 2) shape[axes++] = m;
-    *out = tn_tensor_create(ctx, dtype, axes, shape);
-    return *out ? tn_write(*out, TN_F64, p, tn_tensor_count(*out)) : TN_ERR_MEMORY;
+    return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-/* An owned tensor of the context's dtype, [n] or [n,m]. */
-static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_t n, int64_t m, const double *p)
+static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                  const double *p)
 {
-    return tni_decomp_put(ctx, out, TN_REAL, -1, rank, n, m, p);
+    return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
+static tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+{
+    if (count >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
+}
+
 static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
-    if (t->rank < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.rank is %lld, expected 0 or more", op, (long long)t->rank);
-    if (bad >= 0) return TN_OK;
+    if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
     return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.%s is %g, expected 0 or more", op,
                     !(t->absolute >= 0) ? "absolute" : !(t->relative >= 0) ? "relative" : "weight", bad);
 }
@@ -14331,9 +14408,11 @@ static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_trun
 /* The sums are of squares relative to the largest value, from the smallest on. */
 int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
 {
-    const double scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
-    int64_t keep = n, i;
-    double  all = 0, tail = 0, x;
+    double  scale, all = 0, tail = 0, x;
+    int64_t keep, i;
+    if (!values || n < 0) n = 0;
+    scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    keep = n;
     if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
     if (rule)
         while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
@@ -14391,14 +14470,31 @@ static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
+/* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
+static tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                     double scale)
+{
+    const int64_t count = rank == 2 ? n * m : n;
+    int64_t   i;
+    tn_status s;
+    for (i = 0; i < count; i++) p[i] /= scale;
+    if ((s = tni_decomp_write(ctx, op, out, rank, n, m, p)) != TN_OK) return s;
+    tni_decomp_round(ctx, count, p);
+    for (i = 0; i < count; i++) p[i] *= scale;
+    return TN_OK;
+}
+
 /* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is overwritten; scratch: [k,n]. */
 static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
                                const double *right, double *scratch)
 {
-    double  size = tni_frobenius(m * n, a), rest;
+    const double scale = tni_unit_scale(tni_largest(m, n, tni_rows(a, n)));
+    double  size, rest;
     int64_t i, j;
+    h->by->scale(m * n, scale, a);
+    size = tni_frobenius(m * n, a);
     for (i = 0; i < k; i++)
-        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] : 1) * right[i * n + j];
+        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] * scale : scale) * right[i * n + j];
     h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
     rest = tni_frobenius(m * n, a);
     return size > 0 ? rest / size : rest;
@@ -14416,29 +14512,28 @@ static void tni_symmetrise(int64_t n, double *a)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
-/* Makes the matrices of a, which are at p, symmetric; TN_ERR_ARG if one is not nearly so, unless desc.symmetrise is set. A
-   NULL desc means joint_eigh. */
-static tn_status tni_symmetric_parts(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, double *p)
+/* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
+   rounding errors, followed by `advice`. */
+static tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                     double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
-    const bool    any = desc && desc->symmetrise;
     int64_t b, i, j;
     for (b = 0; b < count; b++) {
-        double *matrix = p + b * n * n, largest = any ? 0 : tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        double *matrix = p + b * n * n, largest = tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
         int64_t row = 0, col = 0;
         char    at[24] = "";
-        for (i = 0; i < n && !any; i++)
+        for (i = 0; i < n; i++)
             for (j = 0; j < i; j++) {
                 double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
                 if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
             }
         if (worst > limit) {
             if (a->rank == 3) tni_print(at, sizeof at, "%lld,", (long long)b);
-            return tni_fail(ctx, TN_ERR_ARG, "%s: a is not symmetric: |a[%s%lld,%lld] - a[%s%lld,%lld]| is %g of the "
-                            "largest element%s, expected at most %g%s", desc ? "eigh" : "joint_eigh", at, (long long)row,
-                            (long long)col, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit,
-                            desc ? " (desc.symmetrise takes the symmetric part)" : "");
+            return tni_fail(ctx, TN_ERR_ARG, "%s: %s is not symmetric: |%s[%s%lld,%lld] - %s[%s%lld,%lld]| is %g of the "
+                            "largest element%s, expected at most %g%s", op, what, what, at, (long long)row, (long long)col,
+                            what, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit, advice);
         }
         tni_symmetrise(n, matrix);
     }
@@ -14482,10 +14577,15 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
 {
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
+    const int64_t rank = desc->truncation.rank;
     int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
     double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
     tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
+    if (count == 0) {
+        keep = rank > 0 ? tni_min(rank, n) : n;
+        k = desc->top ? tni_min(desc->top, keep) : keep;
+    }
     for (b = 0; b < count; b++) {
         memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
         tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
@@ -14500,11 +14600,11 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
         for (i = 0; vectors && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
     }
-    if (count == 0) k = desc->top ? desc->top : n;
-    if ((s = tni_decomp_put(ctx, &out->values, TN_REAL, batch, 1, k, 0, j->values)) != TN_OK || !j->vectors) return s;
-    if ((s = tni_decomp_put(ctx, &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
-    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
-    return tni_decomp_put(ctx, &out->angle, TN_REAL, batch, 1, k, 0, angle);
+    s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
+    if (s != TN_OK || !j->vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
+    return tni_decomp_put(ctx, "eigh", &out->angle, TN_REAL, batch, 1, k, 0, angle);
 }
 
 /* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
@@ -14512,11 +14612,14 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
 {
     const int64_t n = j->n, all = j->count * n * n;
     double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
-    tn_status s = tni_decomp_read(ctx, "eigh", a, j->matrix);
+    tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
     tni_pool  many = *tni_ctx_pool(ctx);
     tni_host  h;
     int64_t   b, k;
-    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, j->desc, j->matrix)) != TN_OK) return s;
+    for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
+    if (s == TN_OK && !j->desc->symmetrise)
+        s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
+    if (s != TN_OK) return s;
     if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
     if (j->desc->no_vectors) j->vectors = NULL;
     many.threads = workers;
@@ -14545,22 +14648,22 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
 static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
-    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol;
+    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
     int64_t  *order = (int64_t *)(void *)(list + n);
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
     tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "qr", a, matrix)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "qr", "a", a, matrix, &scale)) != TN_OK) return s;
     s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
                     : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
-    if (s != TN_OK || (s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK) return s;
+    if (s == TN_OK && desc->pivot) out->rank = tni_pivoted_rank(k, n, r, tol);
+    if (s != TN_OK || (s = tni_decomp_write(ctx, "qr", &out->q, 2, m, k, q)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "qr", &out->r, 2, k, n, r, scale)) != TN_OK) return s;
     if (desc->pivot) {
-        out->rank = tni_pivoted_rank(k, n, r, tol);
         for (j = 0; j < n; j++) list[j] = (double)order[j];
-        if ((s = tni_decomp_put(ctx, &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
+        if ((s = tni_decomp_put(ctx, "qr", &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
     }
     if (!desc->measure) return TN_OK;
-    tni_decomp_round(ctx, m * k + k * n, q);
+    tni_decomp_round(ctx, m * k, q);
     for (i = 0; i < k && desc->pivot; i++) {                 /* columns back to where they were */
         for (j = 0; j < n; j++) list[order[j]] = r[i * n + j];
         memcpy(r + i * n, list, (size_t)n * sizeof *list);
@@ -14575,49 +14678,52 @@ static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
     double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol;
+    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
-    int64_t   i, j;
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "lstsq", a, matrix)) != TN_OK) return s;
-    if ((s = tn_read(b, TN_F64, right, m * count)) != TN_OK) return s;
-    if (!(tni_largest(1, m * count, tni_rows(right, 1)) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "lstsq: b, %s, has NaN or infinity, expected finite numbers", TNI_SHAPE(b));
+    int64_t   i, j, exponent;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
+    if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
     memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
-    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge);
+    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
     memset(c, 0, (size_t)(count * rows) * sizeof *c);
     for (i = 0; i < m; i++) for (j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
-    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = x[j * n + i];
-    if ((s = tni_decomp_write(ctx, &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    exponent = tni_exponent(scale) - tni_exponent(right_scale);
+    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
     h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (j = 0; j < count; j++) {
         for (i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
         x[j] = tni_frobenius(m, c + j * m);
     }
-    return tni_decomp_write(ctx, &out->residual, 1, count, 0, x);
+    return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
 }
 
-/* Truncates and writes u [m,k], values [k], vt [k,n], of a with this norm. spare [4 k] and, if desc.measure, [k,n] */
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale.
+   spare [4 k] and, if desc.measure, [k,n] */
 static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
-                             int64_t k, double *matrix, double *u, double *values, double *vt, double noise, double *spare)
+                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise,
+                             double *spare)
 {
     const int64_t m = a->shape[0], n = a->shape[1];
-    int64_t  *order = (int64_t *)(void *)spare, top = tn_truncation_count(&desc->truncation, k, values, NULL), i;
+    tn_truncation rule = desc->truncation;
+    int64_t  *order = (int64_t *)(void *)spare, top;
     double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
     tn_status s;
+    rule.absolute *= scale;
+    top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
     tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
-    for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
-    if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
-    if ((s = tni_decomp_put(ctx, &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->angle, 1, top, 0, angle)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
+    tni_keep_columns(m, k, top, u, u);
+    if ((s = tni_decomp_write(ctx, "svd", &out->u, 2, m, top, u)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "svd", &out->s, 1, top, 0, values, scale)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "svd", &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->angle, 1, top, 0, angle)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * top, u);
-    tni_decomp_round(ctx, k, values);
-    tni_decomp_round(ctx, k * n, vt);
+    tni_decomp_round(ctx, top * n, vt);
     out->error = tni_decomp_error(h, m, n, top, matrix, tni_rows(u, top), values, vt, spare);
     return TN_OK;
 }
@@ -14657,22 +14763,22 @@ static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
     return least > f->k + 2 * l->block;
 }
 
-/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. room: after the matrix */
+/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
 static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix, double *room)
+                                double *matrix)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
-    double   *u = room, *vt = u + m * k, *values = vt + k * n, *spare = values + k, *work = spare + tni_max(4 * k, k * n);
-    double    noise, largest, residual, size = tni_frobenius(m * n, matrix), scale = tni_unit_scale(size);
+    double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
+    double   *work = spare + tni_max(4 * k, k * n), noise, largest, residual, size, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
     tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
     tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
-    if (s != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
+    size = tni_frobenius(m * n, matrix);
     f->host = &h;
     f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
-    h.by->scale(m * n, scale, matrix);                       /* the squares stay in range */
     s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
     if (s != TN_OK) return s;
     residual = f->lanczos.n > 0                              /* the side that is not exact */
@@ -14681,24 +14787,21 @@ static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                            &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
-    h.by->scale(m * n, 1 / scale, matrix);
-    h.by->scale(k, 1 / scale, values);
-    residual /= scale;
     out->residual = size > 0 ? residual / size : residual;
-    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt,
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt,
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
 }
 
 static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
-    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise;
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
-    if (s != TN_OK || (s = tni_decomp_read(ctx, "svd", a, matrix)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
-    return tni_svd_out(ctx, &h, out, a, desc, k, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
 }
 
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
@@ -14712,8 +14815,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     int       workers;
     tn_status s;
     double   *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
     memset(&defaults, 0, sizeof defaults);
     memset(&j, 0, sizeof j);
     out->error = (double)NAN;
@@ -14727,6 +14829,8 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
                         a->rank == 2 ? "a square matrix" : "[b,n,n]");
     if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
+    if ((unsigned)j.desc->order > TN_EIGH_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
     if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
     workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
@@ -14769,7 +14873,7 @@ static void tni_eig_unit(const tni_host *h, int64_t n, const double *from, bool 
     double scale, length;
     memcpy(to, from, (size_t)((pair ? 2 : 1) * n) * sizeof *to);
     if (!pair) memset(to + n, 0, (size_t)n * sizeof *to);
-    scale = tni_unit_scale(tni_largest(1, 2 * n, tni_rows(to, 2 * n)));
+    scale = tni_unit_scale(tni_largest_of(2 * n, to));
     h->by->scale(2 * n, scale, to);
     length = sqrt(h->by->dot(2 * n, to, to));
     if (length > 0) h->by->scale(2 * n, 1 / length, to);
@@ -14864,18 +14968,19 @@ static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor
 {
     const int64_t n = e->n;
     tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
-    tn_status s = tni_decomp_read(ctx, "eig", a, e->a);
+    double    scale;
+    tn_status s = tni_read_scaled(ctx, "eig", "a", a, e->a, &scale);
     if (s != TN_OK) return s;
     if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
     if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
         return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
     tni_eig_finish(&h, e, work);
-    if ((s = tni_decomp_write(ctx, &out->values, 2, n, 2, e->values)) != TN_OK || desc->no_vectors) return s;
-    if ((s = tni_decomp_put(ctx, &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_put(ctx, &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
-    if (e->left && (s = tni_decomp_write(ctx, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
+    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e->values, scale);
+    if (s != TN_OK || desc->no_vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
     if (!again) return TN_OK;
-    tni_decomp_round(ctx, 2 * n, e->values);
     tni_decomp_round(ctx, 2 * n * n, e->vectors);
     out->residual = tni_eig_residual(&h, e, again, work);
     return TN_OK;
@@ -14889,8 +14994,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool      vectors, left;
     double   *room, *at;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
     memset(&e, 0, sizeof e);
     out->residual = (double)NAN;
     if (!desc) desc = &defaults;
@@ -14923,8 +15027,7 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
     int64_t m, n, k, size;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
@@ -14942,8 +15045,7 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
     int64_t m, n, count, rows, size;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
@@ -14972,8 +15074,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     tn_status s = TN_ERR_CONVERGENCE;
     tni_few   few;
     double   *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
@@ -14983,9 +15084,8 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
         return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
-    if (desc->oversample < 0 || desc->power < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "svd: %s is %lld, expected 0 or more", desc->power < 0 ? "power" : "oversample",
-                        (long long)(desc->power < 0 ? desc->power : desc->oversample));
+    if ((s = tni_count_check(ctx, "svd", "oversample", desc->oversample)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "svd", "power", desc->power)) != TN_OK) return s;
     if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
         return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
                         "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
@@ -14993,8 +15093,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
         if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_decomp_read(ctx, "svd", a, room);
-        if (s == TN_OK) s = tni_few_tensor(ctx, out, a, desc, &few, room, room + m * n);
+        s = tni_few_tensor(ctx, out, a, desc, &few, room);
         tni_free_f64(ctx, room, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
@@ -15021,10 +15120,9 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
-    if (d->block < 0 || d->basis < 0 || d->products < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: %s is %lld, expected 0 or more",
-                        d->block < 0 ? "block" : d->basis < 0 ? "basis" : "products",
-                        (long long)(d->block < 0 ? d->block : d->basis < 0 ? d->basis : d->products));
+    if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "products", d->products) != TN_OK) return TN_ERR_ARG;
     if (!(d->tol >= 0) || !(d->tol < 1))
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
@@ -15072,8 +15170,8 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
                         l->skew / l->norm);
     if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product has NaN or infinity, expected finite numbers");
     if (s != TN_OK) return tni_fail(ctx, s, "lanczos: fn failed: %s", tn_status_name(s));
-    if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
-    if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
     return tni_lanczos_measure(ctx, l, &out->residual);
 }
 
@@ -15084,8 +15182,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     tni_lanczos_job job;
     tn_status s;
     double *room;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
     if (!ctx) return TN_ERR_ARG;
@@ -15129,6 +15226,7 @@ double tn_effective_rank(const double *values, int64_t n)
 {
     double  largest = 0, sum = 0, squares = 0;
     int64_t i;
+    if (!values) n = 0;
     for (i = 0; i < n; i++) if (!(fabs(values[i]) <= largest)) largest = fabs(values[i]);
     if (largest == 0) return 0;
     for (i = 0; i < n; i++) {
@@ -15152,6 +15250,14 @@ static double *tni_take(tni_lay *l, int64_t n, int64_t m)
     return p;
 }
 
+/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
+static double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+{
+    l->base = tni_room_f64(ctx, 1, *size = l->used, op);
+    l->used = 0;
+    return l->base;
+}
+
 static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
 
 /* With memory, the host is ready to compute. */
@@ -15159,44 +15265,6 @@ static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
 {
     double *work = tni_take(l, tni_host_work(extent), 1);
     if (work) *h = tni_decomp_host(ctx, extent, work);
-}
-
-static int64_t tni_exponent(double power)                    /* of a power of two */
-{
-    int exponent;
-    frexp(power, &exponent);
-    return exponent - 1;
-}
-
-static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
-
-/* The numbers of a tensor or a core, which messages call `what`, scaled to about one by *scale, a power of two. */
-static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
-{
-    int64_t   i, n = tn_tensor_count(a);
-    double    largest;
-    tn_status s = tn_read(a, TN_F64, p, n);
-    if (s != TN_OK) return s;
-    largest = tni_largest(1, n, tni_rows(p, n));
-    if (!(largest < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
-                        TNI_SHAPE(a));
-    *scale = tni_unit_scale(largest);
-    for (i = 0; i < n; i++) p[i] *= *scale;
-    return TN_OK;
-}
-
-/* An owned tensor of the context's dtype. No infinity is stored: TN_ERR_NONFINITE. */
-static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
-{
-    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL;    /* from here on, F32 is infinite */
-    int64_t      n;
-    *out = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    if (!*out) return TN_ERR_MEMORY;
-    n = tn_tensor_count(*out);
-    if (tni_largest(1, n, tni_rows((double *)p, n)) < most) return tn_write(*out, TN_F64, p, n);
-    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the result has numbers above the largest %s", op,
-                    tn_dtype_name(ctx->desc.dtype));
 }
 
 static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
@@ -15304,7 +15372,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
     j->dropped += tni_tail_squares(k, j->s, r);
     j->gap = fmin(j->gap, tni_gap(k, j->s, r));
-    for (i = 0; i < m; i++) memmove(j->u + i * r, j->u + i * k, (size_t)r * sizeof *j->u);
+    tni_keep_columns(m, k, r, j->u, j->u);
     for (i = 0; i < r; i++)
         for (l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
     *rank = tni_max(r, 1);
@@ -15393,8 +15461,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         return NULL;
     }
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!(lay.base = tni_room_f64(ctx, 1, all = lay.used, "tt_svd"))) return NULL;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
     if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
         s = tni_tt_svd(tt, &j, a, extents, eps);
@@ -15442,7 +15509,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 /* A power of two brings x to about one; its exponent is added to *exponent. */
 static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
-    const double scale = tni_unit_scale(tni_largest(1, n, tni_rows(x, n)));
+    const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
     *exponent -= tni_exponent(scale);
 }
@@ -15490,7 +15557,8 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
                          j->cut.work);
     if (s != TN_OK) return s;
-    if (least == 0) return TN_OK;                            /* an extent of zero */
+    if (least == 0) memset(before, 0, (size_t)(m * r) * sizeof *before);     /* an extent of zero */
+    if (least == 0) return TN_OK;
     for (i = 0; i < least; i++)
         for (l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
     tni_tt_rescale(h, least * r, j->left, &j->exponent);
@@ -15519,7 +15587,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
         memcpy(cut->c, cut->u, (size_t)(next * after) * sizeof *cut->c);
     }
     size = r * from->core[last]->shape[1];
-    largest = tni_largest(1, size, tni_rows(cut->c, size));
+    largest = tni_largest_of(size, cut->c);
     frexp(largest, &power);
     for (k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) {    /* too much for one core */
         const int64_t each = j->exponent / (from->count - k), n = tn_tensor_count(tt->core[k]);
@@ -15532,19 +15600,28 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
     return tni_tt_put(tt, "tt_round", last, r, from->core[last]->shape[1], 1, cut->c);
 }
 
-static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+/* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
+static tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     int64_t   k;
-    double    scale, norm;
+    double    scale;
     tn_status s;
     for (k = 0; k < from->count; k++) {
-        s = tni_read_scaled(tt->ctx, "tt_round", "a core", from->core[k], j->cores + j->at[k], &scale);
+        s = tni_read_scaled(from->ctx, op, "a core", from->core[k], j->cores + j->at[k], &scale);
         if (s != TN_OK) return s;
         j->exponent -= tni_exponent(scale);
     }
     for (k = from->count - 1; k > 0; k--)
         if ((s = tni_tt_orthogonal(from, j, k)) != TN_OK) return s;
-    norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    *norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
+    return TN_OK;
+}
+
+static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j, double eps)
+{
+    double    norm;
+    tn_status s = tni_tt_orthonormal(from, "tt_round", j, &norm);
+    if (s != TN_OK) return s;
     j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
     s = tni_tt_sweep(tt, from, j);
     tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
@@ -15552,36 +15629,50 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     return s;
 }
 
+/* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
+static double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+{
+    tni_lay lay;
+    memset(&lay, 0, sizeof lay);
+    tni_tt_round_lay(&lay, from, j);
+    if (!tni_lay_room(&lay, from->ctx, op, size)) return NULL;
+    tni_tt_round_lay(&lay, from, j);
+    return lay.base;
+}
+
 tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 {
     tni_tt_round_job j;
-    tni_lay lay;
     int64_t size;
-    double  eps;
+    double  eps, *room;
     tn_tt  *tt;
     if (!from) return NULL;
     memset(&j, 0, sizeof j);
-    memset(&lay, 0, sizeof lay);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
-    tni_tt_round_lay(&lay, from, &j);
-    if (!(lay.base = tni_room_f64(from->ctx, 1, size = lay.used, "tt_round"))) return NULL;
-    lay.used = 0;
-    tni_tt_round_lay(&lay, from, &j);
+    if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
         tt = tni_tt_done(tt, s);
     }
-    tni_free_f64(from->ctx, lay.base, 1, size);
+    tni_free_f64(from->ctx, room, 1, size);
     return tt;
+}
+
+/* Is there a train, and the argument that messages call `what`? */
+static bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+{
+    if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
+    return tt && p;
 }
 
 /* Have two trains one context and equal extents? */
 static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 {
     int64_t k;
-    if (!a || !b) return false;
-    if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
+    if (!a || !b)
+        tni_fail(a ? a->ctx : b ? b->ctx : NULL, TN_ERR_ARG, "%s: %s is NULL, expected a train", op, a ? "b" : "a");
+    else if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
     else if (a->count != b->count)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: b has %lld axes, expected %lld as a", op, (long long)b->count,
                  (long long)a->count);
@@ -15676,7 +15767,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
     return tni_tt_done(tt, s);
 }
 
-static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[5])
+static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[4])
 {
     int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), k, product = 1;
     for (k = 0; k < a->count; k++)
@@ -15688,58 +15779,54 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
     tni_take_host(l, a->ctx, product, h);
 }
 
-/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right; the result is *value 2^exponent. */
-static tn_status tni_tt_product(const tn_tt *a, const tn_tt *b, const char *op, double *value, int64_t *exponent)
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right */
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 {
     tni_lay   lay;
     tni_host  h;
-    double   *p[5], scale;
-    int64_t   k, size;
+    double   *p[4], scale;
+    int64_t   k, size, exponent = 0;
     tn_status s = TN_OK;
+    if (inner) *inner = (double)NAN;
+    if (!tni_tt_match(a, b, "tt_inner") || !tni_tt_given(a, "tt_inner", "inner", inner)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!(lay.base = tni_room_f64(a->ctx, 1, size = lay.used, op))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, a->ctx, "tt_inner", &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
-    for (*exponent = k = 0; k < a->count && s == TN_OK; k++) {
+    for (k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
-        *exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
-        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        exponent -= tni_exponent(scale);
         h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
         h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
+        tni_tt_rescale(&h, n[2] * m[2], p[2], &exponent);
     }
-    *value = p[2][0];
+    if (s == TN_OK) *inner = tni_ldexp(p[2][0], exponent);
     tni_free_f64(a->ctx, lay.base, 1, size);
-    return s;
-}
-
-tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
-{
-    int64_t   exponent;
-    tn_status s;
-    if (inner) *inner = (double)NAN;
-    if (!inner || !tni_tt_match(a, b, "tt_inner")) return TN_ERR_ARG;
-    if ((s = tni_tt_product(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
-    *inner = tni_ldexp(*inner, exponent);
-    return fabs(*inner) < HUGE_VAL ? TN_OK : tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
+    if (s != TN_OK || fabs(*inner) < HUGE_VAL) return s;
+    return tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
 }
 
 tn_status tn_tt_norm(const tn_tt *tt, double *norm)
 {
-    int64_t   exponent;
-    double    square;
+    tni_tt_round_job j;
+    double   *room;
+    int64_t   size;
     tn_status s;
     if (norm) *norm = (double)NAN;
-    if (!norm || !tt) return TN_ERR_ARG;
-    if ((s = tni_tt_product(tt, tt, "tt_norm", &square, &exponent)) != TN_OK) return s;
-    if (exponent & 1) { square *= 2; exponent--; }
-    *norm = tni_ldexp(sqrt(tni_max_f64(square, 0)), exponent / 2);
-    return *norm < HUGE_VAL ? TN_OK : tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
+    if (!tni_tt_given(tt, "tt_norm", "norm", norm)) return TN_ERR_ARG;
+    memset(&j, 0, sizeof j);
+    j.cut.limit = INT64_MAX;
+    if (!(room = tni_tt_round_room(tt, "tt_norm", &j, &size))) return TN_ERR_MEMORY;
+    s = tni_tt_orthonormal(tt, "tt_norm", &j, norm);
+    tni_free_f64(tt->ctx, room, 1, size);
+    if (s == TN_OK) *norm = tni_ldexp(*norm, j.exponent);
+    if (s != TN_OK || *norm < HUGE_VAL) return s;
+    return tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
 }
 
 /* The row vector of each element times the matrix of its index. */
@@ -15759,7 +15846,7 @@ static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *
             memset(next, 0, (size_t)n[2] * sizeof *next);
             for (i = 0; i < n[0]; i++)
                 for (l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
-            shrink = tni_unit_scale(tni_largest(1, n[2], tni_rows(next, n[2])));
+            shrink = tni_unit_scale(tni_largest_of(n[2], next));
             for (l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
             exponent[e] -= tni_exponent(shrink) + tni_exponent(scale);
         }
@@ -15773,7 +15860,10 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
     int64_t   k, e, stride, core, size;
     double   *room;
     tn_status s;
-    if (!tt || count < 0 || (count > 0 && (!index || !values))) return TN_ERR_ARG;
+    if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
+    if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
+    if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
+        return TN_ERR_ARG;
     for (e = 0; e < count; e++)
         for (k = 0; k < tt->count; k++) {
             int64_t i = index[e * tt->count + k], n = tt->core[k]->shape[1];
@@ -15850,8 +15940,7 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
                  (long long)tt->count);
         return NULL;
     }
-    if (!(lay.base = tni_room_f64(tt->ctx, 1, size = lay.used, "tt_dense"))) return NULL;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
     out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
     tni_free_f64(tt->ctx, lay.base, 1, size);
@@ -15986,13 +16075,6 @@ static int64_t tni_product_of(int count, const int64_t *n, int skip)
     return all;
 }
 
-/* The first r columns of full [n,k] become u [n,r]. */
-static void tni_hosvd_keep(int64_t n, int64_t k, int64_t r, const double *full, double *u)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) memcpy(u + i * r, full + i * k, (size_t)r * sizeof *u);
-}
-
 /* HOSVD: every factor by the unfolding of A itself. */
 static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
 {
@@ -16011,7 +16093,7 @@ static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_d
         j->r[k] = tni_max(j->r[k], n > 0);
         dropped += tni_tail_squares(least, j->s[k], j->r[k]);
         out->gap[k] = tni_gap(least, j->s[k], j->r[k]);
-        if (least > 0) tni_hosvd_keep(n, least, j->r[k], j->full, j->u[k]);
+        if (least > 0) tni_keep_columns(n, least, j->r[k], j->full, j->u[k]);
         else memset(j->u[k], 0, (size_t)(n * j->r[k]) * sizeof *j->u[k]);
         if (least == 0 && n > 0) j->u[k][0] = 1;             /* a tensor without elements: any unit vector */
     }
@@ -16040,7 +16122,7 @@ static tn_status tni_hooi_axis(tni_hosvd_job *j, int k)
                    rest);
         least = wide;
     }
-    tni_hosvd_keep(n, least, r, j->full, j->u[k]);
+    tni_keep_columns(n, least, r, j->full, j->u[k]);
     return s;
 }
 
@@ -16139,8 +16221,7 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     int64_t   size;
     int       k;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "hosvd", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
@@ -16149,16 +16230,14 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     if (a->rank < 1) return tni_fail(ctx, TN_ERR_SHAPE, "hosvd: a has rank 0, expected 1 to %d", TN_MAX_RANK);
     if ((s = tni_eps_check(ctx, "hosvd", "eps", desc->eps)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "hosvd", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "hosvd: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    if ((s = tni_count_check(ctx, "hosvd", "sweeps", desc->sweeps)) != TN_OK) return s;
     for (k = 0; k < a->rank; k++) {
         if ((s = tni_truncation_check(ctx, "hosvd", &desc->axis[k])) != TN_OK) return s;
         j.n[k] = a->shape[k];
     }
     out->rank = j.rank = a->rank;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "hosvd"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
     s = tni_hosvd_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -16370,11 +16449,7 @@ static tn_status tni_als_begin(tni_als_job *j, int64_t start, const tn_cp_als_de
     tn_status s = TN_OK;
     for (k = 0; k < j->rank && s == TN_OK; k++) {
         const int64_t n = j->n[k], others = tni_product_of(j->rank, j->n, k), least = tni_min(n, others);
-        uint32_t      word[4] = {0, 0, 0, 0};
-        for (i = 0; i < n * j->terms; i++) {
-            if (i % 4 == 0) tni_random_words(d->seed, start, (uint32_t)k, (uint64_t)i / 4, word);
-            j->f[k][i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-        }
+        tni_random_signed(d->seed, start, (uint32_t)k, n * j->terms, j->f[k]);
         if (start > 0 || d->random) continue;
         s = tni_axis_svd(&j->host, tni_product_of(k, j->n, -1), n, tni_product_of(j->rank - k - 1, j->n + k + 1, -1), j->a,
                          j->m, j->work, j->work + tni_max(least, 1));
@@ -16503,8 +16578,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     int64_t     size;
     int         k;
     tn_status   s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "cp_als", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
@@ -16513,9 +16587,8 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     if (!desc || desc->terms < 1 || desc->terms > TNI_ALS_MOST)
         return tni_fail(ctx, TN_ERR_ARG, "cp_als: terms is %lld, expected 1 to %d", desc ? (long long)desc->terms : 0ll,
                         (int)TNI_ALS_MOST);
-    if (desc->sweeps < 0 || desc->starts < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "cp_als: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "starts",
-                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->starts));
+    if ((s = tni_count_check(ctx, "cp_als", "sweeps", desc->sweeps)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "cp_als", "starts", desc->starts)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "ridge", desc->ridge)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "cp_als", "tol", desc->tol)) != TN_OK) return s;
     out->rank = j.rank = a->rank;
@@ -16524,8 +16597,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.all = tn_tensor_count(a);
     for (k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
     tni_als_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "cp_als"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
     tni_als_lay(&lay, ctx, &j);
     s = tni_als_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -16585,14 +16657,11 @@ static void tni_joint_turn(tni_joint_job *j)
 static tn_status tni_joint_begin(tni_joint_job *j)
 {
     const int64_t all = j->n * j->n;
-    uint32_t      word[4] = {0, 0, 0, 0};
     int64_t       c;
     tn_status     s;
     memset(j->m, 0, (size_t)all * sizeof *j->m);
-    for (c = 0; c < j->b; c++) {
-        if (c % 4 == 0) tni_random_words(0, 0, 0, (uint64_t)c / 4, word);
-        j->host.by->axpy(all, 2 * (double)tni_unit(word[c % 4]) - 1, j->a + c * all, j->m);
-    }
+    tni_random_signed(0, 0, 0, j->b, j->squares);
+    for (c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
     s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
     if (s == TN_OK) tni_joint_turn(j);
     return s;
@@ -16744,7 +16813,7 @@ static tn_status tni_joint_run(tn_ctx *ctx, tni_joint_job *j, const tn_tensor *a
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 200;
     double    scale;
     tn_status s = tni_read_scaled(ctx, "joint_eigh", "a", a, j->a, &scale);
-    if (s != TN_OK || (s = tni_symmetric_parts(ctx, a, NULL, j->a)) != TN_OK) return s;
+    if (s != TN_OK || (s = tni_symmetric_parts(ctx, "joint_eigh", "a", "", a, j->a)) != TN_OK) return s;
     if ((s = tni_joint_begin(j)) != TN_OK) return tni_fail(ctx, s, "joint_eigh: the first eigenvectors did not converge");
     tni_joint_sweeps(j, sweeps, tol, out);
     tni_joint_finish(j);
@@ -16758,8 +16827,7 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     tni_lay   lay;
     int64_t   size;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "joint_eigh", out, sizeof *out)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
@@ -16767,14 +16835,12 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     if (a->rank != 3 || a->shape[1] != a->shape[2])
         return tni_fail(ctx, TN_ERR_SHAPE, "joint_eigh: a is %s, expected [b,n,n]", TNI_SHAPE(a));
     if ((s = tni_eps_check(ctx, "joint_eigh", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "joint_eigh: sweeps is %lld, expected 0 or more", (long long)desc->sweeps);
+    if ((s = tni_count_check(ctx, "joint_eigh", "sweeps", desc->sweeps)) != TN_OK) return s;
     if (!tni_decomp_fits(ctx, "joint_eigh", a->shape[1], a->shape[2])) return TN_ERR_SHAPE;
     j.b = a->shape[0];
     j.n = a->shape[1];
     tni_joint_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "joint_eigh"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
     tni_joint_lay(&lay, ctx, &j);
     s = tni_joint_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -16873,14 +16939,10 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
 
 static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d)
 {
-    uint32_t  word[4] = {0, 0, 0, 0};
-    int64_t   i, all = j->k * j->k, rank = 0;
+    int64_t   i, rank = 0;
     double    scale;
     tn_status s;
-    for (i = 0; i < all; i++) {
-        if (i % 4 == 0) tni_random_words(d->seed, 0, 0, (uint64_t)i / 4, word);
-        j->next[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
-    }
+    tni_random_signed(d->seed, 0, 0, j->k * j->k, j->next);
     if (!d->start) return tni_ica_orthogonal(j, j->w);
     if (!tni_usable(ctx, d->start, "ica", "start")) return TN_ERR_ARG;
     if (d->start->rank != 2 || d->start->shape[0] != j->k || d->start->shape[1] != j->k)
@@ -16998,8 +17060,7 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     tni_lay   lay;
     int64_t   size;
     tn_status s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
+    if (!tni_decomp_out(ctx, "ica", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     out->change = (double)NAN;
@@ -17008,15 +17069,13 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     if (x->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "ica: x is %s, expected [samples,features]", TNI_SHAPE(x));
     if (!tni_decomp_fits(ctx, "ica", x->shape[0], x->shape[1])) return TN_ERR_SHAPE;
     if ((s = tni_eps_check(ctx, "ica", "tol", desc->tol)) != TN_OK) return s;
-    if (desc->sweeps < 0 || desc->components < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "ica: %s is %lld, expected 0 or more", desc->sweeps < 0 ? "sweeps" : "components",
-                        (long long)(desc->sweeps < 0 ? desc->sweeps : desc->components));
+    if ((s = tni_count_check(ctx, "ica", "sweeps", desc->sweeps)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "ica", "components", desc->components)) != TN_OK) return s;
     j.n = x->shape[0];
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
     tni_ica_lay(&lay, ctx, &j);
-    if (!(lay.base = tni_room_f64(ctx, 1, size = lay.used, "ica"))) return TN_ERR_MEMORY;
-    lay.used = 0;
+    if (!tni_lay_room(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
     tni_ica_lay(&lay, ctx, &j);
     s = tni_ica_run(ctx, &j, x, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -20600,24 +20659,11 @@ void tn_spectrum_destroy(tn_spectrum *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Whether s [n,n] is symmetric up to rounding of its dtype; read into `a`. */
+/* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
 static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
-    int64_t   n = s->shape[0], i, j;
-    double    slack = s->ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12, largest;
-    tn_status status = tn_read(s, TN_F64, a, n * n);
-    if (status != TN_OK) return status;
-    largest = tni_largest(n, n, tni_rows(a, n));
-    if (!(largest < HUGE_VAL))
-        return tni_fail(s->ctx, TN_ERR_NONFINITE, "%s: s, %s, has NaN or infinity, expected finite numbers", op,
-                        TNI_SHAPE(s));
-    for (i = 0; i < n; i++)
-        for (j = 0; j < i; j++)
-            if (fabs(a[i * n + j] - a[j * n + i]) > slack * largest)
-                return tni_fail(s->ctx, TN_ERR_ARG, "%s: s[%lld,%lld] is %g and s[%lld,%lld] is %g, expected equal numbers: "
-                                "a symmetric matrix", op, (long long)i, (long long)j, a[i * n + j], (long long)j,
-                                (long long)i, a[j * n + i]);
-    return TN_OK;
+    tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
+    return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
 }
 
 /* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */

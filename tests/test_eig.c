@@ -819,6 +819,85 @@ TEST(svd_of_few_values)
         }
 }
 
+/* What a randomised SVD says about itself: `residual` and `error` are exact, `angle` is an estimate that is not exceeded,
+   for values that fall slowly, by powers, geometrically, after a step, and to a flat floor. */
+TEST(svd_randomised_estimates)
+{
+    enum { M = 40, N = 34 };
+    tn_ctx *ctx = context(TN_F64, 1);
+    double *left = orthogonal(M, 21), *right = orthogonal(N, 22), worst = 0, least = 1, claim = 0;
+    int     below = 0;
+    for (int trial = 0; trial < 60; trial++) {
+        const int     kind = trial % 5, top = 2 + trial % 4;
+        double       *a = doubles(M * N), *u, *s, *vt, *angle, *c, sum = 0, rest = 0, size;
+        tn_svd_desc   desc;
+        tn_svd_result r;
+        for (int l = 0; l < N; l++) {
+            const double x = kind == 0 ? 1 - 0.5 * l / N : kind == 1 ? 1.0 / (l + 1) : kind == 2 ? pow(0.7, l)
+                           : kind == 3 ? (l < top ? 2 : 1) * pow(0.95, l) : pow(10, -0.5 * l) + 1e-4 * (N - l) / N;
+            for (int i = 0; i < M; i++) for (int j = 0; j < N; j++) a[i * N + j] += left[l * M + i] * x * right[l * N + j];
+        }
+        size = norm(a, M * N);
+        memset(&desc, 0, sizeof desc);
+        desc.method = TN_SVD_RANDOMISED;
+        desc.measure = true;
+        desc.top = top;
+        desc.oversample = 1 + trial % 3;
+        desc.power = 1 + trial / 5 % 3;
+        desc.seed = (uint64_t)trial;
+        REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, M, N, a), &desc, &r), TN_OK));
+        u = read_all(r.u); s = read_all(r.s); vt = read_all(r.vt); angle = read_all(r.angle); c = read_all(r.cluster);
+        tn_svd_destroy(&r);
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                double x = a[i * N + j];
+                for (int l = 0; l < top; l++) x -= u[i * top + l] * s[l] * vt[l * N + j];
+                rest += x * x;
+            }
+        for (int l = 0; l < top; l++) {
+            double x[M], y[N], off[2] = {0, 0};
+            for (int i = 0; i < M; i++) {                                    /* A v - s u, and A^T u - s v */
+                double e = -s[l] * u[i * top + l];
+                for (int j = 0; j < N; j++) e += a[i * N + j] * vt[l * N + j];
+                sum += e * e;
+                x[i] = u[i * top + l];
+            }
+            for (int j = 0; j < N; j++) {
+                double e = -s[l] * vt[l * N + j];
+                for (int i = 0; i < M; i++) e += a[i * N + j] * u[i * top + l];
+                sum += e * e;
+                y[j] = vt[l * N + j];
+            }
+            if (angle[l] >= 1) continue;
+            for (int q = 0; q < top; q++) {                                  /* what is outside of the true subspace */
+                double dx = 0, dy = 0;
+                if (c[q] != c[l]) continue;
+                for (int i = 0; i < M; i++) dx += x[i] * left[q * M + i];
+                for (int j = 0; j < N; j++) dy += y[j] * right[q * N + j];
+                for (int i = 0; i < M; i++) x[i] -= dx * left[q * M + i];
+                for (int j = 0; j < N; j++) y[j] -= dy * right[q * N + j];
+            }
+            off[0] = norm(x, M) / angle[l];
+            off[1] = norm(y, N) / angle[l];
+            test_raise(&worst, off[0]);
+            test_raise(&worst, off[1]);
+            below++;
+        }
+        test_raise(&claim, fabs(r.residual - sqrt(sum) / size));
+        test_raise(&claim, fabs(r.error - sqrt(rest) / size));
+        if (r.residual < least) least = r.residual;
+        free(a); free(u); free(s); free(vt); free(angle); free(c);
+        tn_ctx_reset(ctx);
+    }
+    WORST("randomised: true angle / estimate", worst, 0.3);
+    WORST("randomised: residual and error against loops", claim, 1e-14);
+    printf("%d angles below 1, residuals from %.2g\n", below, least);
+    CHECK(below > 60 && worst > 1e-2 && least < 1e-3);
+    free(left); free(right);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(svd_methods_are_checked)
 {
     tn_ctx       *ctx = context(TN_F64, 1);
@@ -854,6 +933,7 @@ TEST(svd_methods_are_checked)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(svd_of_few_values, svd_methods_are_checked, qr_with_pivots, lstsq_of_all_shapes, lstsq_known,
+TEST_MAIN(svd_of_few_values, svd_randomised_estimates, svd_methods_are_checked, qr_with_pivots, lstsq_of_all_shapes,
+          lstsq_known,
           eig_known, eig_large, eig_refuses, eig_random, eig_hard, truncation_rules, truncation_of_results,
           eigh_refuses_what_is_not_symmetric, clusters_of_eigenvalues, clusters_bound_the_angle, batches_of_eigen)

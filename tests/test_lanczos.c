@@ -399,6 +399,7 @@ TEST(bad_calls)
     for (int64_t i = 0; i < N; i++) a[i] = (double)i;
     memset(&desc, 0, sizeof desc);
     CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, NULL, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "lanczos: out is NULL");
     CHECK_STATUS(tn_lanczos(NULL, N, times_diagonal, &d, NULL, &r), TN_ERR_ARG);
     CHECK(!r.values && !r.vectors);
     CHECK_STATUS(tn_lanczos(ctx, N, NULL, &d, NULL, &r), TN_ERR_ARG);
