@@ -2594,6 +2594,9 @@ typedef struct tn_matrix_desc {
     int64_t cell;                   /* pixels per cell; 0: as fits into size                          */
     int64_t size;                   /* of the longer side; 0: 400. Larger matrices show means of
                                        neighbours, whose range is then that of the scale              */
+    bool    largest;                /* larger matrices show the value of largest magnitude instead    */
+    bool    stretch;                /* both sides are about as long as size, so that a matrix with few
+                                       columns is no thin line; not together with cell                */
     bool    numbers;                /* write the value into each cell that has room                   */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
@@ -32276,7 +32279,8 @@ static const double tni_area_most = 268435456;      /* pixels of a figure */
 
 typedef struct tni_heat {
     int64_t rows, columns;              /* of the values                                       */
-    int64_t block;                      /* block x block values make one cell, their mean      */
+    int64_t block_h, block_w;           /* so many values make one cell: their mean, or         */
+    bool    largest;                    /* the one of largest magnitude                        */
     int64_t down, across;               /* cells                                               */
     int64_t cell_h, cell_w;             /* of a cell, in pixels                                */
     int64_t height, width;              /* of all, in pixels                                   */
@@ -32284,12 +32288,20 @@ typedef struct tni_heat {
 
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
+/* How n values fill a side of `size` pixels at scale 1: pixels per cell, where a cell has `block` values. */
+static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *block)
+{
+    *block = 1;
+    if (n <= size) return tni_min(size / n, TNI_CELL_MAX) * scale;
+    *block = n / (size * scale) + (n % (size * scale) != 0);
+    return 1;
+}
+
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
 static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
-                          int64_t size, int64_t scale)
+                          int64_t size, int64_t scale, bool stretch)
 {
-    int64_t longest = tni_max(rows, columns);
-    size_t  bytes;
+    size_t bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
@@ -32298,20 +32310,21 @@ static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
     }
     h->rows = rows;
     h->columns = columns;
-    h->block = 1;
+    h->block_h = h->block_w = 1;
     if (rows == 0 || columns == 0) {
         h->height = h->width = size * scale / 4;
         return true;
     }
-    if (cell > 0) h->cell_h = cell * scale;
-    else if (longest <= size) h->cell_h = tni_min(size / longest, TNI_CELL_MAX) * scale;
-    else {
-        h->block = longest / (size * scale) + (longest % (size * scale) != 0);
-        h->cell_h = 1;
+    if (cell > 0) h->cell_h = h->cell_w = cell * scale;
+    else if (stretch) {
+        h->cell_h = tni_heat_side(rows, size, scale, &h->block_h);
+        h->cell_w = tni_heat_side(columns, size, scale, &h->block_w);
+    } else {
+        h->cell_h = h->cell_w = tni_heat_side(tni_max(rows, columns), size, scale, &h->block_h);
+        h->block_w = h->block_h;
     }
-    h->down = rows / h->block + (rows % h->block != 0);
-    h->across = columns / h->block + (columns % h->block != 0);
-    h->cell_w = h->cell_h;
+    h->down = rows / h->block_h + (rows % h->block_h != 0);
+    h->across = columns / h->block_w + (columns % h->block_w != 0);
     if (cell == 0) {                    /* a row or a column alone is made wide enough to be seen */
         h->cell_h = tni_max(h->cell_h, TNI_THIN * scale / h->down);
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
@@ -32326,19 +32339,20 @@ static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
     return true;
 }
 
-/* The mean of a cell's values that are not NaN; NaN when there are none. */
+/* The mean of a cell's values that are not NaN, or the one of largest magnitude; NaN when there are none. */
 static double tni_heat_value(const tni_heat *h, const double *values, int64_t i, int64_t j)
 {
-    int64_t i1 = tni_min((i + 1) * h->block, h->rows), j1 = tni_min((j + 1) * h->block, h->columns);
-    double  sum = 0, count = 0;
+    int64_t i1 = tni_min((i + 1) * h->block_h, h->rows), j1 = tni_min((j + 1) * h->block_w, h->columns);
+    double  sum = 0, count = 0, most = 0;
     int64_t r, k;
-    if (h->block == 1) return values[i * h->columns + j];
-    for (r = i * h->block; r < i1; r++)
-        for (k = j * h->block; k < j1; k++) {
+    if (h->block_h == 1 && h->block_w == 1) return values[i * h->columns + j];
+    for (r = i * h->block_h; r < i1; r++)
+        for (k = j * h->block_w; k < j1; k++) {
             double v = values[r * h->columns + k];
             if (v == v) { sum += v; count++; }
+            if (fabs(v) > fabs(most)) most = v;
         }
-    return sum / count;
+    return h->largest && count > 0 ? most : sum / count;
 }
 
 /* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
@@ -32751,8 +32765,10 @@ static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, i
     if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)
         || !tni_figure_shape(ctx, "image_matrix", "rows", rows, "columns", columns)) return false;
     d->scale = (int)tni_max(d->scale, 1);
-    return tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)
-        && tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
+    if (!tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale, d->stretch))
+        return false;
+    m->heat.largest = d->largest;
+    return tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
 }
 
 static void tni_matrix_plan(tni_matrix *m)
@@ -32760,8 +32776,8 @@ static void tni_matrix_plan(tni_matrix *m)
     const tn_matrix_desc *d = &m->d;
     tni_figure *f = &m->f;
     double      u = f->scale = d->scale, height = (double)m->heat.height;
-    tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block, true, u);
-    tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block, false, u);
+    tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block_w, true, u);
+    tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block_h, false, u);
     f->what = "image_matrix";
     f->title = d->title;
     f->caption = d->caption;
@@ -32867,7 +32883,8 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
         || !tni_tiles_grid(ctx, d, t->count)) return false;
     d->scale = (int)tni_max(d->scale, 1);
     d->no_bar = d->no_bar || d->own_scales;
-    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
+    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale, false))
+        return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
     tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
@@ -32883,8 +32900,8 @@ static void tni_tiles_plan(tni_tiles *t)
     const tni_heat *h = &t->heat;
     tni_figure *f = &t->f;
     double      u = f->scale = d->scale;
-    tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block, true, u);
-    tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block, false, u);
+    tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block_w, true, u);
+    tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block_h, false, u);
     f->what = "image_tiles";
     f->title = d->title;
     f->caption = d->caption;

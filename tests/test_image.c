@@ -404,6 +404,19 @@ TEST(large_matrices_show_means)
     tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 267 * 267);
     tn_image_destroy(image);
+    for (int i = 0; i < 801 * 801; i++) v[i] = i / 801 % 3 == 1 && i % 801 % 3 == 2 ? -2 : 1;  /* one of nine */
+    d.largest = true;
+    image = tn_image_matrix(ctx, v, 801, 801, &d);
+    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    CHECK_INT(count_colour(image, rgb), 267 * 267);
+    tn_image_destroy(image);
+    d.stretch = true;                                                /* 801 x 1: cells of 3 values x 40 pixels; 8 x 801 */
+    image = tn_image_matrix(ctx, v, 801, 1, &d);
+    CHECK(image && image->height > 267 && image->width > 40 && image->width < 100);
+    tn_image_destroy(image);
+    image = tn_image_matrix(ctx, v, 8, 801, &d);
+    CHECK(image && image->height > 8 * 40 && image->width > 267 && image->width < 330);
+    tn_image_destroy(image);
     free(v);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
