@@ -2659,8 +2659,8 @@ typedef struct tn_series {
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
-                                       entry that is NULL has no tick; the first 32 others are shown.
-                                       Not together with log_x                                        */
+                                       entry that is NULL has no tick; the first 32 others are shown,
+                                       turned if they would touch. Not together with log_x            */
     int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* logarithmic axes: points that are not positive are left out    */
     double  x_low, x_high;          /* both 0: from the data                                          */
@@ -33027,6 +33027,7 @@ typedef struct tni_plot {
     bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
     double           legend_width, legend_x, legend_y;
     double           last_width;        /* room for the last values of lines                          */
+    double           turned;            /* height of the names below the axis if they are turned, or 0 */
     tni_figure       f;
     tni_canvas       c;
     tni_ruler        x, y;
@@ -33166,8 +33167,10 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
-        tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false,
-                       1e6, TNI_TEXT_INK);
+        if (p->turned > 0) tni_draw_label(c, tni_plot_label(p, k), at + u / 2 + size * 0.35, y1 + (tni_tick_length + 5) * u,
+                                          size, 1, true, p->turned, TNI_TEXT_INK);
+        else tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5,
+                            false, 1e6, TNI_TEXT_INK);
     }
     for (k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
@@ -33582,6 +33585,25 @@ static void tni_plot_axes(tni_plot *p)
     p->y.from = floor(f->top + f->body_height);
 }
 
+/* Turns names that would touch side by side, and gives them the height that they need. */
+static void tni_plot_turn(tni_plot *p)
+{
+    double u = p->f.scale, widest = 0, before = -1e6;       /* before: where the last name ends */
+    bool   touch = false;
+    int    k;
+    for (k = 0; p->d.x_names && k < p->x.ticks; k++) {
+        double width = tni_label_width(tni_plot_label(p, k), tni_small * u), at = tni_ruler_pixel(&p->x, p->x.at[k]);
+        touch = touch || at - width / 2 < before + 4 * u;
+        before = at + width / 2;
+        widest = fmax(widest, width);
+    }
+    if (!touch || p->turned > 0) return;
+    p->turned = fmin(widest, 110 * u);
+    p->f.bottom += p->turned - tni_small * 0.75 * u;
+    p->f.body_height = fmax(p->f.body_height - (p->turned - tni_small * 0.75 * u), 60 * u);
+    tni_plot_axes(p);
+}
+
 /* Everything except title and caption is inside width x height; each side leaves the other its space. A legend that fits
    no corner is put outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
@@ -33598,9 +33620,11 @@ static void tni_plot_plan(tni_plot *p)
     tni_legend_plan(p);
     p->last_width = tni_last_room(p);
     tni_plot_axes(p);
+    tni_plot_turn(p);
     if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
     p->outside = true;
     tni_plot_axes(p);
+    tni_plot_turn(p);
 }
 
 /* Places the axes, when the space for title and caption is known. */

@@ -1455,6 +1455,36 @@ static size_t decode(const char *s, uint8_t *to)
 }
 
 /* Many cells are a PNG, whose stored rows are those colours; a picture without marks is one as well. */
+/* Names that would touch are turned; those that have room are not. */
+TEST(names_below_a_plot_are_turned)
+{
+    static const char *const names[] = {"short", "a name that is far too wide for its place", "another one that is just as wide", "x"};
+    tn_ctx      *ctx = open_ctx(NULL);
+    const double y[4] = {1, 2, 3, 2};
+    tn_series    s;
+    tn_plot_desc p;
+    memset(&s, 0, sizeof s);
+    memset(&p, 0, sizeof p);
+    s.y = y;
+    p.x_name_count = s.count = 4;
+    for (int wide = 0; wide < 2; wide++) {
+        const char *shown[4];
+        tn_image   *image;
+        char       *file;
+        size_t      bytes;
+        for (int i = 0; i < 4; i++) shown[i] = wide ? names[i] : names[0];
+        p.x_names = shown;
+        image = tn_image_plot(ctx, &s, 1, &p);
+        REQUIRE(image != NULL);
+        CHECK(image->width == 560 && image->height > 350 && image->height < 370);
+        file = svg_of(image, &bytes);
+        CHECK_INT(count_text(file, "rotate("), wide ? 4 : 0);
+        free(file);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(svg_embeds_large_matrices)
 {
     enum { N = 70 };
@@ -1719,4 +1749,5 @@ TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_e
           failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back,
           last_values_stay_within_the_axes, bands_fit_their_axes, long_series_keep_little, curves_in_one_column_keep_four_points,
           svg_embeds_large_columns, svg_text_has_its_measured_width, svg_has_markers_and_their_rings, titles_with_crlf, a_refused_matrix_says_why,
-          refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots)
+          refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots,
+          names_below_a_plot_are_turned)
