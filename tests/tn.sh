@@ -169,6 +169,13 @@ if command -v bash > /dev/null 2>&1; then
     completed "file;file 2;" train f
     completed "file;file 2;" tokenizer encode --shard f
     completed "dir;" train --resume ""
+    completed "dir;" train -r ""
+    completed "file;file 2;" train -c f
+    completed "file;file 2;" train --from f
+    completed "file;file 2;" draw --tokenizer f
+    completed "auto;" train -v a
+    completed "auto;" generate dir -n ""
+    completed "" generate dir -p ""
     completed "dir;" generate d
     completed "" synthetic f
     completed "--seed;" synthetic --s
@@ -196,6 +203,7 @@ if command -v zsh > /dev/null 2>&1; then
     offered train "" > specs
     holds "zsh completes auto" grep -q '^--heads=.*:N:(auto)$' specs
     holds "zsh completes words" grep -q '^--optimizer=.*:value:(muon adamw)$' specs
+    holds "zsh completes values of letters" grep -q '^(--config)-c\[.*:FILE:_files$' specs
     holds "zsh completes lists" grep -q '^--attention=.*:value: _sequence -d compadd - softmax squared ' specs
 fi
 if command -v fish > /dev/null 2>&1; then
@@ -204,6 +212,7 @@ if command -v fish > /dev/null 2>&1; then
     is "fish completes tn tokenizer e" "$(fish_offers "tn tokenizer e")" "encode;"
     is "fish completes tn train --mlp re" "$(fish_offers "tn train --mlp re")" "reglu;relu;relu2;"
     is "fish completes tn train --lr " "$(fish_offers "tn train --lr ")" "auto;"
+    is "fish completes tn train -v " "$(fish_offers "tn train -v ")" "auto;"
     is "fish completes tn train --heads=" "$(fish_offers "tn train --heads=")" "--heads=auto;"
     is "fish completes tn train --attention bilinear,s" "$(fish_offers "tn train --attention bilinear,s")" \
         "bilinear,softmax;bilinear,squared;"
@@ -737,6 +746,8 @@ if grep -Eq 'held_byte|train_bytes' m/log.jsonl; then fail "a loss per byte of a
 if grep -q "[0-9] nats per byte" said; then fail "a loss per byte of a shard is said"; else pass; fi
 rm -rf m
 expect 2 "no vocabulary is given for the token shards" train s.bin --out x --context 16
+expect 2 "--prompt is given, expected --tokenizer FILE as well" train s.bin --out x $small --prompt one
+holds "nothing is written" test ! -e x
 expect 1 "expected files of one kind" train --data s.bin --data text --out x --context 16
 expect 1 "token 2 has id 46, expected less than 20" train s.bin --out x --context 16 --vocab 20
 cp s.bin cut.bin && shorten cut.bin 1500
@@ -1294,6 +1305,7 @@ expect 1 "svd.safetensors has no tensor w" decompose svd.safetensors --svd --nam
 expect 0 "tensor: [2,4]" decompose svd.safetensors --svd --name vt --eps 0.5
 expect 0 "numbers_of_factors: 16" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2,1 --sweeps 9 --f64 --out h.safetensors
 holds "HOOI ended" grep -q '^converged: yes' said
+is "lines of more than 80 columns" "$(awk 'length > 80' said)" ""
 expect 0 "  factor.2                                 F64  [2,1]" info h.safetensors
 expect 2 "--rank has 2 values, expected 1 or 3, one per axis" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2
 expect 0 "degenerate: no" decompose "$npy/ok_f8_v2.npy" --cp 3 --out c.safetensors
