@@ -54,6 +54,7 @@ typedef struct axis {
     char         title[48];
     const char **names;                         /* [count], or NULL: indices from 0        */
     bool         tokens;                        /* one element per token                   */
+    bool         constant;                      /* and a last one, that of the constant 1  */
 } axis;
 
 typedef struct drawing {
@@ -294,6 +295,16 @@ static char *token_name(const tn_tokenizer *t, int64_t id)
     return b.data;
 }
 
+/* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
+static int64_t token_of(const tn_tokenizer *t, const char *text)
+{
+    const int64_t named = tn_tokenizer_id(t, text);
+    int32_t       id[2];
+    if (named >= 0) return named;
+    if (tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 2, NULL) != 1 || id[0] == tn_tokenizer_unk(t)) return -1;
+    return id[0];
+}
+
 /* The number of an output: a number, or with --tokens the text of a token. */
 static int64_t output_index(const drawing *d, int64_t outputs)
 {
@@ -303,7 +314,7 @@ static int64_t output_index(const drawing *d, int64_t outputs)
         if (!settings.tokens || !d->tokenizer)
             usage_error("--interaction is \"%s\", expected a number%s", settings.interaction,
                         settings.tokens ? ", or a token of a --tokenizer" : ", or with --tokens a token");
-        n = tn_tokenizer_id(d->tokenizer, settings.interaction);
+        n = token_of(d->tokenizer, settings.interaction);
         if (n < 0) fail("--interaction: \"%s\" is not a token of the vocabulary", settings.interaction);
     }
     if (n < 0 || n >= outputs)
@@ -311,13 +322,13 @@ static int64_t output_index(const drawing *d, int64_t outputs)
     return n;
 }
 
-/* The eigenvalues of one output, from the largest to the smallest. */
 static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x < y) - (x > y);
 }
 
+/* The eigenvalues of one output, from the largest to the smallest; no matrix is formed. */
 static void take_eigenvalues(drawing *d, const tn_cp *cp, int64_t output)
 {
     tn_tensor *u = tn_full(d->ctx, 1, &cp->out, 0);
@@ -357,6 +368,8 @@ static void take_interaction(drawing *d, const char *name)
         check_kind(&whole, name);
         if (settings.tokens && !whole.no_norm)
             buffer_print(&d->notes, "norms: left out, so this is not the model's function\n");
+        if (whole.mlp_scale != 0 && whole.mlp_scale != 1)
+            buffer_print(&d->notes, "scale: the factor of the branch is left out\n");
     }
     tn_mlp_init(params, name, &desc, &mlp);
     tn_params_read(params, tn_source_path(d->file), TN_MATCH_IGNORE_EXTRA);
@@ -384,8 +397,9 @@ static void take_interaction(drawing *d, const char *name)
     d->rank = 2;
     for (k = 0; k < 2; k++) {
         d->axis[k].count = d->axis[k].all = t->shape[k];
+        d->axis[k].constant = cp->constant;
         snprintf(d->axis[k].title, sizeof d->axis[k].title, "%s%s", settings.tokens ? "token" : "input",
-                 cp->constant ? ", last: the constant one" : "");
+                 cp->constant ? ", or 1 (the last)" : "");
     }
     d->v = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *d->v);
     tn_read(t, TN_F64, d->v, tn_tensor_count(t));
@@ -484,7 +498,7 @@ static void find_tokens(drawing *d)
     int  k;
     for (k = 0; k < 2; k++) {
         axis *a = &d->axis[k];
-        a->tokens = d->tokenizer && a->all == tn_tokenizer_count(d->tokenizer);
+        a->tokens = d->tokenizer && a->all == tn_tokenizer_count(d->tokenizer) + a->constant;
         found = found || a->tokens;
         if (a->tokens && !settings.interaction) strcpy(a->title, "token");
     }
@@ -504,7 +518,8 @@ static void name_axes(drawing *d)
         a->names = (const char **)allocate((size_t)a->count, sizeof *a->names);
         for (i = 0; i < a->count; i++) {
             const int64_t at = a->first + (a->at ? a->at[i] : i);
-            a->names[i] = a->tokens ? token_name(d->tokenizer, at) : format_text("%lld", (long long)at);
+            a->names[i] = a->constant && at == a->all - 1 ? copy_text("1")
+                        : a->tokens ? token_name(d->tokenizer, at) : format_text("%lld", (long long)at);
         }
     }
 }
@@ -522,8 +537,7 @@ static void find_tokenizer(drawing *d)
 
 /* ---- drawing --------------------------------------------------------------------------------------- */
 
-/* Prints what is drawn; returns how many of the numbers are not finite. */
-static int64_t print_numbers(drawing *d)
+static void print_numbers(const drawing *d)
 {
     const int64_t n = d->axis[0].count * d->axis[1].count;
     double        low = NAN, high = NAN, norm = 0, sum = 0;
@@ -546,7 +560,6 @@ static int64_t print_numbers(drawing *d)
     if (nans) printf("nan: %lld\n", (long long)nans);
     if (infinite) printf("infinite: %lld\n", (long long)infinite);
     if (d->notes.data) printf("%s", d->notes.data);
-    return nans + infinite;
 }
 
 /* How many values of an axis a cell shows: as tn_image_matrix does it. */
