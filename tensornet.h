@@ -2597,7 +2597,8 @@ typedef struct tn_matrix_desc {
     bool    largest;                /* larger matrices show the value of largest magnitude instead    */
     bool    stretch;                /* both sides are about as long as size, so that a matrix with few
                                        columns is no thin line; not together with cell                */
-    bool    numbers;                /* write the value into each cell that has room                   */
+    bool    numbers;                /* write the values into cells that have room, in one size: three
+                                       digits, or as many decimals as fit into all cells              */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
 } tn_matrix_desc;
@@ -32489,23 +32490,56 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell that has room for it. Values below a millionth of the scale are rounding errors, written as 0. */
+/* The number of a cell. Values below a millionth of the scale are rounding errors, written as 0. decimals below 0: three
+   digits; else decimals as given, without zeros at the end. */
+static double tni_number_text(char dst[32], const tni_heat *h, const tni_shades *s, const double *values, int64_t i,
+                              int64_t j, int decimals)
+{
+    double v = tni_heat_value(h, values, i, j), unit = pow(10, decimals);
+    double shown = fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v;
+    if (decimals < 0) tni_tick_text(dst, shown, 3, 0);
+    else tni_tick_text(dst, floor(shown * unit + 0.5) / unit, 15, 0);
+    return v;
+}
+
+/* The size in which all numbers fit into their cells, `size` or down to 3/4 of it. *decimals: as many as that allows, the
+   same in all cells if three digits of each number are too wide. */
+static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const double *values, double size, double room,
+                              int *decimals)
+{
+    double  high = fmax(fabs(s->low), fabs(s->high)), widest = 0;
+    int     whole = high > 0 && high < TNI_HUGE ? (int)floor(log10(high)) + 1 : 1, most = 3 - whole, least = 1 - whole;
+    char    number[32];
+    int64_t i, j;
+    if (least < 0) least = 0;
+    if (most < least) most = least;
+    for (*decimals = -1; ; *decimals = *decimals < 0 ? most : *decimals - 1) {
+        for (widest = 0, i = 0; i < h->down; i++)
+            for (j = 0; j < h->across; j++) {
+                tni_number_text(number, h, s, values, i, j, *decimals);
+                widest = fmax(widest, tni_label_width(number, size));
+            }
+        if (widest * 0.75 <= room || *decimals == least) break;
+    }
+    return widest > room ? size * fmax(room / widest * 0.999, 0.75) : size;
+}
+
+/* The value of each cell that has room for it. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
-    double  size = tni_small * c->scale;
+    double  size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
     int64_t i, j;
+    int     decimals;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
+    size = tni_numbers_fit(h, s, values, size, room, &decimals);
     for (i = 0; i < h->down; i++)
         for (j = 0; j < h->across; j++) {
-            double  v = tni_heat_value(h, values, i, j);
             uint8_t rgb[3];
             char    number[32];
-            tni_shade(s, v, rgb);
-            tni_tick_text(number, fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v, 3, 0);
+            tni_shade(s, tni_number_text(number, h, s, values, i, j, decimals), rgb);
             tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2,
-                           (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false,
-                           (double)h->cell_w - 4 * c->scale,
+                           (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false, room,
                            rgb[0] * 3 + rgb[1] * 6 + rgb[2] < 1250 ? TNI_WHITE : TNI_TEXT_INK);
         }
 }

@@ -1458,29 +1458,57 @@ static size_t decode(const char *s, uint8_t *to)
 /* Names that would touch are turned; those that have room are not. */
 TEST(names_below_a_plot_are_turned)
 {
-    static const char *const names[] = {"short", "a name that is far too wide for its place", "another one that is just as wide", "x"};
+    static const char *const narrow[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const wide[] = {"a", "fifteen letters", "fifteen letters", "d", "e", "f", "g", "h"};
+    static const double      y[8] = {1, 2, 3, 2, 4, 5, 4, 3};
     tn_ctx      *ctx = open_ctx(NULL);
-    const double y[4] = {1, 2, 3, 2};
     tn_series    s;
     tn_plot_desc p;
     memset(&s, 0, sizeof s);
     memset(&p, 0, sizeof p);
     s.y = y;
-    p.x_name_count = s.count = 4;
-    for (int wide = 0; wide < 2; wide++) {
-        const char *shown[4];
-        tn_image   *image;
-        char       *file;
-        size_t      bytes;
-        for (int i = 0; i < 4; i++) shown[i] = wide ? names[i] : names[0];
-        p.x_names = shown;
+    p.x_name_count = s.count = 8;
+    for (int k = 0; k < 2; k++) {
+        tn_image *image;
+        char     *file;
+        size_t    bytes;
+        p.x_names = k ? wide : narrow;
         image = tn_image_plot(ctx, &s, 1, &p);
         REQUIRE(image != NULL);
         CHECK(image->width == 560 && image->height > 350 && image->height < 370);
         file = svg_of(image, &bytes);
-        CHECK_INT(count_text(file, "rotate("), wide ? 4 : 0);
+        CHECK_INT(count_text(file, "rotate("), k ? 8 : 0);
         free(file);
     }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* All numbers of a matrix have one size, and none is cut: 0.0123 would be, so all have three decimals. */
+TEST(numbers_fit_their_cells)
+{
+    static const double values[4] = {-0.0123456, 0.654321, -0.3219, 0};
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    char          *file;
+    size_t         bytes;
+    memset(&d, 0, sizeof d);
+    d.numbers = d.no_bar = d.no_ticks = true;
+    d.cell = 34;
+    image = tn_image_matrix(ctx, values, 2, 2, &d);
+    REQUIRE(image != NULL);
+    file = svg_of(image, &bytes);
+    CHECK(strstr(file, "0.012</text>") && strstr(file, ">0.654</text>") && strstr(file, "0.322</text>") && strstr(file, ">0</text>"));
+    CHECK_INT(count_text(file, "..."), 0);
+    free(file);
+    tn_image_destroy(image);
+    d.cell = 60;                                                     /* enough for three digits of each */
+    image = tn_image_matrix(ctx, values, 2, 2, &d);
+    REQUIRE(image != NULL);
+    file = svg_of(image, &bytes);
+    CHECK(strstr(file, "0.0123</text>") && strstr(file, "font-size=\"12\""));
+    free(file);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }
@@ -1750,4 +1778,4 @@ TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_e
           last_values_stay_within_the_axes, bands_fit_their_axes, long_series_keep_little, curves_in_one_column_keep_four_points,
           svg_embeds_large_columns, svg_text_has_its_measured_width, svg_has_markers_and_their_rings, titles_with_crlf, a_refused_matrix_says_why,
           refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots,
-          names_below_a_plot_are_turned)
+          names_below_a_plot_are_turned, numbers_fit_their_cells)
