@@ -2905,7 +2905,11 @@ typedef struct tn_matrix_desc {
     int64_t cell;                   /* pixels per cell; 0: as fits into size                          */
     int64_t size;                   /* of the longer side; 0: 400. Larger matrices show means of
                                        neighbours, whose range is then that of the scale              */
-    bool    numbers;                /* write the value into each cell that has room                   */
+    bool    largest;                /* larger matrices show the value of largest magnitude instead    */
+    bool    stretch;                /* both sides are about as long as size, so that a matrix with few
+                                       columns is no thin line; not together with cell                */
+    bool    numbers;                /* write the values into cells that have room, in one size: three
+                                       digits, or as many decimals as fit into all cells              */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
 } tn_matrix_desc;
@@ -2967,8 +2971,8 @@ typedef struct tn_series {
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
-                                       entry that is NULL has no tick; the first 32 others are shown.
-                                       Not together with log_x                                        */
+                                       entry that is NULL has no tick; the first 32 others are shown,
+                                       turned if they would touch. Not together with log_x            */
     int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* logarithmic axes: points that are not positive are left out    */
     double  x_low, x_high;          /* both 0: from the data                                          */
@@ -34966,7 +34970,8 @@ static const double tni_area_most = 268435456;      /* pixels of a figure */
 
 typedef struct tni_heat {
     int64_t rows, columns;              /* of the values                                       */
-    int64_t block;                      /* block x block values make one cell, their mean      */
+    int64_t block_h, block_w;           /* so many values make one cell: their mean, or         */
+    bool    largest;                    /* the one of largest magnitude                        */
     int64_t down, across;               /* cells                                               */
     int64_t cell_h, cell_w;             /* of a cell, in pixels                                */
     int64_t height, width;              /* of all, in pixels                                   */
@@ -34974,12 +34979,20 @@ typedef struct tni_heat {
 
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
+/* How n values fill a side of `size` pixels at scale 1: pixels per cell, where a cell has `block` values. */
+static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *block)
+{
+    *block = 1;
+    if (n <= size) return tni_min(size / n, TNI_CELL_MAX) * scale;
+    *block = n / (size * scale) + (n % (size * scale) != 0);
+    return 1;
+}
+
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
 static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
-                          int64_t size, int64_t scale)
+                          int64_t size, int64_t scale, bool stretch)
 {
-    int64_t longest = tni_max(rows, columns);
-    size_t  bytes;
+    size_t bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "%s: %lld x %lld values are larger than the address space", what, (long long)rows,
@@ -34988,20 +35001,21 @@ static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
     }
     h->rows = rows;
     h->columns = columns;
-    h->block = 1;
+    h->block_h = h->block_w = 1;
     if (rows == 0 || columns == 0) {
         h->height = h->width = size * scale / 4;
         return true;
     }
-    if (cell > 0) h->cell_h = cell * scale;
-    else if (longest <= size) h->cell_h = tni_min(size / longest, TNI_CELL_MAX) * scale;
-    else {
-        h->block = longest / (size * scale) + (longest % (size * scale) != 0);
-        h->cell_h = 1;
+    if (cell > 0) h->cell_h = h->cell_w = cell * scale;
+    else if (stretch) {
+        h->cell_h = tni_heat_side(rows, size, scale, &h->block_h);
+        h->cell_w = tni_heat_side(columns, size, scale, &h->block_w);
+    } else {
+        h->cell_h = h->cell_w = tni_heat_side(tni_max(rows, columns), size, scale, &h->block_h);
+        h->block_w = h->block_h;
     }
-    h->down = rows / h->block + (rows % h->block != 0);
-    h->across = columns / h->block + (columns % h->block != 0);
-    h->cell_w = h->cell_h;
+    h->down = rows / h->block_h + (rows % h->block_h != 0);
+    h->across = columns / h->block_w + (columns % h->block_w != 0);
     if (cell == 0) {                    /* a row or a column alone is made wide enough to be seen */
         h->cell_h = tni_max(h->cell_h, TNI_THIN * scale / h->down);
         h->cell_w = tni_max(h->cell_w, TNI_THIN * scale / h->across);
@@ -35016,19 +35030,20 @@ static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t ro
     return true;
 }
 
-/* The mean of a cell's values that are not NaN; NaN when there are none. */
+/* The mean of a cell's values that are not NaN, or the one of largest magnitude; NaN when there are none. */
 static double tni_heat_value(const tni_heat *h, const double *values, int64_t i, int64_t j)
 {
-    int64_t i1 = tni_min((i + 1) * h->block, h->rows), j1 = tni_min((j + 1) * h->block, h->columns);
-    double  sum = 0, count = 0;
+    int64_t i1 = tni_min((i + 1) * h->block_h, h->rows), j1 = tni_min((j + 1) * h->block_w, h->columns);
+    double  sum = 0, count = 0, most = 0;
     int64_t r, k;
-    if (h->block == 1) return values[i * h->columns + j];
-    for (r = i * h->block; r < i1; r++)
-        for (k = j * h->block; k < j1; k++) {
+    if (h->block_h == 1 && h->block_w == 1) return values[i * h->columns + j];
+    for (r = i * h->block_h; r < i1; r++)
+        for (k = j * h->block_w; k < j1; k++) {
             double v = values[r * h->columns + k];
             if (v == v) { sum += v; count++; }
+            if (fabs(v) > fabs(most)) most = v;
         }
-    return sum / count;
+    return h->largest && count > 0 ? most : sum / count;
 }
 
 /* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
@@ -35165,23 +35180,56 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell that has room for it. Values below a millionth of the scale are rounding errors, written as 0. */
+/* The number of a cell. Values below a millionth of the scale are rounding errors, written as 0. decimals below 0: three
+   digits; else decimals as given, without zeros at the end. */
+static double tni_number_text(char dst[32], const tni_heat *h, const tni_shades *s, const double *values, int64_t i,
+                              int64_t j, int decimals)
+{
+    double v = tni_heat_value(h, values, i, j), unit = pow(10, decimals);
+    double shown = fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v;
+    if (decimals < 0) tni_tick_text(dst, shown, 3, 0);
+    else tni_tick_text(dst, floor(shown * unit + 0.5) / unit, 15, 0);
+    return v;
+}
+
+/* The size in which all numbers fit into their cells, `size` or down to 3/4 of it. *decimals: as many as that allows, the
+   same in all cells if three digits of each number are too wide. */
+static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const double *values, double size, double room,
+                              int *decimals)
+{
+    double  high = fmax(fabs(s->low), fabs(s->high)), widest = 0;
+    int     whole = high > 0 && high < TNI_HUGE ? (int)floor(log10(high)) + 1 : 1, most = 3 - whole, least = 1 - whole;
+    char    number[32];
+    int64_t i, j;
+    if (least < 0) least = 0;
+    if (most < least) most = least;
+    for (*decimals = -1; ; *decimals = *decimals < 0 ? most : *decimals - 1) {
+        for (widest = 0, i = 0; i < h->down; i++)
+            for (j = 0; j < h->across; j++) {
+                tni_number_text(number, h, s, values, i, j, *decimals);
+                widest = fmax(widest, tni_label_width(number, size));
+            }
+        if (widest * 0.75 <= room || *decimals == least) break;
+    }
+    return widest > room ? size * fmax(room / widest * 0.999, 0.75) : size;
+}
+
+/* The value of each cell that has room for it. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
-    double  size = tni_small * c->scale;
+    double  size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
     int64_t i, j;
+    int     decimals;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
+    size = tni_numbers_fit(h, s, values, size, room, &decimals);
     for (i = 0; i < h->down; i++)
         for (j = 0; j < h->across; j++) {
-            double  v = tni_heat_value(h, values, i, j);
             uint8_t rgb[3];
             char    number[32];
-            tni_shade(s, v, rgb);
-            tni_tick_text(number, fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v, 3, 0);
+            tni_shade(s, tni_number_text(number, h, s, values, i, j, decimals), rgb);
             tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2,
-                           (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false,
-                           (double)h->cell_w - 4 * c->scale,
+                           (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false, room,
                            rgb[0] * 3 + rgb[1] * 6 + rgb[2] < 1250 ? TNI_WHITE : TNI_TEXT_INK);
         }
 }
@@ -35441,8 +35489,10 @@ static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, i
     if (!tni_figure_cells(ctx, "image_matrix", d->cell, d->size, d->scale, &m->scale)
         || !tni_figure_shape(ctx, "image_matrix", "rows", rows, "columns", columns)) return false;
     d->scale = (int)tni_max(d->scale, 1);
-    return tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)
-        && tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
+    if (!tni_heat_plan(ctx, "image_matrix", &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale, d->stretch))
+        return false;
+    m->heat.largest = d->largest;
+    return tni_figure_array(ctx, "image_matrix", "values", m->heat.down > 0, values);
 }
 
 static void tni_matrix_plan(tni_matrix *m)
@@ -35450,8 +35500,8 @@ static void tni_matrix_plan(tni_matrix *m)
     const tn_matrix_desc *d = &m->d;
     tni_figure *f = &m->f;
     double      u = f->scale = d->scale, height = (double)m->heat.height;
-    tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block, true, u);
-    tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block, false, u);
+    tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block_w, true, u);
+    tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block_h, false, u);
     f->what = "image_matrix";
     f->title = d->title;
     f->caption = d->caption;
@@ -35557,7 +35607,8 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
         || !tni_tiles_grid(ctx, d, t->count)) return false;
     d->scale = (int)tni_max(d->scale, 1);
     d->no_bar = d->no_bar || d->own_scales;
-    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
+    if (!tni_heat_plan(ctx, "image_tiles", &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale, false))
+        return false;
     if (tni_area_size(t->count, height * width, sizeof(double), &bytes))
         return tni_figure_array(ctx, "image_tiles", "values", bytes > 0, values);
     tni_fail(ctx, TN_ERR_SHAPE, "image_tiles: %lld x %lld x %lld values are larger than the address space",
@@ -35573,8 +35624,8 @@ static void tni_tiles_plan(tni_tiles *t)
     const tni_heat *h = &t->heat;
     tni_figure *f = &t->f;
     double      u = f->scale = d->scale;
-    tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block, true, u);
-    tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block, false, u);
+    tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block_w, true, u);
+    tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block_h, false, u);
     f->what = "image_tiles";
     f->title = d->title;
     f->caption = d->caption;
@@ -35700,6 +35751,7 @@ typedef struct tni_plot {
     bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
     double           legend_width, legend_x, legend_y;
     double           last_width;        /* room for the last values of lines                          */
+    double           turned;            /* height of the names below the axis if they are turned, or 0 */
     tni_figure       f;
     tni_canvas       c;
     tni_ruler        x, y;
@@ -35839,8 +35891,10 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
-        tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false,
-                       1e6, TNI_TEXT_INK);
+        if (p->turned > 0) tni_draw_label(c, tni_plot_label(p, k), at + u / 2 + size * 0.35, y1 + (tni_tick_length + 5) * u,
+                                          size, 1, true, p->turned, TNI_TEXT_INK);
+        else tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5,
+                            false, 1e6, TNI_TEXT_INK);
     }
     for (k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
@@ -36255,6 +36309,25 @@ static void tni_plot_axes(tni_plot *p)
     p->y.from = floor(f->top + f->body_height);
 }
 
+/* Turns names that would touch side by side, and gives them the height that they need. */
+static void tni_plot_turn(tni_plot *p)
+{
+    double u = p->f.scale, widest = 0, before = -1e6;       /* before: where the last name ends */
+    bool   touch = false;
+    int    k;
+    for (k = 0; p->d.x_names && k < p->x.ticks; k++) {
+        double width = tni_label_width(tni_plot_label(p, k), tni_small * u), at = tni_ruler_pixel(&p->x, p->x.at[k]);
+        touch = touch || at - width / 2 < before + 4 * u;
+        before = at + width / 2;
+        widest = fmax(widest, width);
+    }
+    if (!touch || p->turned > 0) return;
+    p->turned = fmin(widest, 110 * u);
+    p->f.bottom += p->turned - tni_small * 0.75 * u;
+    p->f.body_height = fmax(p->f.body_height - (p->turned - tni_small * 0.75 * u), 60 * u);
+    tni_plot_axes(p);
+}
+
 /* Everything except title and caption is inside width x height; each side leaves the other its space. A legend that fits
    no corner is put outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
@@ -36271,9 +36344,11 @@ static void tni_plot_plan(tni_plot *p)
     tni_legend_plan(p);
     p->last_width = tni_last_room(p);
     tni_plot_axes(p);
+    tni_plot_turn(p);
     if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
     p->outside = true;
     tni_plot_axes(p);
+    tni_plot_turn(p);
 }
 
 /* Places the axes, when the space for title and caption is known. */

@@ -1,35 +1,14 @@
 /* test_analysis.c: what analyses of weights are made of (top-k, tables, views of layers, patterns), and the analyses of
    operators themselves. */
-#include "test.h"
-
-static tn_ctx *open_ctx(tn_dtype dtype)
-{
-    tn_ctx *ctx = NULL;
-    tn_desc d;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 5;
-    CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
-    return ctx;
-}
-
-static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
-
-static double *numbers_of(const tn_tensor *t)
-{
-    double *v = doubles(t ? tn_tensor_count(t) : 0);
-    CHECK(t && tn_read(t, TN_F64, v, tn_tensor_count(t)) == TN_OK);
-    return v;
-}
+#include "rooms.h"
 
 static tn_tensor *random_tensor(tn_ctx *ctx, uint64_t *seed, int rank, const int64_t *shape)
 {
     tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     int64_t    n = tn_tensor_count(t);
-    double    *v = doubles(n);
+    double    *v = room(n);
     for (int64_t i = 0; i < n; i++) v[i] = (double)(float)test_random_real(seed);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
-    free(v);
     return t;
 }
 
@@ -55,13 +34,13 @@ TEST(topk_is_a_stable_sort)
 {
     static const int64_t shapes[][3] = {{1, 1, 1}, {2, 7, 3}, {3, 1, 2}, {1, 40, 1}, {2, 0, 3}, {0, 5, 2}, {4, 5, 1}};
     for (int dtype = 0; dtype < 2; dtype++) {
-        tn_ctx  *ctx = open_ctx(dtype ? TN_F64 : TN_F32);
+        tn_ctx  *ctx = open_ctx(dtype ? TN_F64 : TN_F32, 0);
         uint64_t seed = 3;
         for (int round = 0; round < 7 * 3 * 3; round++) {
             const int64_t *shape = shapes[round % 7], n = shape[1];
             const tn_order order = (tn_order)(round / 7 % 3);
             int64_t count = shape[0] * n * shape[2], k = round < 21 ? n : round < 42 ? n / 2 : n > 0;
-            double *v = doubles(count);
+            double *v = room(count);
             tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 3, shape), *ids, *values;
             for (int64_t i = 0; i < count; i++) {                    /* full of ties, with NaN and both zeros */
                 v[i] = (double)test_random_int(&seed, -3, 3);
@@ -72,7 +51,7 @@ TEST(topk_is_a_stable_sort)
             values = k == n ? tn_sort(ctx, t, 1, order, &ids) : tn_topk(ctx, t, -2, k, order, &ids);
             CHECK_CTX(ctx);
             REQUIRE(values && ids && values->shape[1] == k && ids->dtype == TN_I32);
-            double  *got = numbers_of(values), *at = numbers_of(ids);
+            double  *got = host(values), *at = host(ids);
             for (int64_t row = 0; row < shape[0] * shape[2] && n > 0; row++) {
                 const double *x = v + row / shape[2] * n * shape[2] + row % shape[2];
                 int64_t place = row / shape[2] * k * shape[2] + row % shape[2], wrong = 0;
@@ -89,17 +68,16 @@ TEST(topk_is_a_stable_sort)
                 }
                 CHECK_INT(wrong, 0);
             }
-            free(v); free(got); free(at);
             tn_ctx_reset(ctx);
         }
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
 }
 
 #ifndef TN_NO_TRAINING
 TEST(topk_has_a_gradient)
 {
-    tn_ctx    *ctx = open_ctx(TN_F64);
+    tn_ctx    *ctx = open_ctx(TN_F64, 0);
     double     v[6] = {1, -5, 2, 4, 0, 3}, want[6] = {2, -10, 4, 8, 0, 0};
     tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 3, 2), *y;             /* columns 1 2 0 and -5 4 3 */
     CHECK_STATUS(tn_write(t, TN_F64, v, 6), TN_OK);
@@ -107,17 +85,15 @@ TEST(topk_has_a_gradient)
     tn_record(ctx);
     y = tn_topk(ctx, tn_transpose(t, 0, 1), 1, 2, TN_ORDER_MAGNITUDE, NULL);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
-    double *g = numbers_of(t->grad);
+    double *g = host(t->grad);
     for (int i = 0; i < 6; i++) CHECK_NEAR(g[i], want[i], 0);
-    free(g);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 #endif
 
 TEST(topk_refuses)
 {
-    tn_ctx    *ctx = open_ctx(TN_F32);
+    tn_ctx    *ctx = open_ctx(TN_F32, 0);
     tn_tensor *t = tn_eye(ctx, 3), *ids = t;
     CHECK(!tn_topk(ctx, t, 0, 4, TN_ORDER_LARGEST, &ids) && !ids);
     CHECK_ERROR(ctx, TN_ERR_ARG, "topk: k is 4, expected 0 to 3, the extent of axis 0");
@@ -129,22 +105,21 @@ TEST(topk_refuses)
     CHECK_ERROR(ctx, TN_ERR_ARG, "sort: order is 3");
     CHECK(!tn_topk(ctx, NULL, 0, 1, TN_ORDER_LARGEST, NULL) && !tn_sort(ctx, NULL, 0, TN_ORDER_LARGEST, NULL));
     tn_ctx_clear_error(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 TEST(eye)
 {
-    tn_ctx *ctx = open_ctx(TN_F32);
+    tn_ctx *ctx = open_ctx(TN_F32, 0);
     for (int64_t n = 0; n < 4; n++) {
         tn_tensor *t = tn_eye(ctx, n);
-        double    *v = numbers_of(t);
+        double    *v = host(t);
         CHECK(t && t->rank == 2 && t->shape[0] == n && t->shape[1] == n);
         for (int64_t i = 0; i < n * n; i++) CHECK_NEAR(v[i], i / n == i % n, 0);
-        free(v);
     }
     CHECK(!tn_eye(ctx, -1));
     tn_ctx_clear_error(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------------- */
@@ -162,7 +137,7 @@ static void check_table(const tn_tensor *t, const tn_table_desc *d, const char *
 
 TEST(tables)
 {
-    tn_ctx       *ctx = open_ctx(TN_F64);
+    tn_ctx       *ctx = open_ctx(TN_F64, 0);
     const double  v[6] = {1, -0.25, 1e-9, 12.5, -3, 1.0 / 3};
     const char   *rows[2] = {"ab", "\xc3\xa9\n"}, *columns[3] = {"x", "long name", "z"};
     tn_tensor    *t = tn_tensor_2d(ctx, TN_REAL, 2, 3);
@@ -204,14 +179,14 @@ TEST(tables)
     CHECK_INT(tn_tensor_table(tn_tensor_3d(ctx, TN_REAL, 1, 1, 1), NULL, text, sizeof text), -1);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "table: t is [1,1,1], expected rank 1 or 2");
     CHECK_INT(tn_tensor_table(NULL, NULL, text, sizeof text), -1);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* ---- views of layers, and patterns ----------------------------------------------------------------------- */
 
 TEST(views_of_layers)
 {
-    tn_ctx       *ctx = open_ctx(TN_F64);
+    tn_ctx       *ctx = open_ctx(TN_F64, 0);
     tn_params    *ps = tn_params_create(ctx);
     tn_mlp_desc   md;
     tn_mlp        mlp;
@@ -226,14 +201,14 @@ TEST(views_of_layers)
     CHECK(!tn_mlp_encoder(&mlp, 3));
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp_encoder: e is 3, expected 0 to 2");
     CHECK(!tn_mlp_encoder(NULL, 0) && !tn_attention_head(NULL, 0, TN_HEAD_V));
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* For each kind: the layer's output from its patterns and the views of its heads, sum_h P_h x V_h^T O_h^T. */
 TEST(patterns_and_heads_make_the_layer)
 {
     for (int kind = TN_ATTENTION_SOFTMAX; kind <= TN_ATTENTION_DIFFERENTIAL_PLAIN; kind++) {
-        tn_ctx   *ctx = open_ctx(TN_F64);
+        tn_ctx   *ctx = open_ctx(TN_F64, 0);
         uint64_t  seed = 7;
         int64_t   shape[3] = {2, 5, 6};
         double    worst = 0;
@@ -258,14 +233,12 @@ TEST(patterns_and_heads_make_the_layer)
                 head = tn_affine(ctx, head, o, NULL);
                 y = y ? tn_add(ctx, y, head) : head;
             }
-            want = numbers_of(tn_slice(tn_attention_forward(ctx, &layer, x, NULL), 0, b, b + 1));
-            got = numbers_of(y);
+            want = host(tn_slice(tn_attention_forward(ctx, &layer, x, NULL), 0, b, b + 1));
+            got = host(y);
             for (int i = 0; i < 35; i++) test_raise(&worst, fabs(want[i] - got[i]));
-            free(want); free(got);
         }
         WORST(tn_attention_kind_name(d.kind), worst, 1e-14);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
 }
 
@@ -273,7 +246,7 @@ TEST(patterns_and_heads_make_the_layer)
 TEST(heads_make_the_pattern)
 {
     for (int kind = TN_ATTENTION_SQUARED; kind <= TN_ATTENTION_BILINEAR; kind++) {
-        tn_ctx   *ctx = open_ctx(TN_F64);
+        tn_ctx   *ctx = open_ctx(TN_F64, 0);
         uint64_t  seed = 8;
         int64_t   shape[3] = {1, 4, 5};
         double    worst = 0;
@@ -286,7 +259,7 @@ TEST(heads_make_the_pattern)
         CHECK_STATUS(tn_attention_init(ps, "a", &d, &layer), TN_OK);
         tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *x2 = tn_reshape_2d(x, 4, 5);
         tn_tensor *p = tn_attention_pattern(ctx, &layer, x);
-        double    *got = numbers_of(p);
+        double    *got = host(p);
         for (int64_t h = 0; h < 2; h++) {
             double *s[2];
             for (int set = 0; set < 2; set++) {
@@ -294,18 +267,16 @@ TEST(heads_make_the_pattern)
                 tn_tensor *q = tn_attention_head(&layer, h, two ? TN_HEAD_Q2 : TN_HEAD_Q1);
                 tn_tensor *k = tn_attention_head(&layer, h, two ? TN_HEAD_K2 : TN_HEAD_K1);
                 q = tn_affine(ctx, x2, q, NULL);
-                s[set] = numbers_of(tn_matmul(ctx, q, tn_transpose(tn_affine(ctx, x2, k, NULL), 0, 1)));
+                s[set] = host(tn_matmul(ctx, q, tn_transpose(tn_affine(ctx, x2, k, NULL), 0, 1)));
             }
             for (int i = 0; i < 16; i++) test_raise(&worst, fabs(got[h * 16 + i] - s[0][i] * s[1][i] / 9));
-            free(s[0]); free(s[1]);
         }
-        free(got);
         WORST(tn_attention_kind_name(d.kind), worst, 1e-15);
         CHECK(!tn_attention_head(&layer, 2, TN_HEAD_Q1));
         CHECK_ERROR(ctx, TN_ERR_ARG, "attention_head: h is 2, expected 0 to 1");
         CHECK((tn_attention_head(&layer, 0, TN_HEAD_K2) != NULL) == (kind == TN_ATTENTION_BILINEAR));
         if (kind == TN_ATTENTION_SQUARED) CHECK_ERROR(ctx, TN_ERR_ARG, "attention_head: part is 3");
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
 }
 
@@ -313,7 +284,7 @@ TEST(heads_make_the_pattern)
 
 TEST(products_refuse)
 {
-    tn_ctx       *ctx = open_ctx(TN_F32);
+    tn_ctx       *ctx = open_ctx(TN_F32, 0);
     tn_tensor    *a = tn_tensor_2d(ctx, TN_REAL, 2, 3), *b = tn_tensor_2d(ctx, TN_REAL, 4, 5);
     const int64_t shape[3] = {2, 3, 4}, eight[8] = {1, 1, 1, 1, 1, 1, 1, 3};
     tn_tensor    *c = tn_tensor_3d(ctx, TN_REAL, 1, 1, 3), *deep = tn_full(ctx, 8, eight, 1);
@@ -339,13 +310,13 @@ TEST(products_refuse)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "fold: m is [2,3], expected the unfolding of [2,3,4] by axis 1");
     CHECK(!tn_fold(ctx, a, 3, 3, shape));
     CHECK_ERROR(ctx, TN_ERR_ARG, "fold: axis is 3");
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* X_(n) = A_n Y_(n) (A_1 (x) A_2 (x) A_3 without A_n)^T, in row-major order. */
 TEST(unfoldings_of_mode_products)
 {
-    tn_ctx   *ctx = open_ctx(TN_F64);
+    tn_ctx   *ctx = open_ctx(TN_F64, 0);
     uint64_t  seed = 12;
     const int64_t shape[3] = {2, 3, 4};
     tn_tensor *y = random_tensor(ctx, &seed, 3, shape), *x = y, *a[3];
@@ -357,13 +328,11 @@ TEST(unfoldings_of_mode_products)
     for (int n = 0; n < 3; n++) {
         tn_tensor *others = tn_kronecker(ctx, a[n == 0], a[n == 2 ? 1 : 2]);
         tn_tensor *want = tn_affine(ctx, tn_matmul(ctx, a[n], tn_unfold(ctx, y, n)), others, NULL);
-        double    *u = numbers_of(tn_unfold(ctx, x, n)), *v = numbers_of(want);
+        double    *u = host(tn_unfold(ctx, x, n)), *v = host(want);
         for (int64_t i = 0; i < tn_tensor_count(want); i++) test_raise(&worst, fabs(u[i] - v[i]));
-        free(u); free(v);
     }
     WORST("unfolded mode products", worst, 1e-14);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* ---- operators --------------------------------------------------------------------------------------------- */
@@ -377,18 +346,10 @@ static tn_cp *random_cp(tn_ctx *ctx, uint64_t *seed, int order, int64_t out, int
 
 static double largest_difference(const tn_tensor *a, const tn_tensor *b)
 {
-    double *x = numbers_of(a), *y = numbers_of(b), worst = 0;
+    double *x = host(a), *y = host(b), worst = 0;
     CHECK_INT(tn_tensor_count(a), tn_tensor_count(b));
     for (int64_t i = 0; i < tn_tensor_count(a); i++) test_raise(&worst, fabs(x[i] - y[i]));
-    free(x); free(y);
     return worst;
-}
-
-static double frobenius(const double *v, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += v[i] * v[i];
-    return sqrt(sum);
 }
 
 /* What follows from the definition: against itself nothing is signal, against a smaller one much is; a strong direction that
@@ -396,7 +357,7 @@ static double frobenius(const double *v, int64_t n)
 TEST(signal_against_its_nulls)
 {
     for (int dtype = 0; dtype < 2; dtype++) {
-        tn_ctx     *ctx = open_ctx(dtype ? TN_F64 : TN_F32);
+        tn_ctx     *ctx = open_ctx(dtype ? TN_F64 : TN_F32, 0);
         const double eps = dtype ? 1e-12 : 1e-5;
         uint64_t    seed = 21;
         const int64_t one = 1;
@@ -410,8 +371,8 @@ TEST(signal_against_its_nulls)
         d.nulls = (const tn_cp *const *)nulls;
         d.draws = 2;
         REQUIRE(CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK));
-        double *v = numbers_of(s.values), *null = numbers_of(s.null_values);
-        double *edge = numbers_of(s.edge), *n = numbers_of(s.signal);
+        double *v = host(s.values), *null = host(s.null_values);
+        double *edge = host(s.edge), *n = host(s.signal);
         for (int64_t o = 0; o < 3; o++) {
             int64_t beyond = 0;
             for (int64_t i = 0; i < s.count; i++) {
@@ -422,21 +383,18 @@ TEST(signal_against_its_nulls)
             CHECK_INT(n[o], beyond);
             CHECK(beyond > 0);
         }
-        free(v); free(null); free(edge); free(n);
         d.scaled = true;                                             /* to the same norm: the same values */
         tn_signal_destroy(&s);
         CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
-        v = numbers_of(s.values);
-        null = numbers_of(s.null_values);
+        v = host(s.values);
+        null = host(s.null_values);
         for (int64_t i = 0; i < 3 * s.count; i++) CHECK_NEAR(null[i], fabs(v[i]), eps * 10);
-        free(v); free(null);
         d.scaled = false;
         tn_signal_destroy(&s);
         nulls[0] = nulls[1] = cp;
         CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK);
-        n = numbers_of(s.signal);
+        n = host(s.signal);
         for (int64_t o = 0; o < 3; o++) CHECK_NEAR(n[o], 0, 0);
-        free(n);
         tn_signal_destroy(&s);
         d.nulls = NULL;
         d.scaled = true;
@@ -458,7 +416,7 @@ TEST(signal_against_its_nulls)
             d.draws = 9;
             CHECK_STATUS(tn_cp_signal(planted, &d, &s), TN_OK);
             CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
-            n = numbers_of(s.signal);
+            n = host(s.signal);
             if (null_of == 0) CHECK_INT(n[0], 1);                    /* the rows keep their numbers, not the pattern */
             CHECK_NEAR(largest_difference(s.null_values, again.null_values), 0, 0);
             d.seed++;
@@ -466,7 +424,6 @@ TEST(signal_against_its_nulls)
             CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
             CHECK(largest_difference(s.null_values, again.null_values) > 0);
             CHECK_INT(tn_tensor_count(s.edge), one);
-            free(n);
             tn_signal_destroy(&s);
             tn_signal_destroy(&again);
         }
@@ -480,12 +437,12 @@ TEST(signal_against_its_nulls)
         CHECK_ERROR(ctx, TN_ERR_ARG, "signal: count is -2, expected 0 or more");
         CHECK_STATUS(tn_cp_signal(cp, &d, NULL), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "signal: out is NULL");
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
 }
 
 /* sum over i,j of x_i Q_ij x_j of each output, by the operator */
-static double *outputs_of(const tn_cp *cp, tn_tensor *x) { return numbers_of(tn_cp_apply(cp->ctx, cp, x)); }
+static double *outputs_of(const tn_cp *cp, tn_tensor *x) { return host(tn_cp_apply(cp->ctx, cp, x)); }
 
 TEST(certificates_hold)
 {
@@ -493,7 +450,7 @@ TEST(certificates_hold)
     for (int round = 0; round < 8; round++) {
         const bool constant = round & 1, data = round & 2, wide = round & 4;
         const int64_t out = 3, h = wide ? 3 : 8, n = 6, plain = n - constant, rows = 200;
-        tn_ctx    *ctx = open_ctx(TN_F64);
+        tn_ctx    *ctx = open_ctx(TN_F64, 0);
         uint64_t   seed = 40 + (uint64_t)round;
         tn_cp     *cp = random_cp(ctx, &seed, 2, out, h, n, constant), *full, *cut;
         tn_tensor *x = random_2d(ctx, &seed, rows, plain), *s = NULL, *dense, *short_;
@@ -504,16 +461,16 @@ TEST(certificates_hold)
             s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x1, 0, 1), x1), 1.0 / (double)rows);
         }
         REQUIRE(CHECK_STATUS(tn_cp_certify(cp, 0.4, radius, s, &c), TN_OK));
-        double *rank = numbers_of(c.rank), *error = numbers_of(c.error);
-        double *bound = numbers_of(c.bound), *mean = numbers_of(c.mean);
+        double *rank = host(c.rank), *error = host(c.error);
+        double *bound = host(c.bound), *mean = host(c.mean);
         full = data ? tn_cp_data_metric(cp, s) : cp;
         cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
         dense = tn_cp_dense_symmetric(full);
         short_ = tn_cp_dense_symmetric(cut);
-        double *q = numbers_of(dense), *qk = numbers_of(short_), *y, *yk;
+        double *q = host(dense), *qk = host(short_), *y, *yk;
         tn_eigen e;
         CHECK_STATUS(tn_cp_eigen_all(full, 0, &e), TN_OK);
-        double *l = numbers_of(e.values);
+        double *l = host(e.values);
         for (int64_t o = 0; o < out; o++) {
             double size = frobenius(q + o * n * n, n * n), tail = 0;
             int64_t k = (int64_t)rank[o];
@@ -526,16 +483,15 @@ TEST(certificates_hold)
             test_raise(&worst_tight, fabs(bound[o] - (radius * radius + (constant && !data)) * next));
         }
         for (int64_t sample = 0; sample < 20; sample++) {            /* points of the ball */
-            double *z = doubles(n), length;
+            double *z = room(n), length;
             tn_tensor *point = random_2d(ctx, &seed, 1, data ? n : plain);
-            double *v = numbers_of(point);
+            double *v = host(point);
             length = frobenius(v, data ? n : plain);
             for (int64_t i = 0; i < (data ? n : plain); i++) z[i] = v[i] * radius / length;
             CHECK_STATUS(tn_write(point, TN_F64, z, data ? n : plain), TN_OK);
             y = outputs_of(full, point);
             yk = outputs_of(cut, point);
             for (int64_t o = 0; o < out; o++) test_raise(&worst_bound, fabs(y[o] - yk[o]) - bound[o]);
-            free(z); free(v); free(y); free(yk);
         }
         y = outputs_of(cp, x);
         yk = outputs_of(c.cp, x);
@@ -546,7 +502,6 @@ TEST(certificates_hold)
             CHECK(sum > mean[o] / 20);                               /* a bound of the right size */
         }
         if (!data) CHECK(mean[0] != mean[0]);
-        free(rank); free(error); free(bound); free(mean); free(q); free(qk); free(y); free(yk); free(l);
         tn_certificate_destroy(&c);
         CHECK_STATUS(tn_cp_certify(cp, 1, 1, NULL, &c), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "certify: error is 1, expected 0 <= error < 1");
@@ -556,8 +511,7 @@ TEST(certificates_hold)
         CHECK_ERROR(ctx, TN_ERR_ARG, "certify: out is NULL");
         CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, &c), TN_OK);
         CHECK(largest_difference(tn_cp_dense_symmetric(c.cp), tn_cp_dense_symmetric(cp)) < 1e-13);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
     WORST("error of a certificate against the tensors", worst_error, 1e-12);
     WORST("bound against the next eigenvalue", worst_tight, 1e-10);
@@ -569,7 +523,7 @@ TEST(dictionary_and_modified_features)
 {
     double worst = 0;
     for (int constant = 0; constant < 2; constant++) {
-        tn_ctx    *ctx = open_ctx(TN_F64);
+        tn_ctx    *ctx = open_ctx(TN_F64, 0);
         uint64_t   seed = 50;
         const int64_t m = 4, n = 5, rows = 30, all = m + constant;
         tn_cp     *cp = random_cp(ctx, &seed, 2, 2, 3, n + constant, constant);
@@ -580,16 +534,15 @@ TEST(dictionary_and_modified_features)
         c = tn_cp_dictionary(cp, u, d, moment);
         REQUIRE(c && c->shape[0] == all && c->shape[1] == all);
         x = tn_matmul(ctx, a, d);                                    /* sum_i a_i d_i */
-        double *y = outputs_of(cp, x), *v = numbers_of(c), *w = numbers_of(u), sum = 0, mean = 0;
+        double *y = outputs_of(cp, x), *v = host(c), *w = host(u), sum = 0, mean = 0;
         for (int64_t i = 0; i < all * all; i++) sum += v[i];
         for (int64_t i = 0; i < rows; i++) mean += (y[2 * i] * w[0] + y[2 * i + 1] * w[1]) / (double)rows;
         test_raise(&worst, fabs(sum - mean));
-        free(v); free(y);
         c = tn_cp_dictionary(cp, u, tn_transpose(random_2d(ctx, &seed, n, m), 0, 1), NULL);
         CHECK(c != NULL);                                            /* a strided dictionary */
         c = tn_cp_dictionary(cp, u, d, NULL);
-        double *q = numbers_of(tn_cp_interaction(cp, u)), *rows_of = numbers_of(d);
-        v = numbers_of(c);
+        double *q = host(tn_cp_interaction(cp, u)), *rows_of = host(d);
+        v = host(c);
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < m; j++) {
                 double direct = 0;
@@ -597,25 +550,23 @@ TEST(dictionary_and_modified_features)
                     direct += rows_of[i * n + k / n] * q[k / n * (n + constant) + k % n] * rows_of[j * n + k % n];
                 test_raise(&worst, fabs(direct - v[i * all + j]));
             }
-        free(v); free(q); free(w); free(rows_of);
         CHECK_CTX(ctx);
         CHECK(!tn_cp_dictionary(cp, u, random_2d(ctx, &seed, 2, 7), NULL));
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "dictionary: d is");
         {                                                            /* |u_l - (W d_i) * u_l| */
             tn_tensor *W = random_2d(ctx, &seed, 3, n), *U = random_2d(ctx, &seed, 3, 6);
-            double *M = numbers_of(tn_modified_features(ctx, W, d, U)), *f = numbers_of(U);
-            double *g = numbers_of(tn_affine(ctx, d, W, NULL));
+            double *M = host(tn_modified_features(ctx, W, d, U)), *f = host(U);
+            double *g = host(tn_affine(ctx, d, W, NULL));
             for (int64_t i = 0; i < m; i++)
                 for (int64_t l = 0; l < 6; l++) {
                     double square = 0;
                     for (int64_t k = 0; k < 3; k++) square += pow(f[k * 6 + l] - g[i * 3 + k] * f[k * 6 + l], 2);
                     test_raise(&worst, fabs(sqrt(square) - M[i * 6 + l]));
                 }
-            free(M); free(g); free(f);
             CHECK(!tn_modified_features(ctx, W, W, d));
             CHECK_ERROR(ctx, TN_ERR_SHAPE, "modified_features: w is [3,5]");
         }
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
     WORST("dictionaries and modified features", worst, 1e-13);
 }
@@ -625,7 +576,7 @@ TEST(modifiers_make_the_layer)
 {
     double worst = 0;
     for (int kind = TN_MLP_BILINEAR; kind <= TN_MLP_GELU_TANH + 2; kind++) {
-        tn_ctx     *ctx = open_ctx(TN_F64);
+        tn_ctx     *ctx = open_ctx(TN_F64, 0);
         uint64_t    seed = 60;
         tn_params  *ps = tn_params_create(ctx);
         tn_mlp_desc d;
@@ -642,12 +593,10 @@ TEST(modifiers_make_the_layer)
         y = tn_affine(ctx, tn_mul(ctx, m, features), mlp.p, mlp.pb);
         test_raise(&worst, largest_difference(y, tn_mlp_forward(ctx, &mlp, x)));
         if (tn_mlp_encoders(d.kind) == 1 && !d.bias) {               /* the slope where z is 0 */
-            double *v = numbers_of(m), want = d.kind == TN_MLP_RELU || d.kind == TN_MLP_RELU2 ? 0 : 0.5;
+            double *v = host(m), want = d.kind == TN_MLP_RELU || d.kind == TN_MLP_RELU2 ? 0 : 0.5;
             for (int i = 10; i < 15; i++) CHECK_NEAR(v[i], want, 0);
-            free(v);
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
     WORST("layers from their modifiers", worst, 1e-14);
 }
@@ -657,14 +606,14 @@ static tn_tensor *apply(tn_ctx *ctx, const void *user, tn_tensor *x) { return tn
 /* Third differences: 0 for order 2; for order 3 the sum of T over all orders of the directions, at any x. */
 TEST(mixed_differences)
 {
-    tn_ctx    *ctx = open_ctx(TN_F64);
+    tn_ctx    *ctx = open_ctx(TN_F64, 0);
     uint64_t   seed = 70;
     tn_cp     *two = random_cp(ctx, &seed, 2, 3, 4, 5, false), *three = random_cp(ctx, &seed, 3, 3, 4, 5, false);
     tn_tensor *x = random_2d(ctx, &seed, 2, 5), *d[3], *y, *sum = NULL, *twice[2];
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     double     worst = 0;
     for (int k = 0; k < 3; k++) d[k] = random_2d(ctx, &seed, 1, 5);
-    double *zero = numbers_of(tn_mixed_difference(ctx, apply, two, x, 3, d));
+    double *zero = host(tn_mixed_difference(ctx, apply, two, x, 3, d));
     for (int i = 0; i < 6; i++) test_raise(&worst, fabs(zero[i]));
     WORST("third difference of a bilinear operator", worst, 1e-14);
     y = tn_mixed_difference(ctx, apply, three, x, 3, d);
@@ -683,18 +632,17 @@ TEST(mixed_differences)
     CHECK_CTX(ctx);
     CHECK(!tn_mixed_difference(ctx, apply, two, x, 9, d));
     CHECK_ERROR(ctx, TN_ERR_ARG, "mixed_difference: n is 9, expected 1 to 8");
-    free(zero);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* The same function with its terms permuted, factors in another order, and scales that cancel. */
 static tn_cp *disguised(const tn_cp *cp, uint64_t *seed)
 {
     const int64_t h = cp->terms, n = cp->in[0];
-    double    *p = numbers_of(cp->p), *q = doubles(cp->out * h), *f[4], *g[4];
+    double    *p = host(cp->p), *q = room(cp->out * h), *f[4], *g[4];
     tn_tensor *ft[4], *pt = tn_tensor_2d(cp->ctx, TN_REAL, cp->out, h);
     tn_cp     *to;
-    for (int k = 0; k < cp->order; k++) { f[k] = numbers_of(cp->f[k]); g[k] = doubles(h * n); }
+    for (int k = 0; k < cp->order; k++) { f[k] = host(cp->f[k]); g[k] = room(h * n); }
     for (int64_t t = 0; t < h; t++) {
         int64_t from = (t * 5 + 2) % h;                              /* 5 and h have no common factor */
         int     turn = (int)test_random_int(seed, 0, cp->order - 1);
@@ -710,10 +658,8 @@ static tn_cp *disguised(const tn_cp *cp, uint64_t *seed)
     for (int k = 0; k < cp->order; k++) {
         ft[k] = tn_tensor_2d(cp->ctx, TN_REAL, h, n);
         CHECK_STATUS(tn_write(ft[k], TN_F64, g[k], h * n), TN_OK);
-        free(f[k]); free(g[k]);
     }
     to = tn_cp_create(cp->ctx, cp->order, pt, ft, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-    free(p); free(q);
     return to;
 }
 
@@ -721,7 +667,7 @@ TEST(canonical_forms_are_equal)
 {
     double worst = 0, function = 0;
     for (int order = 1; order <= 3; order++) {
-        tn_ctx   *ctx = open_ctx(TN_F64);
+        tn_ctx   *ctx = open_ctx(TN_F64, 0);
         uint64_t  seed = 80;
         tn_cp    *a = random_cp(ctx, &seed, order, 3, 7, 5, order == 2), *b = disguised(a, &seed), *ca, *cb, *zero, *cz;
         tn_tensor *x = random_2d(ctx, &seed, 4, 5), *f[3];
@@ -735,13 +681,12 @@ TEST(canonical_forms_are_equal)
         zero = tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN);
         cz = tn_cp_canonical(zero);
         REQUIRE(cz != NULL);
-        double *p = numbers_of(cz->p);
+        double *p = host(cz->p);
         for (int i = 0; i < 21; i++) CHECK_NEAR(p[i], 0, 0);
-        free(p);
         f[0] = tn_full(ctx, 2, a->f[0]->shape, (double)NAN);
         CHECK(!tn_cp_canonical(tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN)));
         CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: the operator has NaN or infinity");
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
     WORST("canonical forms", worst, 1e-14);
     WORST("function of a canonical form", function, 1e-13);
@@ -755,7 +700,7 @@ TEST(canonical_forms_at_any_scale)
         {TN_F64, 1, 1e180, 1e180, false}, {TN_F32, 1e-20, 1e25, 1e25, true}, {TN_F32, 1, 1e22, 1e22, false},
         {TN_F32, 1e-15, 1e-15, 1e-15, false}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        tn_ctx   *ctx = open_ctx(scales[i].dtype);
+        tn_ctx   *ctx = open_ctx(scales[i].dtype, 0);
         uint64_t  seed = 83;
         tn_cp    *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false), *cp, *to;
         tn_tensor *f[2];
@@ -774,14 +719,14 @@ TEST(canonical_forms_at_any_scale)
             CHECK(!tn_cp_refit(cp, &d, NULL));
             CHECK_ERROR(ctx, TN_ERR_NONFINITE, "refit: with factors of length 1 the largest element of p is ");
         }
-        tn_ctx_destroy(ctx);
+        close_ctx(ctx);
     }
 }
 
 /* Eigenvalues whose squares are below the range of a double. */
 TEST(certificates_of_small_operators)
 {
-    tn_ctx   *ctx = open_ctx(TN_F64);
+    tn_ctx   *ctx = open_ctx(TN_F64, 0);
     uint64_t  seed = 84;
     tn_cp    *cp = random_cp(ctx, &seed, 2, 1, 3, 4, false), *small;
     tn_certificate large, c;
@@ -791,15 +736,13 @@ TEST(certificates_of_small_operators)
     CHECK_STATUS(tn_cp_certify(small, 0.5, 1, NULL, &c), TN_OK);
     REQUIRE(large.cp && c.cp);
     CHECK_INT(c.cp->terms, large.cp->terms);
-    a = numbers_of(large.error);
-    b = numbers_of(c.error);
+    a = host(large.error);
+    b = host(c.error);
     CHECK_NEAR(a[0], b[0], 1e-12);
     CHECK(a[0] > 0);
-    free(a); free(b);
     tn_certificate_destroy(&large);
     tn_certificate_destroy(&c);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* The cosine of term i of a and term j of b, as symmetric tensors, by tn_cp_cosine of operators of one term. */
@@ -835,7 +778,7 @@ static double best_sum(const double *c, int n, int row, int used)
 TEST(alignment_finds_the_units)
 {
     double  weights = 0, sums = 0, cosine = 0, function = 0;
-    tn_ctx *ctx = open_ctx(TN_F64);
+    tn_ctx *ctx = open_ctx(TN_F64, 0);
     uint64_t seed = 90;
     for (int round = 0; round < 12; round++) {
         const int64_t h = 1 + round % 6;
@@ -847,13 +790,12 @@ TEST(alignment_finds_the_units)
         REQUIRE(CHECK_STATUS(tn_cp_align(a, same, &aligned, &cosines), TN_OK));
         test_raise(&weights, largest_difference(aligned->p, a->p));
         for (int k = 0; k < 2; k++) test_raise(&weights, largest_difference(aligned->f[k], a->f[k]));
-        v = numbers_of(cosines);
+        v = host(cosines);
         for (int64_t i = 0; i < a->terms; i++) test_raise(&weights, fabs(v[i] - 1));
-        free(v);
         tn_tensor_destroy(cosines);
         REQUIRE(CHECK_STATUS(tn_cp_align(a, b, &aligned, &cosines), TN_OK));
-        v = numbers_of(cosines);
-        c = doubles(a->terms * a->terms);
+        v = host(cosines);
+        c = room(a->terms * a->terms);
         for (int64_t i = 0; i < a->terms; i++) {
             sum += v[i];
             test_raise(&cosine, fabs(v[i] - term_cosine(a, i, aligned, i)));
@@ -861,7 +803,6 @@ TEST(alignment_finds_the_units)
         }
         test_raise(&sums, fabs(sum - best_sum(c, (int)a->terms, 0, 0)));
         test_raise(&function, largest_difference(tn_cp_apply(ctx, b, x), tn_cp_apply(ctx, aligned, x)));
-        free(v); free(c);
         tn_tensor_destroy(cosines);
     }
     WORST("weights after alignment", weights, 1e-13);
@@ -875,7 +816,7 @@ TEST(alignment_finds_the_units)
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "align: b has 3 outputs and 3 terms, expected 3 and 4 as a");
         CHECK(!c);
     }
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* Doubled terms are recognised; the error is that of the tensors and falls from sweep to sweep; and for one output and one
@@ -884,10 +825,10 @@ TEST(alignment_finds_the_units)
 TEST(refits_are_least_squares)
 {
     double worst = 0, doubled = 0, optimum = 0;
-    tn_ctx *ctx = open_ctx(TN_F64);
+    tn_ctx *ctx = open_ctx(TN_F64, 0);
     uint64_t seed = 100;
     for (int round = 0; round < 6; round++) {
-        tn_cp        *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed), *both, *c;
+        tn_cp        *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed), *pair, *c;
         tn_tensor    *p[2], *f[2], *g[2];
         tn_refit_desc d;
         double        error, last = 2;
@@ -895,23 +836,22 @@ TEST(refits_are_least_squares)
         d.terms = 7;
         p[0] = a->p; p[1] = b->p;
         for (int k = 0; k < 2; k++) { g[0] = a->f[k]; g[1] = b->f[k]; f[k] = tn_concat(ctx, 2, g, 0); }
-        both = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-        c = tn_cp_refit(both, &d, &error);
+        pair = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+        c = tn_cp_refit(pair, &d, &error);
         REQUIRE(c && c->terms == 7 && c->constant == a->constant);
         CHECK(error < 1e-7);
-        test_raise(&doubled, largest_difference(tn_cp_dense_symmetric(c), tn_cp_dense_symmetric(both)));
+        test_raise(&doubled, largest_difference(tn_cp_dense_symmetric(c), tn_cp_dense_symmetric(pair)));
         d.terms = 4;
         d.tol = 1e-12;
         for (d.sweeps = 1; d.sweeps <= 64; d.sweeps *= 4) {
             c = tn_cp_refit(a, &d, &error);
             REQUIRE(c && c->terms == 4);
-            double *x = numbers_of(tn_cp_dense_symmetric(a)), *y = numbers_of(tn_cp_dense_symmetric(c));
+            double *x = host(tn_cp_dense_symmetric(a)), *y = host(tn_cp_dense_symmetric(c));
             double  size = frobenius(x, 108);
             for (int i = 0; i < 108; i++) x[i] -= y[i];
             test_raise(&worst, fabs(frobenius(x, 108) / size - error));
             CHECK(error < last && error < 1 && error > 0.01);
             last = error;
-            free(x); free(y);
         }
         a = random_cp(ctx, &seed, 2, 1, 7, 6, false);
         d.terms = 1;
@@ -919,14 +859,13 @@ TEST(refits_are_least_squares)
         c = tn_cp_refit(a, &d, &error);
         tn_eigen e;
         CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
-        double *l = numbers_of(e.values), high = 0, low = 0, all = 0;
+        double *l = host(e.values), high = 0, low = 0, all = 0;
         for (int64_t i = 0; i < e.count; i++) {
             all += l[i] * l[i];
             if (l[i] > high) high = l[i];
             if (l[i] < low) low = l[i];
         }
         test_raise(&optimum, fabs(error - sqrt((all - high * high - low * low) / all)));
-        free(l);
         tn_eigen_destroy(&e);
     }
     WORST("doubled terms", doubled, 1e-7);
@@ -946,7 +885,7 @@ TEST(refits_are_least_squares)
         CHECK(!tn_cp_refit(a, &d, NULL));
         CHECK_ERROR(ctx, TN_ERR_ARG, "refit: terms is 0, expected at least 1");
     }
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 #ifdef TN_NO_TRAINING

@@ -404,6 +404,19 @@ TEST(large_matrices_show_means)
     tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 267 * 267);
     tn_image_destroy(image);
+    for (int i = 0; i < 801 * 801; i++) v[i] = i / 801 % 3 == 1 && i % 801 % 3 == 2 ? -2 : 1;  /* one of nine */
+    d.largest = true;
+    image = tn_image_matrix(ctx, v, 801, 801, &d);
+    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    CHECK_INT(count_colour(image, rgb), 267 * 267);
+    tn_image_destroy(image);
+    d.stretch = true;                                                /* 801 x 1: cells of 3 values x 40 pixels; 8 x 801 */
+    image = tn_image_matrix(ctx, v, 801, 1, &d);
+    CHECK(image && image->height > 267 && image->width > 40 && image->width < 100);
+    tn_image_destroy(image);
+    image = tn_image_matrix(ctx, v, 8, 801, &d);
+    CHECK(image && image->height > 8 * 40 && image->width > 267 && image->width < 330);
+    tn_image_destroy(image);
     free(v);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
@@ -1442,6 +1455,64 @@ static size_t decode(const char *s, uint8_t *to)
 }
 
 /* Many cells are a PNG, whose stored rows are those colours; a picture without marks is one as well. */
+/* Names that would touch are turned; those that have room are not. */
+TEST(names_below_a_plot_are_turned)
+{
+    static const char *const narrow[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const wide[] = {"a", "fifteen letters", "fifteen letters", "d", "e", "f", "g", "h"};
+    static const double      y[8] = {1, 2, 3, 2, 4, 5, 4, 3};
+    tn_ctx      *ctx = open_ctx(NULL);
+    tn_series    s;
+    tn_plot_desc p;
+    memset(&s, 0, sizeof s);
+    memset(&p, 0, sizeof p);
+    s.y = y;
+    p.x_name_count = s.count = 8;
+    for (int k = 0; k < 2; k++) {
+        tn_image *image;
+        char     *file;
+        size_t    bytes;
+        p.x_names = k ? wide : narrow;
+        image = tn_image_plot(ctx, &s, 1, &p);
+        REQUIRE(image != NULL);
+        CHECK(image->width == 560 && image->height > 350 && image->height < 370);
+        file = svg_of(image, &bytes);
+        CHECK_INT(count_text(file, "rotate("), k ? 8 : 0);
+        free(file);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* All numbers of a matrix have one size, and none is cut: 0.0123 would be, so all have three decimals. */
+TEST(numbers_fit_their_cells)
+{
+    static const double values[4] = {-0.0123456, 0.654321, -0.3219, 0};
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    char          *file;
+    size_t         bytes;
+    memset(&d, 0, sizeof d);
+    d.numbers = d.no_bar = d.no_ticks = true;
+    d.cell = 34;
+    image = tn_image_matrix(ctx, values, 2, 2, &d);
+    REQUIRE(image != NULL);
+    file = svg_of(image, &bytes);
+    CHECK(strstr(file, "0.012</text>") && strstr(file, ">0.654</text>") && strstr(file, "0.322</text>") && strstr(file, ">0</text>"));
+    CHECK_INT(count_text(file, "..."), 0);
+    free(file);
+    tn_image_destroy(image);
+    d.cell = 60;                                                     /* enough for three digits of each */
+    image = tn_image_matrix(ctx, values, 2, 2, &d);
+    REQUIRE(image != NULL);
+    file = svg_of(image, &bytes);
+    CHECK(strstr(file, "0.0123</text>") && strstr(file, "font-size=\"12\""));
+    free(file);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(svg_embeds_large_matrices)
 {
     enum { N = 70 };
@@ -1706,4 +1777,5 @@ TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_e
           failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back,
           last_values_stay_within_the_axes, bands_fit_their_axes, long_series_keep_little, curves_in_one_column_keep_four_points,
           svg_embeds_large_columns, svg_text_has_its_measured_width, svg_has_markers_and_their_rings, titles_with_crlf, a_refused_matrix_says_why,
-          refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots)
+          refused_tiles_say_why, a_refused_plot_says_why, titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots,
+          names_below_a_plot_are_turned, numbers_fit_their_cells)

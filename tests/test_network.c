@@ -1,67 +1,17 @@
 /* test_network.c: tensor networks against the sum over all labels by plain loops, against the operator, the layers and
    chains that they are made from, and against finite differences. Errors are Frobenius-relative. */
 
-#include "world.h"
+#include "rooms.h"
 
-/* ---- memory of one test ---------------------------------------------------- */
-
-enum { ROOMS = 4000 };
-static double *rooms[ROOMS];
-static int     rooms_used;
-
-static double *room(int64_t n)                                        /* n zeros, until tidy */
-{
-    double *p = (double *)calloc((size_t)n + 1, sizeof *p);
-    if (rooms_used == ROOMS || !p) abort();
-    return rooms[rooms_used++] = p;
-}
-
-static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
-
-static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
-
-static void leave(world *w)
-{
-    close_world(w);
-    tidy();
-}
-
-static void fresh(world *w)                                          /* ends what lasts for one round of a loop */
-{
-    tn_ctx_reset(w->ctx);
-    tn_params_destroy(w->params);
-    w->params = tn_params_create(w->ctx);
-    tidy();
-}
-
-static const tn_dtype both[] = {TN_F64, TN_F32};
-
-static void report(const char *what, tn_dtype dtype, double worst)
-{
-    char name[128];
-    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
-    WORST(name, worst, dtype == TN_F64 ? 1e-12 : 1e-5);
-}
+static void report(const char *what, tn_dtype dtype, double worst) { report_as(what, dtype, worst, 1e-12, 1e-5); }
 
 /* ---- tensors --------------------------------------------------------------- */
 
 static tn_tensor *any(world *w, int rank, const int64_t *shape)
 {
     int64_t n = 1;
-    double *v;
     for (int i = 0; i < rank; i++) n *= shape[i];
-    v = room(n);
-    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
-    return tn_tensor_from(w->ctx, rank, shape, TN_F64, v);
-}
-
-static tn_tensor *any_vector(world *w, int64_t n) { return any(w, 1, &n); }
-
-static tn_tensor *any_matrix(world *w, int64_t n, int64_t m)
-{
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
-    return any(w, 2, shape);
+    return tn_tensor_from(w->ctx, rank, shape, TN_F64, noise(w, n));
 }
 
 static tn_tensor *as_3d(tn_tensor *t, int64_t a, int64_t b, int64_t c)
@@ -69,14 +19,6 @@ static tn_tensor *as_3d(tn_tensor *t, int64_t a, int64_t b, int64_t c)
     int64_t shape[3];
     shape[0] = a; shape[1] = b; shape[2] = c;
     return tn_reshape(t, 3, shape);
-}
-
-static double *host(const tn_tensor *t)
-{
-    const int64_t n = tn_tensor_count(t);
-    double       *v = room(n);
-    CHECK(t && tn_read(t, TN_F64, v, n) == TN_OK);
-    return v;
 }
 
 /* Numbers by plain loops, and for each the sum of the magnitudes that it is the sum of. */
@@ -101,13 +43,6 @@ static double error_of(const tn_tensor *t, plain p)
         size += p.size[i] * p.size[i];
     }
     return sqrt(size > 0 ? difference / size : difference);
-}
-
-/* The same for results that are no sums of products by loops. */
-static double error_from(const tn_tensor *t, const double *v, int64_t n)
-{
-    if (!CHECK(t != NULL) || !CHECK_INT(tn_tensor_count(t), n)) return 1;
-    return test_frobenius(host(t), v, n);
 }
 
 /* |a - b|, relative to the size that both could have */
@@ -202,13 +137,6 @@ static plain symmetric(const tn_net *net, plain t)
     for (int64_t i = 0; i < t.n; i++) to.v[i] /= (double)orders;
     to.size = t.size;
     return to;
-}
-
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
 }
 
 /* ---- made from arrays: everything against loops ------------------------------- */
@@ -324,13 +252,6 @@ TEST(expressions_equal_loops)
 }
 
 /* ---- the operator's words ------------------------------------------------------ */
-
-static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, int64_t in, bool constant)
-{
-    tn_tensor *f[TN_CP_MAX_ORDER];
-    for (int k = 0; k < order; k++) f[k] = any_matrix(w, terms, in);
-    return tn_cp_create(w->ctx, order, any_matrix(w, out, terms), f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-}
 
 static double between(const tn_tensor *a, const tn_tensor *b)
 {
@@ -903,22 +824,13 @@ TEST(the_largest_coefficients_are_those_of_sorting)
     static const size_t limits[] = {0, 5u << 20};
     world    w;
     for (int l = 0; l < 2; l++) {
-        tn_desc desc;
-        memset(&w, 0, sizeof w);
-        memset(&desc, 0, sizeof desc);
-        desc.dtype = TN_F64;
-        desc.allocator = test_heap_allocator(&w.heap);
-        desc.max_bytes = limits[l];
-        desc.arena_bytes = 1 << 16;
-        if (!CHECK_STATUS(tn_ctx_create(&desc, &w.ctx, NULL), TN_OK)) return;
-        w.seed = 17;
+        if (!open_within(&w, TN_F64, 17, limits[l])) return;
         for (int i = 0; i < 5; i++) {
             tn_net *net = net_of(&w, of[i], i == 3 ? 5 : 7, TN_NET_COPY);
             top_against_sorting(&w, net, i == 1 ? 1 : 40);
             tn_net_destroy(net);
         }
-        close_world(&w);
-        tidy();
+        leave(&w);
     }
 }
 
@@ -927,18 +839,14 @@ TEST(the_largest_coefficients_need_no_tensor)
 {
     const int64_t n = 52;
     world      w;
-    tn_desc    desc;
-    double    *one = room(n);
+    double    *one;
     tn_tensor *t[4];
     tn_net    *net;
     tn_net_coefficients c;
     int32_t    at[12];
     double     v[3];
-    memset(&w, 0, sizeof w);
-    memset(&desc, 0, sizeof desc);
-    desc.allocator = test_heap_allocator(&w.heap);
-    desc.max_bytes = (size_t)16 << 20;
-    if (!CHECK_STATUS(tn_ctx_create(&desc, &w.ctx, NULL), TN_OK)) return;
+    if (!open_within(&w, TN_F32, 0, (size_t)16 << 20)) return;
+    one = room(n);
     for (int k = 0; k < 4; k++) {
         for (int64_t i = 0; i < n; i++) one[i] = i == 50 - k ? -2 : i == 51 && k == 0 ? -2 : 1.0 / (double)(i + 2);
         t[k] = tn_tensor_from(w.ctx, 1, &n, TN_F64, one);
@@ -956,8 +864,7 @@ TEST(the_largest_coefficients_need_no_tensor)
     }
     tn_net_coefficients_destroy(&c);
     tn_net_destroy(net);
-    close_world(&w);
-    tidy();
+    leave(&w);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------ */
@@ -1033,8 +940,6 @@ TEST(gradients_are_those_of_differences)
 
 /* ---- errors ------------------------------------------------------------------------------------ */
 
-#define REFUSED(call, status, part) do { CHECK(!(call)); CHECK_ERROR(w.ctx, status, part); } while (0)
-
 TEST(mistakes_are_named)
 {
     world      w;
@@ -1050,46 +955,46 @@ TEST(mistakes_are_named)
     t[0] = any_matrix(&w, 2, 3);
     t[1] = t[2] = any_matrix(&w, 3, 4);
     v = any_vector(&w, 5);
-    REFUSED(tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
-    REFUSED(tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
-    REFUSED(tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
+    REFUSED(w.ctx, tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
+    REFUSED(w.ctx, tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,
             "net_create: \"oh,hi->o|i\", character 6: expected a comma after the labels of tensor 1 of 3");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,h->o|i", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: \"oh,hi,h->o|i\", character 8: 1 label for tensor 2, which is [3,4]");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 14: expected letters");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,hj->o|i?", 3, t, TN_NET_COPY), TN_ERR_ARG, "character 14: expected letters");
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,ij->o|j", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: axis 0 of node 2, [3,4], has label i, whose extent is 4 in an earlier node, expected the same");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,hj->o|oj", 3, t, TN_NET_COPY), TN_ERR_ARG,
             "net_create: label o of a leg is that of another leg");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,hj->o|iz", 3, t, TN_NET_COPY), TN_ERR_ARG, "label z of a leg is not one of a node");
-    REFUSED(tn_net_create(w.ctx, "oh,hi,pj->o|hi", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,hj->o|iz", 3, t, TN_NET_COPY), TN_ERR_ARG, "label z of a leg is not one of a node");
+    REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,pj->o|hi", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: leg 1 has extent 4, expected 3 as leg 0 of the same input");
     net = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
     other = tn_net_create(w.ctx, "oh,hi,hj->o|i|j", 3, t, TN_NET_COPY);
     cp = any_cp(&w, 2, 4, 2, 5, true);
     big = tn_net_from_cp(w.ctx, cp);
     REQUIRE(net && other && big);
-    REFUSED(tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
-    REFUSED(tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
-    REFUSED(tn_net_fold_in(net, 0, t[1], NULL), TN_ERR_SHAPE, "net_fold_in: e is [3,4], expected 4 rows as leg 0 has");
-    REFUSED(tn_net_fold_in(net, 0, any_matrix(&w, 4, 2), any_vector(&w, 4)), TN_ERR_ARG,
+    REFUSED(w.ctx, tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
+    REFUSED(w.ctx, tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
+    REFUSED(w.ctx, tn_net_fold_in(net, 0, t[1], NULL), TN_ERR_SHAPE, "net_fold_in: e is [3,4], expected 4 rows as leg 0 has");
+    REFUSED(w.ctx, tn_net_fold_in(net, 0, any_matrix(&w, 4, 2), any_vector(&w, 4)), TN_ERR_ARG,
             "net_fold_in: b is given for leg 0 alone, but the net has no constant input");
-    REFUSED(tn_net_fold_out(net, t[1]), TN_ERR_SHAPE, "net_fold_out: u is [3,4], expected 2 columns, the net's outputs");
-    REFUSED(tn_net_compose(net, other), TN_ERR_SHAPE, "net_compose: inner has 2 outputs, expected 4 as leg 0 of outer");
-    REFUSED(tn_net_compose(big, big), TN_ERR_SHAPE, "the constant one included (tn_net_from_stack passes it on)");
-    REFUSED(tn_net_compose(net, NULL), TN_ERR_ARG, "net_compose: inner is NULL");
-    REFUSED(tn_net_apply(w.ctx, net, v), TN_ERR_SHAPE, "net_apply: x is [5], expected 4 elements in its last axis");
+    REFUSED(w.ctx, tn_net_fold_out(net, t[1]), TN_ERR_SHAPE, "net_fold_out: u is [3,4], expected 2 columns, the net's outputs");
+    REFUSED(w.ctx, tn_net_compose(net, other), TN_ERR_SHAPE, "net_compose: inner has 2 outputs, expected 4 as leg 0 of outer");
+    REFUSED(w.ctx, tn_net_compose(big, big), TN_ERR_SHAPE, "the constant one included (tn_net_from_stack passes it on)");
+    REFUSED(w.ctx, tn_net_compose(net, NULL), TN_ERR_ARG, "net_compose: inner is NULL");
+    REFUSED(w.ctx, tn_net_apply(w.ctx, net, v), TN_ERR_SHAPE, "net_apply: x is [5], expected 4 elements in its last axis");
     t[0] = any_matrix(&w, 2, 4);
     t[1] = any_matrix(&w, 3, 4);
-    REFUSED(tn_net_apply_each(w.ctx, net, t), TN_ERR_SHAPE,
+    REFUSED(w.ctx, tn_net_apply_each(w.ctx, net, t), TN_ERR_SHAPE,
             "net_apply_each: x is [3,4] for leg 1 and [2,4] for an earlier one, expected equal axes but the last");
-    REFUSED(tn_net_apply(w.ctx, NULL, v), TN_ERR_ARG, "net_apply: the net is NULL");
+    REFUSED(w.ctx, tn_net_apply(w.ctx, NULL, v), TN_ERR_ARG, "net_apply: the net is NULL");
     CHECK_STATUS(tn_net_inner(net, other, TN_NET_AS_GIVEN, &x), TN_ERR_SHAPE);
     CHECK(x != x);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_inner: input leg 1 has 4 and 4 elements and is of input 0 and 1");
     CHECK_STATUS(tn_net_cosine(net, big, TN_NET_SYMMETRIC, &x), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_cosine: output leg 0 has 2 and 4 elements");
-    REFUSED(tn_net_interaction(net, v), TN_ERR_SHAPE, "net_interaction: u is [5], expected [2]");
+    REFUSED(w.ctx, tn_net_interaction(net, v), TN_ERR_SHAPE, "net_interaction: u is [5], expected [2]");
     CHECK_STATUS(tn_net_eigen(other, v, 0, &e), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_eigen: the net has 2 input legs of two inputs, expected 2 of one input");
     CHECK_STATUS(tn_net_top(net, 0, &c), TN_ERR_ARG);
@@ -1098,16 +1003,16 @@ TEST(mistakes_are_named)
     d.dim = 4;
     d.heads = 1;
     CHECK_STATUS(tn_attention_init(w.params, "softmax", &d, &layer), TN_OK);
-    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer's kind is softmax, expected squared");
+    REFUSED(w.ctx, tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer's kind is softmax, expected squared");
     d.kind = TN_ATTENTION_BILINEAR;
     d.qk_norm = true;
     CHECK_STATUS(tn_attention_init(w.params, "normed", &d, &layer), TN_OK);
-    REFUSED(tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer has qk_norm, with which it is not a tensor");
-    REFUSED(tn_net_from_stack(w.ctx, 0, (const tn_cp *const *)&cp, false), TN_ERR_ARG, "net_from_stack: n is 0");
+    REFUSED(w.ctx, tn_net_from_attention(w.ctx, &layer, 0), TN_ERR_ARG, "the layer has qk_norm, with which it is not a tensor");
+    REFUSED(w.ctx, tn_net_from_stack(w.ctx, 0, (const tn_cp *const *)&cp, false), TN_ERR_ARG, "net_from_stack: n is 0");
     tn_net_destroy(big);
     big = net_of(&w, "a,b,c,d,e,f,g,h,i->abcdefghi", 2, TN_NET_COPY);
     REQUIRE(big != NULL);
-    REFUSED(tn_net_contract(big), TN_ERR_SHAPE, "net_contract: the result has 9 axes, expected at most 8");
+    REFUSED(w.ctx, tn_net_contract(big), TN_ERR_SHAPE, "net_contract: the result has 9 axes, expected at most 8");
     tn_net_destroy(big);
     tn_net_destroy(net);
     tn_net_destroy(other);

@@ -1,76 +1,16 @@
 /* test_scale.c: operators of any scale, order and size: inner products from the factors against loops over dense tensors, in
    ordinary ranges and far outside of them; composition and folding of one slot; marks. */
 
-#include "world.h"
+#include "rooms.h"
 
-enum { ROOMS = 20000 };
-static double *rooms[ROOMS];
-static int     rooms_used;
-
-static double *room(int64_t n)                                        /* n zeros, until tidy */
-{
-    double *p = (double *)calloc((size_t)n + 1, sizeof *p);
-    if (rooms_used == ROOMS) abort();
-    return rooms[rooms_used++] = p;
-}
-
-static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
-
-static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
-
-static void leave(world *w)
-{
-    close_world(w);
-    tidy();
-}
-
-static void fresh(world *w)
+/* Ends the operators of one round, too. */
+static void fresh_round(world *w)
 {
     tn_cp_release(w->ctx, 0, NULL);
-    tn_ctx_reset(w->ctx);
-    tidy();
+    fresh(w);
 }
 
-static const tn_dtype both[] = {TN_F64, TN_F32};
-
-static void report(const char *what, tn_dtype dtype, double worst)
-{
-    char name[128];
-    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
-    WORST(name, worst, dtype == TN_F64 ? 4e-14 : 2e-6);
-}
-
-static tn_tensor *tensor(world *w, int rank, int64_t n, int64_t m, const double *values)
-{
-    tn_tensor *t = rank == 1 ? tn_tensor_1d(w->ctx, TN_REAL, n) : tn_tensor_2d(w->ctx, TN_REAL, n, m);
-    CHECK(t && tn_write(t, TN_F64, values, rank == 1 ? n : n * m) == TN_OK);
-    return t;
-}
-
-static double *noise(world *w, int64_t n)
-{
-    double *v = room(n);
-    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
-    return v;
-}
-
-static tn_tensor *any_matrix(world *w, int64_t n, int64_t m) { return tensor(w, 2, n, m, noise(w, n * m)); }
-static tn_tensor *any_vector(world *w, int64_t n)            { return tensor(w, 1, n, 0, noise(w, n)); }
-
-static double *host(const tn_tensor *t)
-{
-    int64_t n = tn_tensor_count(t);
-    double *v = room(n);
-    CHECK(t && tn_read(t, TN_F64, v, n) == TN_OK);
-    return v;
-}
-
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
-}
+static void report(const char *what, tn_dtype dtype, double worst) { report_as(what, dtype, worst, 4e-14, 2e-6); }
 
 /* p_scale[o], f_scale[k]: what the random entries of P and of factor k are multiplied with */
 static tn_cp *scaled_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant, double p_scale,
@@ -86,35 +26,6 @@ static tn_cp *scaled_cp(world *w, int order, int64_t out, int64_t terms, int64_t
         f[k] = tensor(w, 2, terms, n, v);
     }
     return tn_cp_create(w->ctx, order, p, f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-}
-
-static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant)
-{
-    return scaled_cp(w, order, out, terms, n, constant, 1, NULL);
-}
-
-static int64_t inputs_of(const tn_cp *cp)
-{
-    int64_t n = 1;
-    for (int k = 0; k < cp->order; k++) n *= cp->in[k];
-    return n;
-}
-
-/* B[o,i_0,..] = sum_h P[o,h] prod_k F_k[h,i_k] */
-static double *plain_dense(const tn_cp *cp)
-{
-    int64_t inputs = inputs_of(cp);
-    double *dense = room(cp->out * inputs), *p = host(cp->p), *f[TN_CP_MAX_ORDER];
-    for (int k = 0; k < cp->order; k++) f[k] = host(cp->f[k]);
-    for (int64_t o = 0; o < cp->out; o++)
-        for (int64_t at = 0; at < inputs; at++)
-            for (int64_t h = 0; h < cp->terms; h++) {
-                double  product = p[o * cp->terms + h];
-                int64_t rest = at;
-                for (int k = cp->order - 1; k >= 0; rest /= cp->in[k--]) product *= f[k][h * cp->in[k] + rest % cp->in[k]];
-                dense[o * inputs + at] += product;
-            }
-    return dense;
 }
 
 /* The mean over all orders of the indices, by visiting each pair of an index tuple and one of its permutations. */
@@ -180,7 +91,7 @@ TEST(comparisons_of_every_order)
             if (aa > 0) test_raise(&cosine, fabs(value - dot(s, t, out * size) / sqrt(aa * bb)));
             else CHECK(value != value);
             tn_tensor_destroy(found);
-            fresh(&w);
+            fresh_round(&w);
         }
         report("gram, orders 1 to 4", both[d], gram);
         report("inner, orders 1 to 4", both[d], inner);
@@ -214,7 +125,7 @@ TEST(more_terms_than_a_block)
         test_raise(&worst, fabs(other / norm - 1));
         test_raise(&worst, fabs(inner / (norm * norm) - 1));
         test_raise(&worst, fabs(mixed / (norm * norm) - 1));
-        fresh(&w);
+        fresh_round(&w);
     }
     WORST("norm of many terms", worst, 1e-12);
     leave(&w);
@@ -297,17 +208,13 @@ TEST(comparisons_of_what_is_not_finite)
 /* Blocks of the term Gram, and no h x h' matrix: a limit that holds the operator and little more. */
 TEST(memory_of_a_norm)
 {
-    tn_desc desc;
-    tn_ctx *ctx;
+    tn_ctx *ctx = open_ctx(TN_F32, (size_t)32 << 20);               /* 6000 x 6000 floats are 144 MB */
     tn_cp  *cp;
     double  norm;
     tn_tensor *p, *f[2];
     int64_t shape[2] = {6000, 4};
     tn_cp_hosvd_desc   d;
     tn_cp_hosvd_result r;
-    memset(&desc, 0, sizeof desc);
-    desc.max_bytes = (size_t)32 << 20;                              /* 6000 x 6000 floats are 144 MB */
-    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     f[0] = tn_normal(ctx, 2, shape, 0, 1);
     f[1] = tn_normal(ctx, 2, shape, 0, 1);
     p = tn_copy(ctx, tn_transpose(f[0], 0, 1));
@@ -320,8 +227,7 @@ TEST(memory_of_a_norm)
     CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
     CHECK(r.error < 1e-6);
     tn_cp_hosvd_destroy(&r);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 /* ---- more pairs than there are, and marks -------------------------------------------------- */
@@ -353,7 +259,7 @@ TEST(counts_above_the_rank)
             CHECK_STATUS(tn_cp_norm(cut, &norm), TN_OK);
             if (k >= most) CHECK_NEAR(norm / before, 1, 1e-13);
         }
-        fresh(&w);
+        fresh_round(&w);
     }
     leave(&w);
 }
@@ -410,7 +316,7 @@ TEST(folding_one_slot)
             if (!CHECK(folded != NULL)) break;
             CHECK(folded->constant == (constant || bias) && folded->in[slot] == m + (constant || bias));
             test_raise(&worst, test_max_error(host(tn_cp_apply_each(w.ctx, folded, y)), host(tn_cp_apply_each(w.ctx, cp, x)), 4 * out));
-            fresh(&w);
+            fresh_round(&w);
         }
         report("folding one slot", both[d], worst);
         leave(&w);
@@ -441,7 +347,7 @@ TEST(compositions)
             for (int i = 0; i < k[0] * k[1]; i++) v[i] = any_matrix(&w, 5, n);
             for (int i = 0; i < k[0]; i++) u[i] = tn_cp_apply_each(w.ctx, inner, v + i * k[1]);
             test_raise(&each, test_max_error(host(tn_cp_apply_each(w.ctx, both_of, v)), host(tn_cp_apply_each(w.ctx, outer, u)), 10));
-            fresh(&w);
+            fresh_round(&w);
         }
         report("composition", both[d], worst);
         report("composition, input by input", both[d], each);
@@ -556,7 +462,7 @@ TEST(modes_against_dense)
             if (norm > 0) test_raise(&error, fabs(r.error * r.error - left / (norm * norm)));    /* a difference of squares */
             truncated += r.error > 0.1;
             tn_cp_hosvd_destroy(&r);
-            fresh(&w);
+            fresh_round(&w);
         }
         report("core in its directions", both[d], whole);
         report("values of the output mode", both[d], values);
@@ -665,7 +571,7 @@ TEST(largest_coefficients)
                 dense[at] = 0;
             }
             tn_cp_top_destroy(&r);
-            fresh(&w);
+            fresh_round(&w);
         }
         report("largest coefficients", both[d], worst);
         leave(&w);
@@ -741,7 +647,7 @@ TEST(gaussian_moments)
             quadrature(&w, a, b, n, mean, l, want);
             test_raise(&worst, test_max_error(host(found), want, 6));
             tn_tensor_destroy(found);
-            fresh(&w);
+            fresh_round(&w);
         }
         report("Gaussian moments against quadrature", both[d], worst);
         leave(&w);
@@ -805,7 +711,7 @@ TEST(two_layers_exactly)
             test_raise(&worst, fabs(r.cosine - inner / (na * nb)));
             CHECK_STATUS(tn_cp_stack_inner(a, b, 1, NULL, &r), c || m != k ? TN_ERR_SHAPE : TN_OK);      /* outputs differ */
             tn_ctx_clear_error(w.ctx);
-            fresh(&w);
+            fresh_round(&w);
         }
         report("two layers against their composition", both[d], worst);
         leave(&w);
@@ -882,7 +788,7 @@ TEST(sampled_stacks)
         outside += (fabs(wide.inner - exact.inner) > 4 * wide.inner_error) + (fabs(wide.cosine - exact.cosine) > 4 * wide.cosine_error);
         larger += wide.inner_error > 1.2 * r.inner_error;
         CHECK(r.cosine_error > 0 && fabs(r.cosine - exact.cosine) < 0.1);
-        fresh(&w);
+        fresh_round(&w);
     }
     CHECK(outside <= 2 && count == 32);
     CHECK_INT(larger, 8);
@@ -966,8 +872,6 @@ TEST(invariances_of_modes)
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
-
-#define REFUSED(ctx, call, status, part) do { CHECK((call) == NULL); CHECK_ERROR(ctx, status, part); } while (0)
 
 TEST(bad_calls)
 {
@@ -1066,17 +970,13 @@ TEST(bad_calls_of_modes_and_stacks)
 /* What does not fit is refused with its size, before anything is made. */
 TEST(what_does_not_fit)
 {
-    tn_desc desc;
-    tn_ctx *ctx;
+    tn_ctx *ctx = open_ctx(TN_F32, (size_t)30 << 20);
     tn_cp  *cp;
     tn_tensor *f[2];
     int64_t shape[2] = {300, 300};
     tn_cp_hosvd_desc   d;
     tn_cp_hosvd_result r;
-    memset(&desc, 0, sizeof desc);
     memset(&d, 0, sizeof d);
-    desc.max_bytes = (size_t)30 << 20;
-    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     f[0] = tn_normal(ctx, 2, shape, 0, 1);
     f[1] = tn_normal(ctx, 2, shape, 0, 1);
     cp = tn_cp_create(ctx, 2, f[0], f, TN_CP_INPUT_PLAIN);
@@ -1088,8 +988,7 @@ TEST(what_does_not_fit)
     d.rank_in = d.rank_out = 3;
     CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
     tn_cp_hosvd_destroy(&r);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    close_ctx(ctx);
 }
 
 TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,

@@ -30,12 +30,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info decompose import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info decompose draw import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info decompose import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info decompose draw import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
@@ -44,7 +44,7 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate eval info decompose einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info decompose draw einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -109,7 +109,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 16
+is "commands" "$(wc -l < names)" 17
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -145,7 +145,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -169,6 +169,13 @@ if command -v bash > /dev/null 2>&1; then
     completed "file;file 2;" train f
     completed "file;file 2;" tokenizer encode --shard f
     completed "dir;" train --resume ""
+    completed "dir;" train -r ""
+    completed "file;file 2;" train -c f
+    completed "file;file 2;" train --from f
+    completed "file;file 2;" draw --tokenizer f
+    completed "auto;" train -v a
+    completed "auto;" generate dir -n ""
+    completed "" generate dir -p ""
     completed "dir;" generate d
     completed "" synthetic f
     completed "--seed;" synthetic --s
@@ -187,7 +194,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -196,6 +203,7 @@ if command -v zsh > /dev/null 2>&1; then
     offered train "" > specs
     holds "zsh completes auto" grep -q '^--heads=.*:N:(auto)$' specs
     holds "zsh completes words" grep -q '^--optimizer=.*:value:(muon adamw)$' specs
+    holds "zsh completes values of letters" grep -q '^(--config)-c\[.*:FILE:_files$' specs
     holds "zsh completes lists" grep -q '^--attention=.*:value: _sequence -d compadd - softmax squared ' specs
 fi
 if command -v fish > /dev/null 2>&1; then
@@ -204,6 +212,7 @@ if command -v fish > /dev/null 2>&1; then
     is "fish completes tn tokenizer e" "$(fish_offers "tn tokenizer e")" "encode;"
     is "fish completes tn train --mlp re" "$(fish_offers "tn train --mlp re")" "reglu;relu;relu2;"
     is "fish completes tn train --lr " "$(fish_offers "tn train --lr ")" "auto;"
+    is "fish completes tn train -v " "$(fish_offers "tn train -v ")" "auto;"
     is "fish completes tn train --heads=" "$(fish_offers "tn train --heads=")" "--heads=auto;"
     is "fish completes tn train --attention bilinear,s" "$(fish_offers "tn train --attention bilinear,s")" \
         "bilinear,softmax;bilinear,squared;"
@@ -737,6 +746,8 @@ if grep -Eq 'held_byte|train_bytes' m/log.jsonl; then fail "a loss per byte of a
 if grep -q "[0-9] nats per byte" said; then fail "a loss per byte of a shard is said"; else pass; fi
 rm -rf m
 expect 2 "no vocabulary is given for the token shards" train s.bin --out x --context 16
+expect 2 "--prompt is given, expected --tokenizer FILE as well" train s.bin --out x $small --prompt one
+holds "nothing is written" test ! -e x
 expect 1 "expected files of one kind" train --data s.bin --data text --out x --context 16
 expect 1 "token 2 has id 46, expected less than 20" train s.bin --out x --context 16 --vocab 20
 cp s.bin cut.bin && shorten cut.bin 1500
@@ -1295,12 +1306,62 @@ expect 0 "tensor: [2,4]" decompose svd.safetensors --svd --name vt --eps 0.5
 expect 0 "numbers_of_factors: 16" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2,1 --sweeps 9 --f64 --out h.safetensors
 holds "HOOI ended" grep -q '^converged: yes' said
 expect 0 "  factor.2                                 F64  [2,1]" info h.safetensors
+# Letters, read as numbers, have singular values of ten characters.
+{ printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 5, 5), }"
+  head -c 500 text; } > letters.npy
+expect 0 "e+" decompose letters.npy --hosvd
+is "lines of more than 80 columns" "$(awk 'length > 80' said)" ""
 expect 2 "--rank has 2 values, expected 1 or 3, one per axis" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2
 expect 0 "degenerate: no" decompose "$npy/ok_f8_v2.npy" --cp 3 --out c.safetensors
 expect 0 "  weights                                  F32  [3]" info c.safetensors
 expect 0 "numbers_of_factors: 32" decompose "$npy/ok_f8_v2.npy" --tt 0 --shape 3,2,2,1,1,1,1,1,1,1 --out t.safetensors
 expect 0 "  core.9                                   F32  [1,1,1]" info t.safetensors
 expect 1 "cannot write no/such.safetensors" decompose "$npy/ok_f8_v2.npy" --tt 0.5 --out no/such.safetensors
+
+# ---- tn draw ------------------------------------------------------------------------------------
+
+rows=$("$tn" info b2 | awk '$1 == "embed.w" { gsub(/[][]/, "", $3); split($3, n, ","); print n[1] }')
+expect 2 "no file is given, expected tn draw RUN|FILE [NAME]" draw
+expect 1 "missing: no such run or file" draw missing
+expect 2 "expected the NAME of one (tn info b2/model.safetensors lists them)" draw b2
+expect 1 "has no tensor embedw; did you mean embed.w?" draw b2 embedw
+expect 2 "blocks.0.mlp.w is [2," draw b2 blocks.0.mlp.w
+holds "a slice is proposed" grep -q 'choose one, such as --slice 0,:,:$' said
+expect 0 "picture: w.svg" draw b2 blocks.0.mlp.w --slice 0,:,: --out w.svg
+is "an SVG" "$(head -c 4 w.svg)$(tail -n 1 w.svg)" "<svg</svg>"
+if "$tn" draw --help | grep -q 'NAME.png'; then
+    expect 0 "picture: embed.w.png" draw b2 embed.w
+    holds "a PNG" grep -q IEND embed.w.png
+else expect 2 "this tn was built without stb_image_write" draw b2 embed.w --out embed.w.png; fi
+expect 0 "picture: embed.w.svg" draw b2 embed.w --top 5 --out embed.w.svg
+holds "five rows" grep -q '^rows: the 5 of largest norm' said
+expect 0 "shape: [$rows,$rows]" draw b2 blocks.0.mlp --interaction 7 --tokens --out q.svg
+holds "norms are not left out silently" grep -q "^norms: left out, so this is not the model's function" said
+expect 0 'drawn: blocks.0.mlp, interaction matrix of token "the"' draw b2 blocks.0.mlp --interaction the --tokens --numbers \
+    --out the.svg
+holds "tokens are named" grep -q '>the</text>' the.svg
+expect 0 "effective_rank: " draw b2 blocks.0.mlp --interaction 0 --spectrum --out s.ppm
+is "a PPM" "$(head -n 1 s.ppm)" P6
+expect 1 "has no bilinear MLP blocks.0.mpl; did you mean blocks.0.mlp?" draw b2 blocks.0.mpl --interaction 0
+expect 1 "--interaction is 999, expected 0 to" draw b2 blocks.0.mlp --interaction 999
+expect 1 "\"zzz\" is not a token" draw b2 blocks.0.mlp --interaction zzz --tokens
+expect 2 "--tokens is given, expected --interaction as well" draw b2 embed.w --tokens
+expect 0 "largest: 1.67364" draw "$npy/ok_f8_v2.npy" --spectrum --out s.svg          # as NumPy has it, above
+expect 0 "shape: [2]" draw "$npy/ok_f8_v2.npy" --slice -1,1:3 --out v.svg
+expect 2 "ok_f8_v2[0] is a vector, expected a matrix with --spectrum" draw "$npy/ok_f8_v2.npy" --slice 0 --spectrum
+expect 1 "3 is outside of axis 0, which has 3 elements" draw "$npy/ok_f8_v2.npy" --slice 3
+expect 2 "\"x\" is not valid, expected an index, a range such as 2:5, or a colon" draw "$npy/ok_f8_v2.npy" --slice x
+expect 2 "expected at most 2 entries" draw "$npy/ok_f8_v2.npy" --slice 0,0,0
+expect 2 "--out is a.jpg, expected a name that ends with .png, .svg or .ppm" draw "$npy/ok_f8_v2.npy" --out a.jpg
+expect 1 "expected an axis of as many elements: ok_f8_v2 has 3 x 4" draw "$npy/ok_f8_v2.npy" --tokenizer t.json
+expect 1 "cannot write no/such.svg" draw "$npy/ok_f8_v2.npy" --out no/such.svg
+# NaN is counted and drawn grey, and a matrix of many rows is drawn in blocks.
+expect 0 "nan: 1" draw "$npy/ok_nan_inf.npy" --out nan.svg
+holds "infinity is counted" grep -q '^infinite: ' said
+expect 1 "has no elements" draw "$npy/ok_empty_0x3.npy"
+{ printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (2401, 3), }"
+  head -c 7203 /dev/zero; } > tall.npy
+expect 0 "reduced: blocks of 4 x 1, their value of largest magnitude" draw tall.npy --reduce largest --out tall.svg
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 

@@ -45,18 +45,18 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
     tn_eigen       e;
     tn_transformer lm;
     tn_params     *params = tn_params_create(ctx);
-    tn_tensor     *moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1.0 / (double)x->shape[0]), *t;
+    tn_tensor     *s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1.0 / (double)x->shape[0]), *t;
     for (int i = 0; i < 2; i++) pixels[i] = open_net(ctx, &n, path[i]);
     tn_transformer_init(params, "", desc, &lm);
     if (tn_params_load(params, path[2]) != TN_OK || tn_cp_eigen_all(pixels[0], 1, &e) != TN_OK) check(ctx);
     show(e.values, NULL);                                                                            /* 1 */
-    save_image(ctx, tn_image_tiles_of(ctx, tn_reshape(e.vectors, 3, (int64_t[]){10, 8, 8}), NULL), out, "eigenvectors");
+    save_image(ctx, tn_image_tiles_of(ctx, tn_reshape(e.vectors, 3, (int64_t[]){10, 8, 8}), &(tn_tiles_desc){ .rows = 2,
+               .columns = 5, .title = "What each class looks for: 0 to 4, and 5 to 9", .scale = 2 }), out, "eigenvectors");
     for (int64_t k = 1; k <= 16; k *= 2)                                                             /* 2 */
         printf("%2d pairs per class: %.3f right\n", (int)k,
                tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_truncate(pixels[0], k), x), y)));
     show(tn_cp_cosines(pixels[0], pixels[1]), &(tn_table_desc){ .digits = 2 });                      /* 3 */
-    show(tn_cp_cosines(tn_cp_data_metric(pixels[0], moment), tn_cp_data_metric(pixels[1], moment)),
-         &(tn_table_desc){ .digits = 2 });
+    show(tn_cp_cosines(tn_cp_data_metric(pixels[0], s), tn_cp_data_metric(pixels[1], s)), &(tn_table_desc){ .digits = 2 });
     t = tn_add(ctx, lm.embed.w, tn_mlp_forward(ctx, &lm.blocks[0].mlp, lm.embed.w));                 /* 4 */
     t = tn_gather(ctx, tn_linear_forward(ctx, &lm.head, t), 0, ids);
     show(t, &(tn_table_desc){ .row_names = words + VOCAB, .column_names = words, .top = 4, .each_row = true });

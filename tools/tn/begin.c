@@ -375,6 +375,8 @@ void start_run(run *r, bool again)
     r->peak = measure_peak(&desc);
     build_run(r, &desc, tokenizer);
     free(tokenizer);
+    if (*s->prompt && !r->m.tokenizer)
+        usage_error("--prompt is given, expected --tokenizer FILE as well: without it, runs of token shards have no samples");
     per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->from) {
         tn_ctx *look;

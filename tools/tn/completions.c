@@ -16,7 +16,7 @@ static completion option_completion(const option *o)
     if (o->automatic) return COMPLETE_AUTO;
     if (o->kind != OPTION_TEXT) return COMPLETE_NOTHING;
     if (!strcmp(o->hint, "RUN")) return COMPLETE_FOLDER;
-    return !strcmp(o->hint, "FILE") || !strcmp(o->hint, "CHECKPOINT") ? COMPLETE_FILE : COMPLETE_NOTHING;
+    return strstr(o->hint, "FILE") || strstr(o->hint, "CHECKPOINT") ? COMPLETE_FILE : COMPLETE_NOTHING;
 }
 
 /* Arguments are files, except where the usage line is a list of words, as in "bash|zsh|fish". */
@@ -56,7 +56,14 @@ static void print_names(const command *commands, int count, bool second)
 
 /* ---- bash -------------------------------------------------------------------------------------- */
 
-/* The patterns "COMMAND --OPTION" of one kind of completion. */
+/* The pattern "COMMAND --OPTION", and "COMMAND -O" if the option has a letter. */
+static void bash_pattern(const usage *u, const option *o)
+{
+    printf("\"%s --%s\"", u->command, o->name);
+    if (short_name(o->name)) printf(" | \"%s -%c\"", u->command, short_name(o->name));
+}
+
+/* The patterns of one kind of completion. */
 static void bash_patterns(const command *commands, int count, completion wanted, const char *action)
 {
     int  k, i;
@@ -65,7 +72,8 @@ static void bash_patterns(const command *commands, int count, completion wanted,
         for (i = 0; i < commands[k].usage->count; i++) {
             const option *o = &commands[k].usage->options[i];
             if (o->kind == OPTION_FLAG || option_completion(o) != wanted) continue;
-            printf("%s\"%s --%s\"", any ? " | \\\n        " : "        ", commands[k].usage->command, o->name);
+            printf(any ? " | \\\n        " : "        ");
+            bash_pattern(commands[k].usage, o);
             any = true;
         }
     if (any) printf(")\n            %s ;;\n", action);
@@ -109,8 +117,9 @@ static void print_bash(const command *commands, int count)
             const option    *o = &commands[k].usage->options[i];
             const completion what = option_completion(o);
             if (what != COMPLETE_WORDS && what != COMPLETE_LIST) continue;
-            printf("        \"%s --%s\")\n            _tn_%s \"", commands[k].usage->command, o->name,
-                   what == COMPLETE_LIST ? "list" : "reply");
+            printf("        ");
+            bash_pattern(commands[k].usage, o);
+            printf(")\n            _tn_%s \"", what == COMPLETE_LIST ? "list" : "reply");
             print_words(o->hint);
             printf("\"; return ;;\n");
         }
@@ -166,21 +175,31 @@ static void zsh_action(completion what, const char *words)
     } else printf(what == COMPLETE_AUTO ? "(auto)" : " ");
 }
 
+/* What follows an option's name: its help and its value. */
+static void zsh_value(const option *o)
+{
+    printf("[");
+    print_quoted(o->help, "[]\\");
+    printf("]");
+    if (o->kind != OPTION_FLAG) {
+        const completion what = option_completion(o);
+        printf(":%s:", what == COMPLETE_WORDS || what == COMPLETE_LIST ? "value" : o->hint);
+        zsh_action(what, o->hint);
+    }
+    printf("' \\\n");
+}
+
 static void zsh_command(const usage *u)
 {
     int i;
     printf("        (%s%s%s)\n            _arguments -S \\\n", in_group(u) ? "'" : "", u->command, in_group(u) ? "'" : "");
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
-        printf("                '%s--%s%s[", o->kind == OPTION_FILES ? "*" : "", o->name, o->kind == OPTION_FLAG ? "" : "=");
-        print_quoted(o->help, "[]\\");
-        printf("]");
-        if (o->kind != OPTION_FLAG) {
-            const completion what = option_completion(o);
-            printf(":%s:", what == COMPLETE_WORDS || what == COMPLETE_LIST ? "value" : o->hint);
-            zsh_action(what, o->hint);
-        }
-        printf("' \\\n");
+        printf("                '%s--%s%s", o->kind == OPTION_FILES ? "*" : "", o->name, o->kind == OPTION_FLAG ? "" : "=");
+        zsh_value(o);
+        if (!short_name(o->name)) continue;
+        printf("                '(--%s)-%c", o->name, short_name(o->name));
+        zsh_value(o);
     }
     printf("                '(- *)--help[explain the command]'");
     if (argument_completion(u) != COMPLETE_NOTHING) {
@@ -240,6 +259,7 @@ static void fish_command(const usage *u)
         const option    *o = &u->options[i];
         const completion what = option_completion(o);
         printf("complete -c tn -n '__tn_is %s' -l %s", u->command, o->name);
+        if (short_name(o->name)) printf(" -s %c", short_name(o->name));
         if (o->kind != OPTION_FLAG) printf(what == COMPLETE_FILE ? " -r -F" : " -x");
         if (what == COMPLETE_FOLDER) printf(" -a '(__fish_complete_directories)'");
         if (what == COMPLETE_AUTO) printf(" -a auto");

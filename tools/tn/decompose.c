@@ -184,10 +184,10 @@ static void print_hosvd(const tn_hosvd_result *r)
     for (k = 0; k < r->rank; k++) {
         double *s = numbers_of(r->values[k]);
         int64_t n = tn_tensor_count(r->values[k]);
-        printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0], (long long)r->factor[k]->shape[1],
-               r->gap[k]);
-        for (i = 0; i < n && i < 5; i++) printf(" %.5g", s[i]);
-        printf(n > 5 ? " ...\n" : "\n");
+        int     at = printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
+                            (long long)r->factor[k]->shape[1], r->gap[k]);
+        for (i = 0; i < n && i < 5 && at <= 64; i++) at += printf(" %.5g", s[i]);          /* " -1.2345e-05 ..." */
+        printf(i < n ? " ...\n" : "\n");
         free(s);
     }
 }

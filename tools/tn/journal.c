@@ -295,7 +295,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
     series[n].x = x;
     series[n].y = y;
     series[n++].count = k;
-    if (j->held.count) {
+    if (j->held.count > 1 || (j->held.count && j->held.x[0] != j->all_step)) {      /* else it is under the last point */
         for (i = 0; i < j->held.count; i++) if (j->held.y[i] < low) low = j->held.y[i];
         series[n].name = "held out";
         series[n].x = held;

@@ -23,6 +23,7 @@ static const command commands[] = {
     {&eval_usage, eval_main},
     {&info_usage, info_main},
     {&decompose_usage, decompose_main},
+    {&draw_usage, draw_main},
     {&import_usage, import_main},
     {&export_usage, export_main},
     {&tokenizer_train_usage, tokenizer_train_main},

@@ -24,6 +24,7 @@
        tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
        exchange.c                 tn import, tn export
        decompose.c                tn decompose
+       draw.c                     tn draw
        einsum.c                   tn einsum
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
@@ -201,7 +202,7 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, einsum_usage;
+                   decompose_usage, draw_usage, einsum_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -310,10 +311,11 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
-#define PICTURE "loss.png"
+#define PICTURE_ENDING ".png"
 #else
-#define PICTURE "loss.svg"
+#define PICTURE_ENDING ".svg"
 #endif
+#define PICTURE "loss" PICTURE_ENDING
 
 enum { START_TOKENS = 64 };
 
@@ -429,6 +431,7 @@ int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int decompose_main(int argc, char **argv);
+int draw_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);
