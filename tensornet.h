@@ -1653,19 +1653,20 @@ typedef struct tn_cp_hosvd_result {
 TN_API tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out);
 TN_API void      tn_cp_hosvd_destroy(tn_cp_hosvd_result *r);                   /* frees the tensors of the result */
 
-typedef struct tn_cp_top_result {
+/* The largest coefficients of a tensor. */
+typedef struct tn_coefficients {
     int64_t    count;                       /* min(k, number of coefficients)                                          */
     tn_tensor *values;                      /* [count] by decreasing magnitude, of equal ones the first indices first  */
-    tn_tensor *index;                       /* [count,order + 1], I32: output, then inputs                             */
+    tn_tensor *index;                       /* [count,axes], I32: output, then inputs                                  */
     double     visited;                     /* share of the coefficients that had to be computed                       */
-} tn_cp_top_result;
+} tn_coefficients;
 
 /* Finds the k coefficients B[o,i,j] of largest magnitude without storing the tensor: blocks of coefficients in turn, except
    those whose bound |B[o,i,j]| <= sqrt(sum_h P[o,h]^2 W[h,i]^2) |V[:,j]| says that they cannot belong to them. Symmetrised
    (the default) they are entries of the interaction matrices with i <= j <= .., and their bound is the mean of those of the
    permutations; `unsymmetrised` takes B as its factors give it. O(out n^2 h). Any order. */
-TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out);
-TN_API void      tn_cp_top_destroy(tn_cp_top_result *r);                       /* frees the tensors of the result */
+TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
+TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /* frees the tensors of the result */
 
 /* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for
    tn_cp_data_metric, but whether it is positive semidefinite is not checked. With `constant` it is that of [x;1], whose last
@@ -1938,17 +1939,9 @@ TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
    a plan that is reused, never forming it, with residuals of at most 1e-12 of the largest |value| (F32: 1e-5). */
 TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out);
 
-/* The largest coefficients of a net. */
-typedef struct tn_net_coefficients {
-    int64_t    count;                       /* k, or all if there are fewer                                   */
-    tn_tensor *values;                      /* [count] by decreasing magnitude, equal ones by index           */
-    tn_tensor *index;                       /* I32 [count,outs + legs]                                        */
-} tn_net_coefficients;
 /* Finds the k coefficients of largest magnitude of T as it is given. T is computed slice by slice and never stored: slices
-   take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite.
-   tn_net_coefficients_destroy frees the result. */
-TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out);
-TN_API void      tn_net_coefficients_destroy(tn_net_coefficients *c);           /* frees the tensors of the result */
+   take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite. */
+TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out);
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 
@@ -5330,46 +5323,76 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     return (int64_t)out.length;
 }
 
-/* ---- the first k numbers in an order ------------------------------------ >>tensor-select */
+/* ---- the first k numbers in an order ------------------------------------ >>tensor-select
+   A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
+typedef struct tni_found { double value; int64_t at; } tni_found;
+typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
 
-static bool tni_order_before(tn_order order, const double *v, int64_t i, int64_t j)
+static bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
-    double a = v[i], b = v[j];
+    h->order = order;
+    h->held = 0;
+    h->k = h->room = k;
+    h->found = (tni_found *)(void *)tni_room_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    return h->found != NULL;
+}
+
+static void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+
+static bool tni_found_before(tn_order order, tni_found i, tni_found j)
+{
+    double a = i.value, b = j.value;
     if ((a != a) != (b != b)) return (order == TN_ORDER_SMALLEST) != (a != a);
     if (order == TN_ORDER_MAGNITUDE) { a = fabs(a); b = fabs(b); }
     if (a < b || a > b) return (order == TN_ORDER_SMALLEST) == (a < b);
-    return i < j;
+    return i.at < j.at;
 }
 
-/* A heap of `count` indices with the last one in the order on top: moves the index at `at` down to its place. */
-static void tni_select_sift(tn_order order, const double *v, int64_t *heap, int64_t at, int64_t count)
+/* Puts `moved` in place of the top. */
+static void tni_heap_sink(tni_heap *h, tni_found moved)
 {
-    int64_t child, moved = heap[at];
-    for (; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && tni_order_before(order, v, heap[child], heap[child + 1])) child++;
-        if (tni_order_before(order, v, heap[child], moved)) break;
-        heap[at] = heap[child];
+    int64_t at = 0, child;
+    for (; (child = 2 * at + 1) < h->held; at = child) {
+        if (child + 1 < h->held && tni_found_before(h->order, h->found[child], h->found[child + 1])) child++;
+        if (tni_found_before(h->order, h->found[child], moved)) break;
+        h->found[at] = h->found[child];
     }
-    heap[at] = moved;
+    h->found[at] = moved;
 }
 
-/* best[0..k) becomes the indices of the first k of v[0..n), in order. n log k comparisons. */
-static void tni_select(tn_order order, const double *v, int64_t n, int64_t k, int64_t *best)
+static void tni_heap_offer(tni_heap *h, double value, int64_t at)
 {
-    int64_t i, swap;
-    for (i = 0; i < k; i++) best[i] = i;
-    for (i = k / 2; i-- > 0; ) tni_select_sift(order, v, best, i, k);
-    for (i = k; k > 0 && i < n; i++) {
-        if (!tni_order_before(order, v, i, best[0])) continue;
-        best[0] = i;
-        tni_select_sift(order, v, best, 0, k);
+    tni_found x;
+    int64_t   i;
+    x.value = value;
+    x.at = at;
+    if (h->held < h->k) {
+        for (i = h->held++; i > 0 && tni_found_before(h->order, h->found[(i - 1) / 2], x); i = (i - 1) / 2)
+            h->found[i] = h->found[(i - 1) / 2];
+        h->found[i] = x;
+    } else if (h->k > 0 && tni_found_before(h->order, x, h->found[0])) tni_heap_sink(h, x);
+}
+
+/* Brings found[0..held) into the order. It is no heap then. */
+static void tni_heap_sort(tni_heap *h)
+{
+    const int64_t all = h->held;
+    while (h->held > 1) {
+        tni_found last = h->found[--h->held];
+        h->found[h->held] = h->found[0];
+        tni_heap_sink(h, last);
     }
-    for (i = k - 1; i > 0; i--) {
-        swap = best[0];
-        best[0] = best[i];
-        best[i] = swap;
-        tni_select_sift(order, v, best, 0, i);
-    }
+    h->held = all;
+}
+
+/* The first k of v[0..n). */
+static void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+{
+    int64_t i;
+    h->held = 0;
+    h->k = k;
+    for (i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
+    tni_heap_sort(h);
 }
 
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
@@ -5467,17 +5490,17 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
     }
 }
 
-/* The entries best[0..k), a line each. */
-static void tni_table_entries(const tni_table *t, bool vector, const int64_t *best, int64_t k)
+/* The entries that the heap found, a line each. */
+static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *best)
 {
     tni_text nowhere;
     int64_t  e;
     int      pass, w, width[3] = {0, 0, 0};
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (pass = 0; pass < 2; pass++)                         /* measure, then write */
-        for (e = 0; e < k; e++) {
+        for (e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
-            int64_t   row = best[e] / t->columns, column = best[e] % t->columns;
+            int64_t   row = best->found[e].at / t->columns, column = best->found[e].at % t->columns;
             if (e > 0) tni_text_add(to, "\n", 1);
             w = tni_table_name(to, t->desc->row_names, row);
             if (pass) tni_table_pad(to, width[0] + 2, w);
@@ -5485,40 +5508,27 @@ static void tni_table_entries(const tni_table *t, bool vector, const int64_t *be
             w = vector ? 0 : tni_table_name(to, t->desc->column_names, column);
             if (pass && !vector) tni_table_pad(to, width[1] + 2, w);
             else if (w > width[1]) width[1] = w;
-            if (pass) tni_table_right(t, width[2], t->v[best[e]]);
-            else if ((w = tni_table_number(t, to, t->v[best[e]])) > width[2]) width[2] = w;
+            if (pass) tni_table_right(t, width[2], best->found[e].value);
+            else if ((w = tni_table_number(t, to, best->found[e].value)) > width[2]) width[2] = w;
         }
 }
 
-static void tni_table_rows(const tni_table *t, int64_t *best, int64_t k)
+static void tni_table_rows(const tni_table *t, tni_heap *best)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
     int64_t   i, j;
     for (i = 0; i < t->rows; i++) {
-        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = tni_min(k, t->columns - first);
-        const double *v = t->v + i * t->columns + first;
+        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_select(t->desc->order, v, t->columns - first, n, best);
-        for (j = 0; j < n; j++) {
+        tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
+        for (j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
-            tni_table_name(t->to, t->desc->column_names, first + best[j]);
+            tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
             tni_text_add(t->to, " ", 1);
-            tni_table_number(t, t->to, v[best[j]]);
+            tni_table_number(t, t->to, best->found[j].value);
         }
     }
-}
-
-/* Moves the entries with row <= column to the front, for the selection, and notes where they were. */
-static int64_t tni_table_upper(const tni_table *t, double *v, int64_t *from)
-{
-    int64_t i, j, n = 0;
-    for (i = 0; i < t->rows; i++)
-        for (j = i; j < t->columns; j++, n++) {
-            v[n] = t->v[i * t->columns + j];
-            from[n] = i * t->columns + j;
-        }
-    return n;
 }
 
 int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
@@ -5526,10 +5536,11 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     tn_table_desc all;
     tni_text      out;
     tni_table     table;
-    int64_t       n, k, i, *best;
+    tni_heap      best;
+    int64_t       n, i, j;
     double       *v;
     int          *widths;
-    bool          vector;
+    bool          vector, found;
     if (!tni_alive(t)) return -1;
     memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
@@ -5551,28 +5562,24 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    v = tni_alloc_f64(t->ctx, n, 2, "table");                /* the numbers, and those with row <= column */
-    best = (int64_t *)(void *)tni_alloc_f64(t->ctx, n, 2, "table");
+    v = tni_room_f64(t->ctx, n, 1, "table");
+    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
     widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
-    if (!v || !best || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
     else {
         table.v = v;
         if (desc->top == 0) tni_table_whole(&table, vector, widths);
-        else if (desc->each_row) tni_table_rows(&table, best, desc->top);
-        else if (!desc->symmetric) {
-            k = tni_min(desc->top, n);
-            tni_select(desc->order, v, n, k, best);
-            tni_table_entries(&table, vector, best, k);
-        } else {
-            k = tni_table_upper(&table, v + n, best + n);
-            i = tni_min(desc->top, k);
-            tni_select(desc->order, v + n, k, i, best);
-            for (k = 0; k < i; k++) best[k] = best[n + best[k]];
-            tni_table_entries(&table, vector, best, i);
+        else if (desc->each_row) tni_table_rows(&table, &best);
+        else {
+            for (i = 0; i < table.rows; i++)
+                for (j = desc->symmetric ? i : 0; j < table.columns; j++)
+                    tni_heap_offer(&best, v[i * table.columns + j], i * table.columns + j);
+            tni_heap_sort(&best);
+            tni_table_entries(&table, vector, &best);
         }
     }
-    tni_free_f64(t->ctx, v, n, 2);
-    tni_free_f64(t->ctx, (double *)(void *)best, n, 2);
+    tni_free_f64(t->ctx, v, n, 1);
+    tni_heap_end(t->ctx, &best);
     tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
     return (int64_t)out.length;
 }
@@ -8958,18 +8965,19 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 /* ---- topk, sort ---------------------------------------------- >>op-topk
    The host selects indices; EMBED fetches the values from t as one table of single numbers. */
 #ifdef TNI_ONCE
-/* For each row along the axis: the indices of its first k numbers, and their places in t. best: k numbers, row: n. */
-static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_t n, int64_t inner, int64_t k, int64_t *best,
-                          double *row, int32_t *ids, int32_t *places)
+/* For each row along the axis: the indices of its first numbers, and their places in t. row: n numbers. */
+static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
+                          int32_t *ids, int32_t *places)
 {
-    int64_t o, i, j;
+    int64_t o, i, j, k = best->room;
     for (o = 0; o < outer; o++)
         for (i = 0; i < inner; i++) {
             for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
-            tni_select(order, row, n, k, best);
+            tni_heap_select(best, row, n, k);
             for (j = 0; j < k; j++) {
-                ids[(o * k + j) * inner + i] = (int32_t)best[j];
-                places[(o * k + j) * inner + i] = (int32_t)((o * n + best[j]) * inner + i);
+                int64_t at = best->found[j].at;
+                ids[(o * k + j) * inner + i] = (int32_t)at;
+                places[(o * k + j) * inner + i] = (int32_t)((o * n + at) * inner + i);
             }
         }
 }
@@ -8977,9 +8985,11 @@ static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
     int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
-    double    *v, *room;
+    tni_heap   best;
+    double    *v, *row;
     int32_t   *found;
     tn_tensor *at = NULL, *places, *y = NULL;
+    bool       held;
     int        i;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
@@ -9002,18 +9012,20 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     }
     wanted = outer * k * inner;
     v = tni_alloc_f64(ctx, count, 1, op);
-    room = tni_alloc_f64(ctx, n + k, 1, op);
+    row = tni_room_f64(ctx, n, 1, op);
+    held = tni_heap_begin(ctx, &best, order, k, op);
     found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
     places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
-    if (v && room && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
-        tni_topk_rows(order, v, outer, n, inner, k, (int64_t *)(void *)(room + n), room, found, found + wanted);
+    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+        tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
         if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
             && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
     tni_free_f64(ctx, v, count, 1);
-    tni_free_f64(ctx, room, n + k, 1);
+    tni_free_f64(ctx, row, n, 1);
+    tni_heap_end(ctx, &best);
     tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
     if (y && ids) *ids = at;
     return y;
@@ -20483,56 +20495,20 @@ void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
    One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
    d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
-   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap with the smallest on top. */
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select. */
 enum { TNI_TOP_BLOCK = 128 };
-
-typedef struct tni_coefficient { double value; int64_t at; } tni_coefficient;
 
 typedef struct tni_top {
     const tn_cp *cp;
-    int64_t   k, held, blocks, skipped;     /* coefficients wanted, found; blocks of products */
+    int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
     int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
     bool      symmetric;
-    tni_coefficient *heap;
+    tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
     tni_terms t;
     tni_host  host;
 } tni_top;
-
-static bool tni_is_less(tni_coefficient a, tni_coefficient b)        /* in magnitude; of equal ones the later */
-{
-    return fabs(a.value) < fabs(b.value) || (fabs(a.value) == fabs(b.value) && a.at > b.at);
-}
-
-static void tni_top_sink(tni_coefficient *heap, int64_t n, int64_t at)
-{
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        tni_coefficient c;
-        if (child >= n) return;
-        if (child + 1 < n && tni_is_less(heap[child + 1], heap[child])) child++;
-        if (!tni_is_less(heap[child], heap[at])) return;
-        c = heap[at]; heap[at] = heap[child]; heap[child] = c;
-        at = child;
-    }
-}
-
-static void tni_top_offer(tni_top *t, double value, int64_t at)
-{
-    tni_coefficient c;
-    int64_t i, up;
-    c.value = value;
-    c.at = at;
-    if (t->held < t->k) {
-        for (i = t->held++, up = (i - 1) / 2; i > 0 && tni_is_less(c, t->heap[up]); i = up, up = (i - 1) / 2)
-            t->heap[i] = t->heap[up];
-        t->heap[i] = c;
-    } else if (t->k > 0 && tni_is_less(t->heap[0], c)) {
-        t->heap[0] = c;
-        tni_top_sink(t->heap, t->k, 0);
-    }
-}
 
 /* The largest of n norms. */
 static double tni_top_most(const double *norms, int64_t n)
@@ -20586,7 +20562,10 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
             for (g = 0; g < t->groups; g++)
                 bound += weight * tni_top_most(t->rows + g * t->left + at, m)
                          * tni_top_most(t->columns + t->slot[g][cp->order - 1] * t->right + to, n);
-            if (t->held == t->k && (t->k == 0 || bound * (1 + 1e-12) < fabs(t->heap[0].value))) { t->skipped++; continue; }
+            if (t->heap.held == t->heap.k && (t->heap.k == 0 || bound * (1 + 1e-12) < fabs(t->heap.found[0].value))) {
+                t->skipped++;
+                continue;
+            }
             for (g = 0; g < t->groups; g++) {
                 const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
                 double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
@@ -20599,7 +20578,7 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
             for (i = 0; i < m; i++)
                 for (j = 0; j < n; j++)
                     if (!t->symmetric || cp->order == 1 || (at + i >= least && to + j >= at + i))
-                        tni_top_offer(t, t->block[i * n + j], base + (at + i) * t->right + to + j);
+                        tni_heap_offer(&t->heap, t->block[i * n + j], base + (at + i) * t->right + to + j);
         }
     }
 }
@@ -20620,47 +20599,36 @@ static void tni_top_search(tni_top *t)
         }
 }
 
-/* Largest first. The heap becomes sorted by taking the smallest to its end, again and again. */
-static tn_status tni_top_store(tni_top *t, tn_cp_top_result *out)
+/* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
+static tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                        tn_coefficients *out, const char *op)
 {
-    const tn_cp *cp = t->cp;
-    tn_ctx   *ctx = cp->ctx;
-    int       columns = cp->order + 1, k;
-    int64_t   i, shape[2], n = t->held;
-    double   *values = tni_room_f64(ctx, 1, n, "top");
-    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * columns), "top");
-    tn_status s = values && index ? TN_OK : TN_ERR_MEMORY;
-    for (i = n - 1; i > 0; i--) {
-        tni_coefficient c = t->heap[0];
-        t->heap[0] = t->heap[i];
-        t->heap[i] = c;
-        tni_top_sink(t->heap, i, 0);
+    int64_t   i, shape[2], n = heap->held;
+    double   *values = tni_room_f64(ctx, 1, n, op);
+    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * axes), op);
+    int       k;
+    shape[0] = out->count = n;
+    shape[1] = axes;
+    tni_heap_sort(heap);
+    for (i = 0; i < n && values && index; i++) {
+        int64_t rest = heap->found[i].at;
+        values[i] = heap->found[i].value;
+        for (k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
     }
-    for (i = 0; i < n && s == TN_OK; i++) {
-        int64_t rest = t->heap[i].at;
-        values[i] = t->heap[i].value;
-        for (k = cp->order; k >= 0; k--) {
-            int64_t extent = k ? cp->in[k - 1] : cp->out;
-            index[i * columns + k] = (int32_t)(rest % extent);
-            rest /= extent;
-        }
-    }
-    shape[0] = n; shape[1] = columns;
-    out->count = n;
-    out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
-    if (s == TN_OK) out->values = tni_owned_scaled(ctx, 1, shape, values, t->t.shift, "top");
+    if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
     if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    if (s == TN_OK) s = out->index ? tn_write(out->index, TN_I32, index, n * columns) : tn_ctx_status(ctx);
     tni_free_f64(ctx, values, 1, n);
-    tni_free(ctx, index, sizeof *index * (size_t)(n * columns));
-    return s;
+    if (out->index && tn_write(out->index, TN_I32, index, n * axes) != TN_OK) tni_drop(&out->index);
+    tni_free(ctx, index, sizeof *index * (size_t)(n * axes));
+    return out->index ? TN_OK : tn_ctx_status(ctx);
 }
 
-static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
+static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 {
     const tn_cp *cp = t->cp;
     tn_ctx   *ctx = cp->ctx;
     int64_t   h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)), i, j;
+    int64_t   shape[TN_CP_MAX_ORDER + 1];
     double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
     int       k;
     tn_status s;
@@ -20669,9 +20637,9 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    t->heap = (tni_coefficient *)tni_alloc(ctx, sizeof *t->heap * (size_t)t->k, "top");
     s = tni_terms_begin(&t->t, cp, tni_max(1, h), NULL, "top");
-    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block && t->heap)) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
+    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
         t->host = tni_decomp_host(ctx, extent, work);
@@ -20681,7 +20649,9 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
                     t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
         for (i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
         tni_top_search(t);
-        s = tni_top_store(t, out);
+        for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
+        s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
+        out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
     tni_terms_end(&t->t);
     tni_free_f64(ctx, work, 1, tni_host_work(extent));
@@ -20690,11 +20660,11 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
     tni_free_f64(ctx, t->rows, t->groups, t->left);
     tni_free_f64(ctx, t->columns, cp->order, t->right);
     tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
-    tni_free(ctx, t->heap, sizeof *t->heap * (size_t)t->k);
+    tni_heap_end(ctx, &t->heap);
     return s;
 }
 
-tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out)
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
     tni_top  *t;
     size_t    all;
@@ -20712,7 +20682,6 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_re
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->symmetric = !unsymmetrised;
-    t->k = tni_min(k, (int64_t)all);
     t->right = cp->in[cp->order - 1];
     t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
     for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
@@ -20721,13 +20690,19 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_re
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    s = tni_top_run(t, out);
+    s = tni_top_run(t, tni_min(k, (int64_t)all), out);
     tni_free(cp->ctx, t, sizeof *t);
-    if (s != TN_OK) tn_cp_top_destroy(out);
+    if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }
 
-void tn_cp_top_destroy(tn_cp_top_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->index); } }
+void tn_coefficients_destroy(tn_coefficients *c)
+{
+    if (!c) return;
+    tn_tensor_destroy(c->values);
+    tn_tensor_destroy(c->index);
+    memset(c, 0, sizeof *c);
+}
 
 /* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
    Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
@@ -21803,20 +21778,22 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
+    tni_heap  sizes;
     tn_cp    *to = NULL;
-    double   *sizes;
     int64_t  *from, t;
+    bool      held;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    sizes = tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
     from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
-    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from && tni_units_fit(&u, "canonical")) {
+    if (tni_units_read(&u, cp, "canonical") == TN_OK && held && from && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
-        for (t = 0; t < cp->terms; t++) sizes[t] = tni_frobenius(cp->out, u.p + t * cp->out);
-        tni_select(TN_ORDER_LARGEST, sizes, cp->terms, cp->terms, from);
+        for (t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
+        tni_heap_sort(&sizes);
+        for (t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
     tni_units_free(&u);
-    tni_free_f64(cp->ctx, sizes, cp->terms, 1);
+    tni_heap_end(cp->ctx, &sizes);
     tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
     return to;
 }
@@ -23461,54 +23438,15 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
 
 /* ---- the largest coefficients ------------------------------------------------------ >>net-top
    Slices of T are contracted one after the other: the first axes at one index each, then a range of the next one, then all
-   of the others. A heap holds the k best so far, the worst of them on top. */
-typedef struct tni_net_best { double value; int64_t at; } tni_net_best;
-
-/* Whether a comes after b in the result. */
-static bool tni_net_after(const tni_net_best *a, const tni_net_best *b)
-{
-    const double x = fabs(a->value), y = fabs(b->value);
-    return x < y || (x == y && a->at > b->at);
-}
-
-/* Moves the entry at i down to its place among n. */
-static void tni_net_sift(tni_net_best *heap, int64_t n, int64_t i)
-{
-    const tni_net_best moved = heap[i];
-    int64_t            child;
-    for (; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && tni_net_after(&heap[child + 1], &heap[child])) child++;
-        if (!tni_net_after(&heap[child], &moved)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moved;
-}
-
+   of the others. A heap holds the k largest so far (>>tensor-select). */
 typedef struct tni_net_search {
     int           axes, single;         /* the first `single` axes are at one index; the next one is divided into ranges */
     int64_t       shape[64], at[64];    /* of T; the present slice's indices                                             */
     int64_t       rest;                 /* elements of T for one index of the divided axis                               */
     int64_t       range;
-    tni_net_best *heap;
-    int64_t       count, k;
+    tni_heap      heap;
     double       *numbers;              /* of a slice                                                                    */
 } tni_net_search;
-
-static void tni_net_offer(tni_net_search *f, double value, int64_t at)
-{
-    tni_net_best b;
-    int64_t      i;
-    b.value = value;
-    b.at = at;
-    if (f->count < f->k) {
-        for (i = f->count++; i > 0 && tni_net_after(&b, &f->heap[(i - 1) / 2]); i = (i - 1) / 2)
-            f->heap[i] = f->heap[(i - 1) / 2];
-        f->heap[i] = b;
-    } else if (tni_net_after(&f->heap[0], &b)) {
-        f->heap[0] = b;
-        tni_net_sift(f->heap, f->count, 0);
-    }
-}
 
 /* A view of the net's nodes at the slice; labels of single axes are removed. */
 static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t start, int64_t stop)
@@ -23557,7 +23495,7 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
     for (base *= f->rest, i = 0; i < n && s == TN_OK; i++) {
         if (!(fabs(f->numbers[i]) < HUGE_VAL))
             s = tni_fail(net->ctx, TN_ERR_NONFINITE, "net_top: a coefficient is %g, expected finite ones", f->numbers[i]);
-        else tni_net_offer(f, f->numbers[i], base + i);
+        else tni_heap_offer(&f->heap, f->numbers[i], base + i);
     }
     return s;
 }
@@ -23601,39 +23539,10 @@ static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
     }
 }
 
-/* Writes the heap as tensors, the largest first; the heap is empty then. */
-static tn_status tni_net_best_to(tn_ctx *ctx, tni_net_search *f, tn_net_coefficients *out)
-{
-    const int64_t axes = f->axes, count = f->count;
-    const size_t  bytes = (size_t)count * ((size_t)axes * sizeof(int32_t) + sizeof(double)) + 1;
-    double       *values = (double *)tni_alloc(ctx, bytes, "net_top");
-    int32_t      *index = (int32_t *)(void *)(values + count);
-    int64_t       shape[2], at;
-    tn_status     s = TN_ERR_MEMORY;
-    int           k;
-    if (!values) return s;
-    while (f->count > 0) {
-        const tni_net_best worst = f->heap[0];
-        f->heap[0] = f->heap[--f->count];
-        if (f->count > 0) tni_net_sift(f->heap, f->count, 0);
-        values[f->count] = worst.value;
-        for (at = worst.at, k = f->axes - 1; k >= 0; at /= f->shape[k--])
-            index[f->count * axes + k] = (int32_t)(at % f->shape[k]);
-    }
-    shape[0] = count; shape[1] = axes;
-    out->count = count;
-    out->values = tni_owned_from(ctx, 1, shape, values);
-    out->index = out->values ? tn_tensor_create(ctx, TN_I32, 2, shape) : NULL;
-    if (out->index) s = tn_write(out->index, TN_I32, index, count * axes);
-    tni_free(ctx, values, bytes);
-    return s;
-}
-
-tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
+tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 {
     tni_net_search f;
     int64_t        total = 0;
-    size_t         bytes;
     tni_scope      scope;
     tn_status      s;
     if (!out) return TN_ERR_ARG;
@@ -23642,27 +23551,18 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
     if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
     memset(&f, 0, sizeof f);
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
-    f.k = tni_min(k, total);
-    if (!tni_mul_size((size_t)f.k, sizeof *f.heap, &bytes)) bytes = SIZE_MAX - 1;
-    f.heap = (tni_net_best *)tni_alloc(net->ctx, bytes + 1, "net_top");
-    f.numbers = f.heap ? tni_room_f64(net->ctx, f.range, f.rest, "net_top") : NULL;
+    if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
+    f.numbers = tni_room_f64(net->ctx, f.range, f.rest, "net_top");
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
-    if (s == TN_OK) s = tni_net_best_to(net->ctx, &f, out);
+    if (s == TN_OK) s = tni_coefficients_store(net->ctx, &f.heap, f.axes, f.shape, 0, out, "net_top");
+    out->visited = 1;
     tni_scope_end(net->ctx, scope);
-    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
-    if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
-    if (s != TN_OK) tn_net_coefficients_destroy(out);
+    tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
+    tni_heap_end(net->ctx, &f.heap);
+    if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
-}
-
-void tn_net_coefficients_destroy(tn_net_coefficients *c)
-{
-    if (!c) return;
-    tn_tensor_destroy(c->values);
-    tn_tensor_destroy(c->index);
-    memset(c, 0, sizeof *c);
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */

@@ -640,7 +640,7 @@ TEST(largest_coefficients)
             tn_cp   *cp = any_cp(&w, order, out, test_random_int(&w.seed, 0, 6), n, false);
             double  *dense = plain ? plain_dense(cp) : plain_symmetric(cp), largest = 1;
             int64_t  size = out * inputs_of(cp), left = 0;
-            tn_cp_top_result r;
+            tn_coefficients r;
             if (!CHECK_STATUS(tn_cp_top(cp, k, plain, &r), TN_OK)) break;
             for (int64_t i = 0; i < size; i++) {                /* only i <= j <= .. of a symmetric tensor */
                 int64_t rest = i, last = n;
@@ -661,7 +661,7 @@ TEST(largest_coefficients)
                 test_raise(&worst, (fabs(dense[best]) - fabs(dense[at])) / largest);
                 dense[at] = 0;
             }
-            tn_cp_top_destroy(&r);
+            tn_coefficients_destroy(&r);
             fresh(&w);
         }
         report("largest coefficients", both[d], worst);
@@ -677,7 +677,7 @@ TEST(largest_coefficients_by_their_bound)
     double    *v = noise(&w, 1), *dense, best = 0;
     tn_tensor *f[2];
     tn_cp     *cp;
-    tn_cp_top_result r;
+    tn_coefficients r;
     if (!open_world(&w, TN_F64, 59)) return;
     for (int k = 0; k < 2; k++) {
         v = noise(&w, h * n);
@@ -690,7 +690,7 @@ TEST(largest_coefficients_by_their_bound)
     for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
     CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
     CHECK(r.visited < 0.2 && r.visited > 0);
-    tn_cp_top_destroy(&r);
+    tn_coefficients_destroy(&r);
     leave(&w);
 }
 
@@ -926,7 +926,7 @@ TEST(invariances_of_modes)
     tn_cp     *one, *two;
     tn_tensor *f[2], *m[2], *e;
     tn_cp_hosvd_result r[2];
-    tn_cp_top_result   t[2];
+    tn_coefficients    t[2];
     if (!open_world(&w, TN_F64, 83)) return;
     p = noise(&w, out * h); a = noise(&w, h * n); b = noise(&w, h * n);
     q = room(out * h); fa = room(h * n); fb = room(h * n);
@@ -958,7 +958,7 @@ TEST(invariances_of_modes)
         CHECK(largest > 0);
     }
     WORST("invariances of modes, moments and coefficients", worst, 1e-12);
-    for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_cp_top_destroy(&t[k]); tn_tensor_destroy(m[k]); }
+    for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_coefficients_destroy(&t[k]); tn_tensor_destroy(m[k]); }
     leave(&w);
 }
 
@@ -1002,7 +1002,7 @@ TEST(bad_calls_of_modes_and_stacks)
     const tn_cp *a[2];
     tn_cp_hosvd_desc   d;
     tn_cp_hosvd_result r;
-    tn_cp_top_result   t;
+    tn_coefficients    t;
     tn_stack_result    s;
     tn_stack_desc      sd;
     if (!open_world(&w, TN_F64, 89)) return;
