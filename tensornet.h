@@ -1667,19 +1667,20 @@ typedef struct tn_cp_hosvd_result {
 TN_API tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out);
 TN_API void      tn_cp_hosvd_destroy(tn_cp_hosvd_result *r);                   /* frees the tensors of the result */
 
-typedef struct tn_cp_top_result {
+/* The largest coefficients of a tensor. */
+typedef struct tn_coefficients {
     int64_t    count;                       /* min(k, number of coefficients)                                          */
     tn_tensor *values;                      /* [count] by decreasing magnitude, of equal ones the first indices first  */
-    tn_tensor *index;                       /* [count,order + 1], I32: output, then inputs                             */
+    tn_tensor *index;                       /* [count,axes], I32: output, then inputs                                  */
     double     visited;                     /* share of the coefficients that had to be computed                       */
-} tn_cp_top_result;
+} tn_coefficients;
 
 /* Finds the k coefficients B[o,i,j] of largest magnitude without storing the tensor: blocks of coefficients in turn, except
    those whose bound |B[o,i,j]| <= sqrt(sum_h P[o,h]^2 W[h,i]^2) |V[:,j]| says that they cannot belong to them. Symmetrised
    (the default) they are entries of the interaction matrices with i <= j <= .., and their bound is the mean of those of the
    permutations; `unsymmetrised` takes B as its factors give it. O(out n^2 h). Any order. */
-TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out);
-TN_API void      tn_cp_top_destroy(tn_cp_top_result *r);                       /* frees the tensors of the result */
+TN_API tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out);
+TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /* frees the tensors of the result */
 
 /* Computes E[f(x) g(x)^T], [out_a,out_b], exactly for Gaussian inputs with second moment s = E[x x^T] [in,in], as for
    tn_cp_data_metric, but whether it is positive semidefinite is not checked. With `constant` it is that of [x;1], whose last
@@ -1695,8 +1696,8 @@ typedef enum tn_stack_method {
     TN_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
                                                standard error                                                          */
     TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
-                                               compute the same function may have the inner product 0. Five matrices
-                                               [e,e] of doubles, e the largest extent                                  */
+                                               compute the same function may have the inner product 0. Beside copies
+                                               of the layers, 2 [h,n] and 2 [n,n] doubles for the largest h and n       */
     TN_STACK_LAYER_SYMMETRISED              /* as TN_STACK_TREE, with each layer symmetrised. Exact for one layer      */
 } tn_stack_method;
 
@@ -1716,8 +1717,9 @@ typedef struct tn_stack_result {
 } tn_stack_result;
 
 /* Compares two stacks of `layers` operators each. Inputs of the first layers and outputs of the last have equal lengths, the
-   others may differ. Either all layers have `constant`, and each passes the one on, or none. TN_ERR_NONFINITE if a result is
-   not finite. docs/math.md 11 */
+   others may differ. Either all layers have `constant`, and each passes the one on, or none. TN_ERR_NONFINITE if an operator
+   holds NaN or infinity, or if the inner product or a norm is beyond the range of a double; the cosine is right even then.
+   docs/math.md 11 */
 TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
                                    tn_stack_result *out);
 
@@ -1952,17 +1954,9 @@ TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
    a plan that is reused, never forming it, with residuals of at most 1e-12 of the largest |value| (F32: 1e-5). */
 TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out);
 
-/* The largest coefficients of a net. */
-typedef struct tn_net_coefficients {
-    int64_t    count;                       /* k, or all if there are fewer                                   */
-    tn_tensor *values;                      /* [count] by decreasing magnitude, equal ones by index           */
-    tn_tensor *index;                       /* I32 [count,outs + legs]                                        */
-} tn_net_coefficients;
 /* Finds the k coefficients of largest magnitude of T as it is given. T is computed slice by slice and never stored: slices
-   take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite.
-   tn_net_coefficients_destroy frees the result. */
-TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out);
-TN_API void      tn_net_coefficients_destroy(tn_net_coefficients *c);           /* frees the tensors of the result */
+   take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite. */
+TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out);
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
 
@@ -5645,46 +5639,76 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     return (int64_t)out.length;
 }
 
-/* ---- the first k numbers in an order ------------------------------------ >>tensor-select */
+/* ---- the first k numbers in an order ------------------------------------ >>tensor-select
+   A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
+typedef struct tni_found { double value; int64_t at; } tni_found;
+typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
 
-static bool tni_order_before(tn_order order, const double *v, int64_t i, int64_t j)
+static bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
-    double a = v[i], b = v[j];
+    h->order = order;
+    h->held = 0;
+    h->k = h->room = k;
+    h->found = (tni_found *)(void *)tni_room_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    return h->found != NULL;
+}
+
+static void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+
+static bool tni_found_before(tn_order order, tni_found i, tni_found j)
+{
+    double a = i.value, b = j.value;
     if ((a != a) != (b != b)) return (order == TN_ORDER_SMALLEST) != (a != a);
     if (order == TN_ORDER_MAGNITUDE) { a = fabs(a); b = fabs(b); }
     if (a < b || a > b) return (order == TN_ORDER_SMALLEST) == (a < b);
-    return i < j;
+    return i.at < j.at;
 }
 
-/* A heap of `count` indices with the last one in the order on top: moves the index at `at` down to its place. */
-static void tni_select_sift(tn_order order, const double *v, int64_t *heap, int64_t at, int64_t count)
+/* Puts `moved` in place of the top. */
+static void tni_heap_sink(tni_heap *h, tni_found moved)
 {
-    int64_t child, moved = heap[at];
-    for (; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && tni_order_before(order, v, heap[child], heap[child + 1])) child++;
-        if (tni_order_before(order, v, heap[child], moved)) break;
-        heap[at] = heap[child];
+    int64_t at = 0, child;
+    for (; (child = 2 * at + 1) < h->held; at = child) {
+        if (child + 1 < h->held && tni_found_before(h->order, h->found[child], h->found[child + 1])) child++;
+        if (tni_found_before(h->order, h->found[child], moved)) break;
+        h->found[at] = h->found[child];
     }
-    heap[at] = moved;
+    h->found[at] = moved;
 }
 
-/* best[0..k) becomes the indices of the first k of v[0..n), in order. n log k comparisons. */
-static void tni_select(tn_order order, const double *v, int64_t n, int64_t k, int64_t *best)
+static void tni_heap_offer(tni_heap *h, double value, int64_t at)
 {
-    int64_t i, swap;
-    for (i = 0; i < k; i++) best[i] = i;
-    for (i = k / 2; i-- > 0; ) tni_select_sift(order, v, best, i, k);
-    for (i = k; k > 0 && i < n; i++) {
-        if (!tni_order_before(order, v, i, best[0])) continue;
-        best[0] = i;
-        tni_select_sift(order, v, best, 0, k);
+    tni_found x;
+    int64_t   i;
+    x.value = value;
+    x.at = at;
+    if (h->held < h->k) {
+        for (i = h->held++; i > 0 && tni_found_before(h->order, h->found[(i - 1) / 2], x); i = (i - 1) / 2)
+            h->found[i] = h->found[(i - 1) / 2];
+        h->found[i] = x;
+    } else if (h->k > 0 && tni_found_before(h->order, x, h->found[0])) tni_heap_sink(h, x);
+}
+
+/* Brings found[0..held) into the order. It is no heap then. */
+static void tni_heap_sort(tni_heap *h)
+{
+    const int64_t all = h->held;
+    while (h->held > 1) {
+        tni_found last = h->found[--h->held];
+        h->found[h->held] = h->found[0];
+        tni_heap_sink(h, last);
     }
-    for (i = k - 1; i > 0; i--) {
-        swap = best[0];
-        best[0] = best[i];
-        best[i] = swap;
-        tni_select_sift(order, v, best, 0, i);
-    }
+    h->held = all;
+}
+
+/* The first k of v[0..n). */
+static void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+{
+    int64_t i;
+    h->held = 0;
+    h->k = k;
+    for (i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
+    tni_heap_sort(h);
 }
 
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
@@ -5782,17 +5806,17 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
     }
 }
 
-/* The entries best[0..k), a line each. */
-static void tni_table_entries(const tni_table *t, bool vector, const int64_t *best, int64_t k)
+/* The entries that the heap found, a line each. */
+static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *best)
 {
     tni_text nowhere;
     int64_t  e;
     int      pass, w, width[3] = {0, 0, 0};
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     for (pass = 0; pass < 2; pass++)                         /* measure, then write */
-        for (e = 0; e < k; e++) {
+        for (e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
-            int64_t   row = best[e] / t->columns, column = best[e] % t->columns;
+            int64_t   row = best->found[e].at / t->columns, column = best->found[e].at % t->columns;
             if (e > 0) tni_text_add(to, "\n", 1);
             w = tni_table_name(to, t->desc->row_names, row);
             if (pass) tni_table_pad(to, width[0] + 2, w);
@@ -5800,40 +5824,27 @@ static void tni_table_entries(const tni_table *t, bool vector, const int64_t *be
             w = vector ? 0 : tni_table_name(to, t->desc->column_names, column);
             if (pass && !vector) tni_table_pad(to, width[1] + 2, w);
             else if (w > width[1]) width[1] = w;
-            if (pass) tni_table_right(t, width[2], t->v[best[e]]);
-            else if ((w = tni_table_number(t, to, t->v[best[e]])) > width[2]) width[2] = w;
+            if (pass) tni_table_right(t, width[2], best->found[e].value);
+            else if ((w = tni_table_number(t, to, best->found[e].value)) > width[2]) width[2] = w;
         }
 }
 
-static void tni_table_rows(const tni_table *t, int64_t *best, int64_t k)
+static void tni_table_rows(const tni_table *t, tni_heap *best)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
     int64_t   i, j;
     for (i = 0; i < t->rows; i++) {
-        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = tni_min(k, t->columns - first);
-        const double *v = t->v + i * t->columns + first;
+        int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        tni_select(t->desc->order, v, t->columns - first, n, best);
-        for (j = 0; j < n; j++) {
+        tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
+        for (j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
-            tni_table_name(t->to, t->desc->column_names, first + best[j]);
+            tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
             tni_text_add(t->to, " ", 1);
-            tni_table_number(t, t->to, v[best[j]]);
+            tni_table_number(t, t->to, best->found[j].value);
         }
     }
-}
-
-/* Moves the entries with row <= column to the front, for the selection, and notes where they were. */
-static int64_t tni_table_upper(const tni_table *t, double *v, int64_t *from)
-{
-    int64_t i, j, n = 0;
-    for (i = 0; i < t->rows; i++)
-        for (j = i; j < t->columns; j++, n++) {
-            v[n] = t->v[i * t->columns + j];
-            from[n] = i * t->columns + j;
-        }
-    return n;
 }
 
 int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
@@ -5841,10 +5852,11 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     tn_table_desc all;
     tni_text      out;
     tni_table     table;
-    int64_t       n, k, i, *best;
+    tni_heap      best;
+    int64_t       n, i, j;
     double       *v;
     int          *widths;
-    bool          vector;
+    bool          vector, found;
     if (!tni_alive(t)) return -1;
     memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
@@ -5866,28 +5878,24 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    v = tni_alloc_f64(t->ctx, n, 2, "table");                /* the numbers, and those with row <= column */
-    best = (int64_t *)(void *)tni_alloc_f64(t->ctx, n, 2, "table");
+    v = tni_room_f64(t->ctx, n, 1, "table");
+    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
     widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
-    if (!v || !best || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
+    if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
     else {
         table.v = v;
         if (desc->top == 0) tni_table_whole(&table, vector, widths);
-        else if (desc->each_row) tni_table_rows(&table, best, desc->top);
-        else if (!desc->symmetric) {
-            k = tni_min(desc->top, n);
-            tni_select(desc->order, v, n, k, best);
-            tni_table_entries(&table, vector, best, k);
-        } else {
-            k = tni_table_upper(&table, v + n, best + n);
-            i = tni_min(desc->top, k);
-            tni_select(desc->order, v + n, k, i, best);
-            for (k = 0; k < i; k++) best[k] = best[n + best[k]];
-            tni_table_entries(&table, vector, best, i);
+        else if (desc->each_row) tni_table_rows(&table, &best);
+        else {
+            for (i = 0; i < table.rows; i++)
+                for (j = desc->symmetric ? i : 0; j < table.columns; j++)
+                    tni_heap_offer(&best, v[i * table.columns + j], i * table.columns + j);
+            tni_heap_sort(&best);
+            tni_table_entries(&table, vector, &best);
         }
     }
-    tni_free_f64(t->ctx, v, n, 2);
-    tni_free_f64(t->ctx, (double *)(void *)best, n, 2);
+    tni_free_f64(t->ctx, v, n, 1);
+    tni_heap_end(t->ctx, &best);
     tni_free_f64(t->ctx, (double *)(void *)widths, table.columns, 1);
     return (int64_t)out.length;
 }
@@ -9300,18 +9308,19 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 /* ---- topk, sort ---------------------------------------------- >>op-topk
    The host selects indices; EMBED fetches the values from t as one table of single numbers. */
 #ifdef TNI_ONCE
-/* For each row along the axis: the indices of its first k numbers, and their places in t. best: k numbers, row: n. */
-static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_t n, int64_t inner, int64_t k, int64_t *best,
-                          double *row, int32_t *ids, int32_t *places)
+/* For each row along the axis: the indices of its first numbers, and their places in t. row: n numbers. */
+static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
+                          int32_t *ids, int32_t *places)
 {
-    int64_t o, i, j;
+    int64_t o, i, j, k = best->room;
     for (o = 0; o < outer; o++)
         for (i = 0; i < inner; i++) {
             for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
-            tni_select(order, row, n, k, best);
+            tni_heap_select(best, row, n, k);
             for (j = 0; j < k; j++) {
-                ids[(o * k + j) * inner + i] = (int32_t)best[j];
-                places[(o * k + j) * inner + i] = (int32_t)((o * n + best[j]) * inner + i);
+                int64_t at = best->found[j].at;
+                ids[(o * k + j) * inner + i] = (int32_t)at;
+                places[(o * k + j) * inner + i] = (int32_t)((o * n + at) * inner + i);
             }
         }
 }
@@ -9319,9 +9328,11 @@ static void tni_topk_rows(tn_order order, const double *v, int64_t outer, int64_
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
     int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
-    double    *v, *room;
+    tni_heap   best;
+    double    *v, *row;
     int32_t   *found;
     tn_tensor *at = NULL, *places, *y = NULL;
+    bool       held;
     int        i;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
@@ -9344,18 +9355,20 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     }
     wanted = outer * k * inner;
     v = tni_alloc_f64(ctx, count, 1, op);
-    room = tni_alloc_f64(ctx, n + k, 1, op);
+    row = tni_room_f64(ctx, n, 1, op);
+    held = tni_heap_begin(ctx, &best, order, k, op);
     found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
     places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
-    if (v && room && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
-        tni_topk_rows(order, v, outer, n, inner, k, (int64_t *)(void *)(room + n), room, found, found + wanted);
+    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+        tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
         if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
             && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
     tni_free_f64(ctx, v, count, 1);
-    tni_free_f64(ctx, room, n + k, 1);
+    tni_free_f64(ctx, row, n, 1);
+    tni_heap_end(ctx, &best);
     tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
     if (y && ids) *ids = at;
     return y;
@@ -19173,6 +19186,277 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
     return cp;
 }
 
+/* ---- terms in double ---------------------------------------------------- >>cp-terms
+   Each row of a factor is divided by a power of two, which is exact; the product of a term's is a factor of its column of P.
+   Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
+   power of each row: neither squares of large numbers nor those of small ones leave the range of a double. */
+
+enum { TNI_TERM_ZERO = -(1 << 28) };
+
+typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
+    const tn_cp *cp;
+    int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  first, rows;               /* the block                                      */
+    bool     scaled;                    /* whether those that are held are                */
+    double  *scale;                     /* [order + 2,terms]: of factors; exponents: sums of those of the factors, or
+                                           TNI_TERM_ZERO; of columns of P                 */
+    int     *row;                       /* [out] shift, or the exponents of rows of P     */
+    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
+    int      shift;
+} tni_terms;
+
+static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
+
+static tni_mat tni_terms_f(const tni_terms *t, int k)
+{
+    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
+}
+
+static int64_t tni_terms_width(const tn_cp *cp)
+{
+    int64_t n = cp->out;
+    int     k;
+    for (k = 0; k < cp->order; k++) n += cp->in[k];
+    return n;
+}
+
+static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
+{
+    const tn_tensor *v = tn_slice(tn_slice((tn_tensor *)t, 0, row, row + rows), 1, column, column + columns);
+    return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
+}
+
+static int tni_scale_exponent(double scale)          /* of a power of two */
+{
+    int exponent;
+    frexp(scale, &exponent);
+    return exponent - 1;
+}
+
+/* x 2^exponent, in two steps, as this power may be too large where x is small */
+static double tni_times_power(double x, int exponent)
+{
+    const int e = (int)tni_max(-2000, tni_min(2000, exponent));
+    uint64_t  bits[2];
+    double    power[2];
+    bits[0] = (uint64_t)(1023 + e / 2) << 52;
+    bits[1] = (uint64_t)(1023 + e - e / 2) << 52;
+    memcpy(power, bits, sizeof power);
+    return x * power[0] * power[1];
+}
+
+/* Holds `rows` terms from `first` on, as they are. */
+static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    tni_scope    scope = tni_scope_begin(cp->ctx);
+    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
+    int          k;
+    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
+    tni_scope_end(cp->ctx, scope);
+    t->base = first;
+    t->held = rows;
+    t->scaled = false;
+    return s;
+}
+
+/* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
+static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
+    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
+    int64_t      i, j, at = t->base;
+    int          k;
+    t->first = first;
+    t->rows = rows;
+    if (s != TN_OK || t->scaled) return s;
+    for (k = 0; k < cp->order; k++)
+        for (i = 0; i < t->held; i++)
+            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
+    for (i = 0; i < cp->out; i++)
+        for (j = 0; j < t->held; j++)
+            t->p[i * t->held + j] = tni_times_power(t->p[i * t->held + j], (int)t->scale[k * h + at + j] - t->row[i]);
+    t->scaled = true;
+    return TN_OK;
+}
+
+/* The scales of all terms, and the exponents of rows of P if each has its own. */
+static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
+{
+    const tn_cp *cp = t->cp;
+    const int64_t h = cp->terms;
+    const int    order = cp->order;
+    int64_t      at, i, o;
+    int          k, exponent;
+    t->shift = -INT32_MAX;
+    for (o = 0; o < cp->out; o++) t->row[o] = t->shift;
+    for (at = 0; at < h; at += t->room) {
+        int64_t   rows = tni_min(t->room, h - at);
+        tn_status s = tni_terms_read(t, at, rows);
+        if (s != TN_OK) return s;
+        for (i = 0; i < rows; i++) {
+            double sum = 0, zero = 1;
+            for (k = 0; k <= order; k++) {
+                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
+                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
+                if (!(largest < HUGE_VAL))
+                    return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
+                                    "numbers", op);
+                zero *= largest > 0;
+                if (k < order) {
+                    t->scale[k * h + at + i] = tni_unit_scale(largest);
+                    sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                    continue;
+                }
+                t->scale[k * h + at + i] = zero > 0 ? sum : (double)TNI_TERM_ZERO;
+                frexp(largest, &exponent);
+                t->scale[(k + 1) * h + at + i] = exponent;
+                if (zero > 0 && sum + exponent > t->shift) t->shift = (int)sum + exponent;
+            }
+            for (o = 0; o < cp->out && by_row && zero > 0; o++) {
+                frexp(t->p[o * rows + i], &exponent);
+                if (fabs(t->p[o * rows + i]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
+            }
+        }
+    }
+    if (t->shift == -INT32_MAX) t->shift = 0;                /* no term but zeros */
+    for (o = 0; o < cp->out; o++) if (t->row[o] == -INT32_MAX) t->row[o] = t->shift;
+    return TN_OK;
+}
+
+static void tni_terms_end(tni_terms *t)
+{
+    int k;
+    if (!t->cp) return;
+    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
+    tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
+    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
+    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
+}
+
+/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
+static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const tni_terms *like,
+                                 const char *op)
+{
+    bool whole;
+    int  k;
+    memset(t, 0, sizeof *t);
+    t->cp = cp;
+    t->room = room;
+    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
+    t->row = (int *)tni_alloc(cp->ctx, sizeof *t->row * (size_t)cp->out, op);
+    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
+    for (whole = t->scale && t->row && t->p, k = 0; k < cp->order && whole; k++)
+        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
+    if (!whole) return TN_ERR_MEMORY;
+    if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
+    t->shift = like->shift;
+    memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
+    memcpy(t->row, like->row, sizeof *t->row * (size_t)cp->out);
+    return TN_OK;
+}
+
+/* ---- range -------------------------------------------------------------- >>cp-range
+   A power of two can move from one factor of a term to another. Where a product may leave the range of the dtype it is made
+   of factors near 1, and the exponents of each term are divided among the factors of the result. */
+
+/* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
+static tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
+{
+    tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
+    tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
+    double    *v = tni_room_f64(cp->ctx, cp->terms, 1, "operator");
+    tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
+    int64_t    h;
+    int        step;
+    for (step = 0; step < 2 && s == TN_OK; step++) {
+        for (h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
+        s = tn_write(power, TN_F64, v, cp->terms);
+        if (s == TN_OK)
+            s = tni_put_product(cp->ctx, to, to, k < cp->order ? tni_view(power) : tni_transposed_view(tni_view(power)),
+                                false);
+    }
+    tni_free_f64(cp->ctx, v, cp->terms, 1);
+    tn_tensor_destroy(power);
+    return s;
+}
+
+/* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
+static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
+{
+    const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
+    tni_terms t;
+    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, NULL, op);
+    int64_t   i;
+    int       k, order = cp->order;
+    for (k = 0; k <= order; k++)
+        for (i = 0; i < h && s == TN_OK; i++)
+            e[k * h + i] = t.scale[order * h + i] <= TNI_TERM_ZERO ? TNI_TERM_ZERO
+                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_scale_exponent(t.scale[k * h + i]);
+    tni_terms_end(&t);
+    return s;
+}
+
+/* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
+static tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
+{
+    tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t   h;
+    int       k;
+    for (h = 0; h < cp->terms; h++) by[h] = 0;
+    for (k = 0; k <= cp->order && s == TN_OK; k++) {
+        if (k < cp->order) s = tni_copy(to->f[k], cp->f[k]);
+        for (h = 0; h < cp->terms; h++) {
+            int *exponent = e + k * cp->terms + h;
+            if (*exponent == TNI_TERM_ZERO) *exponent = 0;
+            by[h] += *exponent;
+            *exponent = -*exponent;
+        }
+        if (s == TN_OK) s = tni_cp_shift(to, k, e + k * cp->terms);
+    }
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+/* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
+static tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
+{
+    const int64_t h = cp->terms, numbers = (cp->order + 1) * h;
+    const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
+    int          *e = (int *)tni_alloc(cp->ctx, sizeof *e * (size_t)numbers, op), k;
+    tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
+    int64_t       i;
+    for (i = 0; i < h && s == TN_OK; i++) {
+        int total = by[i], each;
+        bool zero = e[i] == TNI_TERM_ZERO;
+        for (k = 0; k < parts && !zero; k++) total += e[k * h + i];
+        each = total / parts;
+        if (!zero && (each > most || each < -most))
+            s = tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: term %lld is about 1e%d: its %d factors are beyond the range of %s",
+                         op, (long long)i, (int)(total * 0.30102999566398120), parts, tn_dtype_name(cp->ctx->desc.dtype));
+        for (k = 0; k < parts; k++)
+            e[k * h + i] = zero ? 0 : (k < cp->order ? each : total - cp->order * each) - e[k * h + i];
+    }
+    for (k = 0; k < parts && s == TN_OK; k++) s = tni_cp_shift(cp, k, e + k * h);
+    tni_free(cp->ctx, e, sizeof *e * (size_t)numbers);
+    return tni_cp_done(cp, s);
+}
+
+static int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
+
+/* The least and the greatest of n exponents, except those of zeros. */
+static void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (e[i] == TNI_TERM_ZERO) continue;
+        if (e[i] < *least) *least = e[i];
+        if (e[i] > *most) *most = e[i];
+    }
+}
+
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
@@ -19186,59 +19470,116 @@ static bool tni_fold_takes(const tn_cp *cp, int slot, const tn_tensor *e, const 
     return false;
 }
 
-/* F [E b; 0 1] */
-static tn_status tni_fold_factor(const tn_cp *cp, tn_cp *to, int k, const tn_tensor *e, const tn_tensor *b)
+/* F [E b; 0 one] */
+static tn_status tni_fold_factor(const tn_cp *cp, tn_cp *to, int k, const tn_tensor *e, const tn_tensor *b, double one)
 {
     const int64_t m = cp->in[k] - cp->constant, n = e->shape[1];
     tn_view   f = tni_block_of(cp->f[k], 0, cp->terms, 0, m), last = tni_block_of(to->f[k], 0, cp->terms, n, 1);
     tn_status s = tni_put_matmul(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, n), f, tni_view(e), 1, 0);
-    if (s == TN_OK && cp->constant) s = tni_put_copy(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1));
+    if (s == TN_OK && cp->constant) s = tni_put_scaled(cp->ctx, last, tni_block_of(cp->f[k], 0, cp->terms, m, 1), one);
     if (s == TN_OK && b) s = tni_put_matmul(cp->ctx, last, f, tni_column_view(b), 1, 1);
     return s;
 }
 
+/* Folds e, b into the slots first .. last - 1, or u into the outputs. */
+static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+                            double one)
+{
+    const bool constant = cp->constant || b;
+    int64_t    in[TN_CP_MAX_ORDER];
+    tn_cp     *to;
+    tn_status  s;
+    int        k;
+    for (k = 0; k < cp->order; k++)
+        in[k] = (k >= first && k < last ? e->shape[1] + cp->constant : cp->in[k]) + (constant && !cp->constant);
+    to = tni_cp_make(cp->ctx, cp->order, u ? u->shape[0] : cp->out, cp->terms, in, constant);
+    if (!to) return NULL;
+    s = u ? tni_put_matmul(cp->ctx, tni_view(to->p), tni_view(u), tni_view(cp->p), 1, 0) : tni_copy(to->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = k >= first && k < last ? tni_fold_factor(cp, to, k, e, b, one)
+            : tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
+    return tni_cp_done(to, s);
+}
+
+/* The exponent of the largest element of t, if that is larger than *exponent. */
+static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
+{
+    const int64_t n = tn_tensor_count(t);
+    double   *v = tni_room_f64(t->ctx, n, 1, op), largest;
+    tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
+    int       e;
+    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
+    if (!(largest < HUGE_VAL))
+        s = tni_fail(t->ctx, TN_ERR_NONFINITE, "%s: %s holds NaN or infinity, expected finite numbers", op, what);
+    frexp(largest, &e);
+    if (largest > 0 && e > *exponent) *exponent = e;
+    tni_free_f64(t->ctx, v, n, 1);
+    return s;
+}
+
+/* The same for numbers of any size. */
+static tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+                          const char *op)
+{
+    tn_ctx    *ctx = cp->ctx;
+    const int64_t h = cp->terms;
+    const size_t  bytes = sizeof(int) * (size_t)((cp->order + 2) * h);
+    const tn_tensor *m = u ? u : e;
+    tn_tensor *scaled[2] = {NULL, NULL};
+    tn_cp     *to = NULL, *unit;
+    int64_t    i;
+    int       *exponents = (int *)tni_alloc(ctx, bytes, op), *by = exponents + (cp->order + 1) * h;
+    int        raise = -2000, least = 0, most = 0, k;
+    double     one;
+    tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
+    if (s == TN_OK && b) s = tni_raise_exponent(b, &raise, op, "b");
+    if (s == TN_OK) s = tni_cp_exponents(cp, exponents, op);
+    if (s == TN_OK && raise > -2000) {
+        if (u) first = cp->order;
+        tni_exponent_range((u ? 1 : last - first) * h, exponents + first * h, &least, &most);
+    }
+    if (s == TN_OK && most + (raise > 0 ? raise : 0) < tni_range_limit(ctx)
+        && least + (raise > -2000 && raise < 0 ? raise : 0) > -tni_range_limit(ctx))
+        to = tni_cp_folded(cp, first, last, e, b, u, 1);
+    else if (s == TN_OK) {
+        if (cp->constant && !u && raise < 1) raise = 1;
+        raise = (int)tni_max(-2 * tni_range_limit(ctx), tni_min(2 * tni_range_limit(ctx), raise));
+        one = ldexp(1.0, -raise);
+        for (k = 0; k < 2 && s == TN_OK && (k == 0 || b); k++) {
+            const tn_tensor *from = k ? b : m;
+            scaled[k] = tn_tensor_create(ctx, TN_REAL, from->rank, from->shape);
+            s = scaled[k] ? tni_put_scaled(ctx, tni_view(scaled[k]), tni_view(from), one) : TN_ERR_MEMORY;
+        }
+        unit = s == TN_OK ? tni_cp_near_one(cp, exponents, by) : NULL;
+        if (unit) to = tni_cp_folded(unit, first, last, u ? NULL : scaled[0], scaled[1], u ? scaled[0] : NULL, one);
+        for (i = 0; i < h; i++) by[i] += (u ? 1 : last - first) * raise;
+        if (to) to = tni_cp_spread(to, by, op);
+        tn_cp_destroy(unit);
+        tn_tensor_destroy(scaled[0]);
+        tn_tensor_destroy(scaled[1]);
+    }
+    tni_free(ctx, exponents, bytes);
+    return to;
+}
+
 tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *to;
-    tn_status s;
-    int       k;
     if (!tni_cp_one_input(cp, "fold_in") || !tni_fold_takes(cp, 0, e, b, "fold_in")) return NULL;
-    for (k = 0; k < cp->order; k++) in[k] = e->shape[1] + (cp->constant || b);
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
-    if (!to) return NULL;
-    s = tni_copy(to->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_fold_factor(cp, to, k, e, b);
-    return tni_cp_done(to, s);
+    return tni_cp_fold(cp, 0, cp->order, e, b, NULL, "fold_in");
 }
 
 tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_tensor *b)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *to;
-    tn_status s;
-    int       k;
     if (!cp) return NULL;
-    if (slot < 0 || slot >= cp->order) {
-        tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
-        return NULL;
-    }
-    if (!tni_fold_takes(cp, slot, e, b, "fold_slot")) return NULL;
-    for (k = 0; k < cp->order; k++) in[k] = (k == slot ? e->shape[1] + cp->constant : cp->in[k]) + (b && !cp->constant);
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, in, cp->constant || b);
-    if (!to) return NULL;
-    s = tni_copy(to->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++)
-        s = k == slot ? tni_fold_factor(cp, to, k, e, b)
-                      : tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
-    return tni_cp_done(to, s);
+    if (slot >= 0 && slot < cp->order)
+        return tni_fold_takes(cp, slot, e, b, "fold_slot") ? tni_cp_fold(cp, slot, slot + 1, e, b, NULL, "fold_slot") : NULL;
+    tni_fail(cp->ctx, TN_ERR_ARG, "fold_slot: slot is %d, expected 0 to %d", slot, cp->order - 1);
+    return NULL;
 }
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
-    tn_cp    *to;
-    tn_status s;
-    int       k;
+    tn_cp *to;
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
     if (u->shape[1] != cp->out) {
         tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
@@ -19246,11 +19587,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
         return NULL;
     }
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
-    to = tni_cp_make(cp->ctx, cp->order, u->shape[0], cp->terms, cp->in, cp->constant);
-    if (!to) return NULL;
-    s = tni_put_matmul(cp->ctx, tni_view(to->p), tni_view(u), tni_view(cp->p), 1, 0);
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_copy(to->f[k], cp->f[k]);
-    to = tni_cp_done(to, s);
+    to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
@@ -19410,6 +19747,50 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
     return tni_cp_done(to, s);
 }
 
+/* The same for numbers of any size. Of the outer operator the terms relative to the largest are near 1, or less. */
+static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
+{
+    tn_ctx   *ctx = outer->ctx;
+    int64_t   ho = outer->terms, hi = inner->terms, numbers = (outer->order + 2) * ho + (inner->order + 2) * hi, i, rest;
+    int      *eo = (int *)tni_alloc(ctx, sizeof *eo * (size_t)numbers, "compose"), *bo = eo + (outer->order + 1) * ho;
+    int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
+    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, top, k;
+    tn_cp    *to = NULL, *one = NULL, *two = NULL;
+    tn_status s = eo ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_exponents(inner, ei, "compose");
+    if (s == TN_OK) {
+        tni_exponent_range(outer->order * ho, eo, &least[0], &most[0]);
+        tni_exponent_range(ho, eo + outer->order * ho, &least[1], &most[1]);
+        tni_exponent_range(hi, ei + inner->order * hi, &least[2], &most[2]);
+    }
+    if (s == TN_OK && outer->order * (most[0] + most[2]) + most[1] < tni_range_limit(ctx)
+        && outer->order * (least[0] + least[2]) + least[1] > -tni_range_limit(ctx)) to = tni_cp_composed(outer, inner);
+    else if (s == TN_OK) {
+        for (top = TNI_TERM_ZERO, i = 0; i < ho; i++) {
+            for (bo[i] = 0, k = 0; k <= outer->order; k++) bo[i] += eo[k * ho + i];
+            if (eo[i] != TNI_TERM_ZERO && bo[i] > top) top = bo[i];
+        }
+        if (top == TNI_TERM_ZERO) top = 0;
+        one = tni_cp_near_one(outer, eo, bo);
+        two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
+        for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
+        if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
+        by = to ? (int *)tni_alloc(ctx, sizeof *by * (size_t)to->terms, "compose") : NULL;
+        if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
+        else {
+            for (i = 0; i < to->terms; i++)
+                for (by[i] = top, rest = i, k = 0; k < outer->order; k++, rest /= hi) by[i] += bi[rest % hi];
+            i = to->terms;
+            to = tni_cp_spread(to, by, "compose");
+            tni_free(ctx, by, sizeof *by * (size_t)i);
+        }
+        tn_cp_destroy(one);
+        tn_cp_destroy(two);
+    }
+    tni_free(ctx, eo, sizeof *eo * (size_t)numbers);
+    return to;
+}
+
 tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_cp    *to = NULL, *carried = NULL;
@@ -19431,8 +19812,8 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
         return NULL;
     }
     scope = tni_scope_begin(outer->ctx);
-    if (!outer->constant) to = tni_cp_composed(outer, inner);
-    else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_composed(outer, carried));
+    if (!outer->constant) to = tni_cp_compose(outer, inner);
+    else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_compose(outer, carried));
     tni_scope_end(outer->ctx, scope);
     return to;
 }
@@ -20195,152 +20576,9 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 /* ---- inner products of terms -------------------------------------------- >>cp-pairs
    Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
    of products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
-   stored. On the host in double. Each row of a factor and each column of P is divided by a power of two, which is exact;
-   their product, relative to that of the largest term, is a factor of the column of P again, and 2^shift is left for the
-   result: neither squares of large numbers nor those of small ones leave the range of a double. */
+   stored. On the host in double, scaled as in >>cp-terms. */
 
 enum { TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23 };
-
-typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
-    const tn_cp *cp;
-    int64_t  room, base, held;          /* terms that fit; those that are held            */
-    int64_t  first, rows;               /* the block                                      */
-    bool     scaled;                    /* whether those that are held are                */
-    double  *scale;                     /* [order + 2,terms]: of factors, then of P: two factors, which are multiplied one
-                                           after the other                                */
-    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
-    int      shift;
-} tni_terms;
-
-static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
-
-static tni_mat tni_terms_f(const tni_terms *t, int k)
-{
-    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
-}
-
-static int64_t tni_terms_width(const tn_cp *cp)
-{
-    int64_t n = cp->out;
-    int     k;
-    for (k = 0; k < cp->order; k++) n += cp->in[k];
-    return n;
-}
-
-static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
-{
-    const tn_tensor *v = tn_slice(tn_slice((tn_tensor *)t, 0, row, row + rows), 1, column, column + columns);
-    return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
-}
-
-static int tni_scale_exponent(double scale)          /* of a power of two */
-{
-    int exponent;
-    frexp(scale, &exponent);
-    return exponent - 1;
-}
-
-/* Holds `rows` terms from `first` on, as they are. */
-static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
-{
-    const tn_cp *cp = t->cp;
-    tni_scope    scope = tni_scope_begin(cp->ctx);
-    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
-    int          k;
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
-    tni_scope_end(cp->ctx, scope);
-    t->base = first;
-    t->held = rows;
-    t->scaled = false;
-    return s;
-}
-
-/* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
-static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
-{
-    const tn_cp *cp = t->cp;
-    const int64_t h = cp->terms;
-    bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
-    tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
-    int64_t      i, j, at = t->base;
-    int          k;
-    t->first = first;
-    t->rows = rows;
-    if (s != TN_OK || t->scaled) return s;
-    for (k = 0; k < cp->order; k++)
-        for (i = 0; i < t->held; i++)
-            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
-    for (i = 0; i < cp->out; i++)
-        for (j = 0; j < t->held; j++)
-            t->p[i * t->held + j] = t->p[i * t->held + j] * t->scale[k * h + at + j] * t->scale[(k + 1) * h + at + j];
-    t->scaled = true;
-    return TN_OK;
-}
-
-/* The largest elements of all terms, first as exponents in `scale`. */
-static tn_status tni_terms_scale(tni_terms *t, const char *op)
-{
-    const tn_cp *cp = t->cp;
-    const int64_t h = cp->terms;
-    const int    order = cp->order;
-    int64_t      at, i;
-    int          k;
-    bool         any = false;
-    for (at = 0; at < h; at += t->room) {
-        int64_t   rows = tni_min(t->room, h - at);
-        tn_status s = tni_terms_read(t, at, rows);
-        if (s != TN_OK) return s;
-        for (i = 0; i < rows; i++) {
-            double sum = 0, zero = 1;
-            for (k = 0; k <= order; k++) {
-                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
-                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
-                if (!(largest < HUGE_VAL))
-                    return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
-                                    "numbers", op);
-                t->scale[k * h + at + i] = tni_unit_scale(largest);
-                sum -= tni_scale_exponent(t->scale[k * h + at + i]);
-                zero *= largest > 0;
-            }
-            t->scale[(order + 1) * h + at + i] = zero > 0 ? sum : -(double)INT32_MAX;
-            if (zero > 0 && (!any || sum > t->shift)) t->shift = (int)sum;
-            any = any || zero > 0;
-        }
-    }
-    for (i = 0; i < h; i++) {
-        double *last = t->scale + (order + 1) * h + i;
-        *last = ldexp(1.0, (int)tni_max_f64(*last - t->shift, -2000));
-    }
-    return TN_OK;
-}
-
-static void tni_terms_end(tni_terms *t)
-{
-    int k;
-    if (!t->cp) return;
-    tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
-    tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
-}
-
-/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
-static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, const tni_terms *like, const char *op)
-{
-    bool whole;
-    int  k;
-    memset(t, 0, sizeof *t);
-    t->cp = cp;
-    t->room = room;
-    t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
-    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
-    for (whole = t->scale && t->p, k = 0; k < cp->order && whole; k++)
-        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
-    if (!whole) return TN_ERR_MEMORY;
-    if (!like || like->cp != cp) return tni_terms_scale(t, op);
-    t->shift = like->shift;
-    memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
-    return TN_OK;
-}
 
 typedef struct tni_pairs {
     tn_ctx   *ctx;
@@ -20373,7 +20611,7 @@ static void tni_pairs_end(tni_pairs *g)
     tni_free_f64(g->ctx, g->work, 1, g->work_size);
 }
 
-static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, const char *op)
+static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
 {
     int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
@@ -20393,8 +20631,8 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, c
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
-    s = tni_terms_begin(&g->a, a, room, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, &g->a, op) : s;
+    s = tni_terms_begin(&g->a, a, room, by_row, NULL, op);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, by_row, &g->a, op) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -20477,13 +20715,15 @@ static void tni_pairs_symmetric(tni_pairs *g, int row, int column)
         }
 }
 
-/* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^shift for the true value */
-static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *shift, const char *op)
+/* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
+   value. column may be NULL if a is b. */
+static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+                                  const char *op)
 {
     tni_pairs g;
     double   *t;
     int64_t   o, q;
-    tn_status s = tni_pairs_begin(&g, a, b, op);
+    tn_status s = tni_pairs_begin(&g, a, b, true, op);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
     t = tni_room_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
@@ -20499,7 +20739,8 @@ static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
         for (o = 0; diagonal && o < a->out; o++)
             sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
     }
-    *shift = g.a.shift + g.b.shift;
+    for (o = 0; o < a->out && s == TN_OK; o++) row[o] = g.a.row[o];
+    for (o = 0; o < b->out && s == TN_OK && column; o++) column[o] = g.b.row[o];
     for (o = 0; g.same && o < a->out; o++) {                 /* the lower half of the blocks is the upper one, transposed */
         if (diagonal) sum[o] *= 2;
         for (q = 0; !diagonal && q <= o; q++)
@@ -20515,7 +20756,7 @@ static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
 {
     tni_pairs g;
     int64_t   i;
-    tn_status s = tni_pairs_begin(&g, a, b, op);
+    tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -20529,27 +20770,61 @@ static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
     return s;
 }
 
-/* An owned tensor of numbers times 2^shift, which may lie beyond the range of the context's dtype. */
-static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const char *type, const char *op)
 {
-    const double most = ctx->desc.dtype == TN_F32 ? 3.4028235677973366e38 : 1.7976931348623157e308;
+    if (!(fabs(number) < HUGE_VAL)) return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is not finite", op);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is about 1e%d, beyond the range of %s", op,
+                    (int)floor(log10(fabs(number)) + shift * 0.30102999566398120 + 0.5), type);
+}
+
+/* *number times 2^shift, unless this is neither 0 nor a double. */
+static tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
+{
+    const double x = ldexp(*number, shift);
+    if (!(fabs(x) < HUGE_VAL) || (x == 0 && *number != 0))
+        return tni_out_of_range(ctx, *number, shift, tn_dtype_name(TN_F64), op);
+    *number = x;
+    return TN_OK;
+}
+
+/* An owned tensor of numbers times 2^shift, for a matrix 2^(row[i] + column[j]), which may lie beyond the range of the
+   context's dtype. Numbers that are too large are refused; small ones become 0, unless all of them do. */
+static tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+                                    const int *column, const char *op)
+{
+    const bool   single = ctx->desc.dtype == TN_F32;
+    const double most = single ? 3.4028235677973366e38 : HUGE_VAL, least = single ? 7.006492321624085e-46 : 0;
+    double       lost = 0;
     int64_t      i, n = 1;
-    int          k;
+    int          k, lost_shift = 0;
+    bool         kept = false;
     for (k = 0; k < rank; k++) n *= shape[k];
     for (i = 0; i < n; i++) {
-        numbers[i] = ldexp(numbers[i], shift);
-        if (fabs(numbers[i]) < most) continue;
-        tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is beyond the range of %s", op, tn_dtype_name(ctx->desc.dtype));
-        return NULL;
+        const int    by = row ? row[i / shape[1]] + column[i % shape[1]] : shift;
+        const double x = ldexp(numbers[i], by);
+        if (!(fabs(x) < most)) {
+            tni_out_of_range(ctx, numbers[i], by, tn_dtype_name(ctx->desc.dtype), op);
+            return NULL;
+        }
+        if (fabs(x) > least) kept = true;
+        else if (!kept && numbers[i] != 0) { lost = numbers[i]; lost_shift = by; }
+        numbers[i] = x;
     }
-    return tni_owned_from(ctx, rank, shape, numbers);
+    if (kept || lost == 0) return tni_owned_from(ctx, rank, shape, numbers);
+    tni_out_of_range(ctx, lost, lost_shift, tn_dtype_name(ctx->desc.dtype), op);
+    return NULL;
+}
+
+static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+{
+    return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }
 
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
    |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
    products of terms (>>cp-pairs), 6 h^2 n. In double. */
 
-static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
+static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 {
     tni_eigen_product p;
     int64_t   n = cp->in[0], o;
@@ -20558,12 +20833,10 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
     for (o = 0; o < cp->out && s == TN_OK; o++) {
-        double norm;
         s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
         if (s == TN_OK) s = tni_eigen_form(&p, cp);
         if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
-        norm = tni_frobenius(n * n, q);
-        squares[o] = norm * norm;
+        norms[o] = tni_frobenius(n * n, q);
     }
     tni_eigen_product_end(&p);
     tni_free_f64(cp->ctx, q, n, n);
@@ -20571,56 +20844,57 @@ static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
     return s;
 }
 
-static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
+static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
     int64_t   o;
-    int       shift;
-    tn_status s = tni_cp_gram_host(cp, cp, true, squares, &shift, "spectrum");
-    for (o = 0; o < cp->out && s == TN_OK; o++) squares[o] = ldexp(tni_max_f64(0, squares[o]), shift);
+    int      *row = (int *)tni_alloc(cp->ctx, sizeof *row * (size_t)cp->out, "spectrum");
+    tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
+    for (o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
+    tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
     return s;
 }
 
-/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. E, the rest of the sum
-   of squares, belongs to all - count values of at most c = |last|, so E/c <= their sum <= min(sqrt((all - count) E),
-   (all - count) c). `slack` bounds the rounding error of E. */
-static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low,
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known, divided by the norm. E,
+   the rest of the sum of squares, belongs to all - count values of at most c = |last|, so E/c <= their sum <=
+   min(sqrt((all - count) E), (all - count) c). `slack` bounds the rounding error of E. */
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double norm, double slack, double *low,
                               double *high)
 {
-    double  sum = 0, rest = square, c = count > 0 ? fabs(values[count - 1]) : HUGE_VAL, left = (double)(all - count), more;
+    double  sum = 0, rest = 1, c = count > 0 ? fabs(values[count - 1]) / norm : HUGE_VAL, left = (double)(all - count), more;
     int64_t i;
     *low = *high = 0;
-    if (!(square > 0)) return;
+    if (!(norm > 0)) return;
     if (count == all) {
         *low = *high = tn_effective_rank(values, count);
         return;
     }
     for (i = 0; i < count; i++) {
-        sum += fabs(values[i]);
-        rest -= values[i] * values[i];
+        double value = fabs(values[i]) / norm;
+        sum += value;
+        rest -= value * value;
     }
-    more = sqrt(left * tni_max_f64(rest + slack * square, 0));
+    more = sqrt(left * tni_max_f64(rest + slack, 0));
     if (left * c < more) more = left * c;
-    *high = (sum + more) * (sum + more) / square;
-    *low = sum + (c > 0 ? tni_max_f64(rest - slack * square, 0) / c : 0);
-    *low = *low * *low / square;
+    *high = (sum + more) * (sum + more);
+    *low = sum + (c > 0 ? tni_max_f64(rest - slack, 0) / c : 0);
+    *low *= *low;
 }
 
 static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
 {
     tn_ctx   *ctx = cp->ctx;
-    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o, i;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o;
     double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
     double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
     tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
     if (s == TN_OK && k < all)
-        s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
+        s = (double)cp->out * (double)n > 3 * (double)h ? tni_norms_gram(cp, norm) : tni_norms_dense(cp, norm);
     for (o = 0; o < cp->out && s == TN_OK; o++) {
-        for (i = 0; i < k && k == all; i++) norm[o] += values[o * k + i] * values[o * k + i];
+        if (k == all) norm[o] = tni_frobenius(k, values + o * k);
         tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
-        norm[o] = sqrt(norm[o]);
     }
     if (s != TN_OK) return s;
-    out->norm = tni_owned_from(ctx, 1, &cp->out, norm);
+    out->norm = tni_owned_scaled(ctx, 1, &cp->out, norm, 0, "spectrum");
     out->rank_low = tni_owned_from(ctx, 1, &cp->out, low);
     out->rank_high = tni_owned_from(ctx, 1, &cp->out, high);
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
@@ -20702,11 +20976,10 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
 tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
     tn_ctx    *ctx;
-    tn_cp     *to = NULL;
+    tn_cp     *to = NULL, plain;
     tn_tensor *root, *half;
     tn_status  status;
     tni_scope  scope;
-    int        k;
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     ctx = cp->ctx;
     if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
@@ -20718,13 +20991,9 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
     status = tni_quarter_root(ctx, s, &root);
     half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
     if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
-    if (half && status == TN_OK) to = tni_cp_make(ctx, cp->order, cp->out, cp->terms, cp->in, false);
-    if (to) {
-        status = tni_copy(to->p, cp->p);
-        for (k = 0; k < cp->order && status == TN_OK; k++)
-            status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
-        to = tni_cp_done(to, status);
-    }
+    plain = *cp;
+    plain.constant = false;
+    if (half && status == TN_OK) to = tni_cp_fold(&plain, 0, cp->order, half, NULL, NULL, "data_metric");
     tni_scope_end(ctx, scope);
     return to;
 }
@@ -20761,12 +21030,14 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     tn_tensor *gram = NULL;
     double    *g;
     int64_t    shape[2];
-    int        shift;
+    int       *row;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
     shape[0] = a->out; shape[1] = b->out;
-    if (tni_cp_gram_host(a, b, false, g, &shift, "gram") == TN_OK)
-        gram = tni_owned_scaled(a->ctx, 2, shape, g, shift, "gram");
+    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)(a->out + b->out), "gram");
+    if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
+        gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
     return gram;
 }
 
@@ -20775,17 +21046,18 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     tn_tensor *cosines = NULL;
     double    *g, *na, *nb;
     int64_t    shape[2], i, j;
-    int        shift;                                        /* no part of a cosine */
+    int       *row;                                          /* no part of a cosine */
     tn_status  s;
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
     shape[0] = a->out; shape[1] = b->out;
     g = tni_cp_room(a, b, "cosines");
     na = tni_room_f64(a->ctx, a->out, 1, "cosines");
     nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
-    s = g && na && nb ? tni_cp_gram_host(a, b, false, g, &shift, "cosines") : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_cp_gram_host(a, a, true, na, &shift, "cosines");
-    if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, &shift, "cosines");
-    if (s == TN_OK && b == a) memcpy(nb, na, sizeof *nb * (size_t)a->out);
+    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)tni_max(a->out, b->out), "cosines");
+    s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
+    for (i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
     for (i = 0; i < a->out && s == TN_OK; i++)
         for (j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
@@ -20793,6 +21065,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
     tni_free_f64(a->ctx, nb, b->out, 1);
+    tni_free(a->ctx, row, sizeof *row * (size_t)tni_max(a->out, b->out));
     return cosines;
 }
 
@@ -20813,10 +21086,10 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
     tn_status s = tni_cp_compares(a, b, inner, "inner");
     double    sum;
     int       shift;
-    if (s != TN_OK || (s = tni_cp_inner_host(a, b, &sum, &shift, "inner")) != TN_OK) return s;
-    sum = ldexp(sum, shift);
-    if (fabs(sum) < HUGE_VAL) { *inner = sum; return TN_OK; }
-    return tni_fail(a->ctx, TN_ERR_NONFINITE, "inner: the result is beyond the range of a double");
+    if (s == TN_OK) s = tni_cp_inner_host(a, b, &sum, &shift, "inner");
+    if (s == TN_OK) s = tni_scale_result(a->ctx, &sum, shift, "inner");
+    if (s == TN_OK) *inner = sum;
+    return s;
 }
 
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
@@ -20824,20 +21097,22 @@ tn_status tn_cp_norm(const tn_cp *a, double *norm)
     tn_status s = tni_cp_compares(a, a, norm, "norm");
     double    sum;
     int       shift;                                         /* even, as the two of one operator are equal */
-    if (s != TN_OK || (s = tni_cp_inner_host(a, a, &sum, &shift, "norm")) != TN_OK) return s;
-    sum = ldexp(sum > 0 ? sqrt(sum) : 0, shift / 2);         /* rounding may make the sum of a zero operator negative */
-    if (sum < HUGE_VAL) { *norm = sum; return TN_OK; }
-    return tni_fail(a->ctx, TN_ERR_NONFINITE, "norm: the result is beyond the range of a double");
+    if (s == TN_OK) s = tni_cp_inner_host(a, a, &sum, &shift, "norm");
+    if (s == TN_OK) sum = sum > 0 ? sqrt(sum) : 0;           /* rounding may make the sum of a zero operator negative */
+    if (s == TN_OK) s = tni_scale_result(a->ctx, &sum, shift / 2, "norm");
+    if (s == TN_OK) *norm = sum;
+    return s;
 }
 
 tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 {
     tn_status s = tni_cp_compares(a, b, cosine, "cosine");
-    double    inner, aa, bb;
+    double    inner = 0, aa, bb;
     int       shift;
-    if (s == TN_OK) s = tni_cp_inner_host(a, b, &inner, &shift, "cosine");
     if (s == TN_OK) s = tni_cp_inner_host(a, a, &aa, &shift, "cosine");
-    if (s == TN_OK) s = tni_cp_inner_host(b, b, &bb, &shift, "cosine");
+    if (a == b) inner = bb = aa;
+    else if (s == TN_OK && (s = tni_cp_inner_host(b, b, &bb, &shift, "cosine")) == TN_OK)
+        s = tni_cp_inner_host(a, b, &inner, &shift, "cosine");
     if (s == TN_OK && aa > 0 && bb > 0) *cosine = inner / sqrt(aa) / sqrt(bb);
     return s;
 }
@@ -20885,7 +21160,7 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
     double   *t, *u[TN_CP_MAX_ORDER];
     bool      whole;
     tni_pairs g;
-    tn_status status = tni_pairs_begin(&g, cp, cp, "hosvd");
+    tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
     whole = (t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd")) != NULL;
     for (q = 0; q < order; q++) whole = (u[q] = tni_room_f64(cp->ctx, cp->in[q], g.block, "hosvd")) != NULL && whole;
     if (!whole && status == TN_OK) status = TN_ERR_MEMORY;
@@ -21037,7 +21312,7 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms)         /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
-    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), NULL, "hosvd");
+    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "hosvd");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     for (m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
@@ -21086,7 +21361,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     b = tni_room_f64(ctx, room, width, "hosvd");
     f = tni_room_f64(ctx, room, width, "hosvd");
     work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    s = tni_terms_begin(&t, cp, room, NULL, "hosvd");
+    s = tni_terms_begin(&t, cp, room, false, NULL, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
     for (at = 0; at < cp->terms && s == TN_OK; at += room) {
@@ -21227,56 +21502,20 @@ void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
    One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
    d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
-   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap with the smallest on top. */
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select. */
 enum { TNI_TOP_BLOCK = 128 };
-
-typedef struct tni_coefficient { double value; int64_t at; } tni_coefficient;
 
 typedef struct tni_top {
     const tn_cp *cp;
-    int64_t   k, held, blocks, skipped;     /* coefficients wanted, found; blocks of products */
+    int64_t   blocks, skipped;              /* of products                                    */
     int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
     int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
     bool      symmetric;
-    tni_coefficient *heap;
+    tni_heap  heap;
     double   *d, *scaled, *rows, *columns, *block;
     tni_terms t;
     tni_host  host;
 } tni_top;
-
-static bool tni_is_less(tni_coefficient a, tni_coefficient b)        /* in magnitude; of equal ones the later */
-{
-    return fabs(a.value) < fabs(b.value) || (fabs(a.value) == fabs(b.value) && a.at > b.at);
-}
-
-static void tni_top_sink(tni_coefficient *heap, int64_t n, int64_t at)
-{
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        tni_coefficient c;
-        if (child >= n) return;
-        if (child + 1 < n && tni_is_less(heap[child + 1], heap[child])) child++;
-        if (!tni_is_less(heap[child], heap[at])) return;
-        c = heap[at]; heap[at] = heap[child]; heap[child] = c;
-        at = child;
-    }
-}
-
-static void tni_top_offer(tni_top *t, double value, int64_t at)
-{
-    tni_coefficient c;
-    int64_t i, up;
-    c.value = value;
-    c.at = at;
-    if (t->held < t->k) {
-        for (i = t->held++, up = (i - 1) / 2; i > 0 && tni_is_less(c, t->heap[up]); i = up, up = (i - 1) / 2)
-            t->heap[i] = t->heap[up];
-        t->heap[i] = c;
-    } else if (t->k > 0 && tni_is_less(t->heap[0], c)) {
-        t->heap[0] = c;
-        tni_top_sink(t->heap, t->k, 0);
-    }
-}
 
 /* The largest of n norms. */
 static double tni_top_most(const double *norms, int64_t n)
@@ -21315,7 +21554,7 @@ static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
 static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
 {
     const tn_cp *cp = t->cp;
-    const double weight = 1.0 / t->groups;
+    const double weight = 1.0 / t->groups, slack = 1e-150 * (double)cp->terms;       /* squares of less are lost in bounds */
     int64_t h = cp->terms, at, to, i, j, m, n;
     int     g;
     for (at = 0; at < t->left; at += TNI_TOP_BLOCK) {
@@ -21330,7 +21569,11 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
             for (g = 0; g < t->groups; g++)
                 bound += weight * tni_top_most(t->rows + g * t->left + at, m)
                          * tni_top_most(t->columns + t->slot[g][cp->order - 1] * t->right + to, n);
-            if (t->held == t->k && (t->k == 0 || bound * (1 + 1e-12) < fabs(t->heap[0].value))) { t->skipped++; continue; }
+            if (t->heap.held == t->heap.k
+                && (t->heap.k == 0 || bound * (1 + 1e-12) + slack < fabs(t->heap.found[0].value))) {
+                t->skipped++;
+                continue;
+            }
             for (g = 0; g < t->groups; g++) {
                 const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
                 double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
@@ -21343,7 +21586,7 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
             for (i = 0; i < m; i++)
                 for (j = 0; j < n; j++)
                     if (!t->symmetric || cp->order == 1 || (at + i >= least && to + j >= at + i))
-                        tni_top_offer(t, t->block[i * n + j], base + (at + i) * t->right + to + j);
+                        tni_heap_offer(&t->heap, t->block[i * n + j], base + (at + i) * t->right + to + j);
         }
     }
 }
@@ -21364,47 +21607,36 @@ static void tni_top_search(tni_top *t)
         }
 }
 
-/* Largest first. The heap becomes sorted by taking the smallest to its end, again and again. */
-static tn_status tni_top_store(tni_top *t, tn_cp_top_result *out)
+/* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
+static tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                        tn_coefficients *out, const char *op)
 {
-    const tn_cp *cp = t->cp;
-    tn_ctx   *ctx = cp->ctx;
-    int       columns = cp->order + 1, k;
-    int64_t   i, shape[2], n = t->held;
-    double   *values = tni_room_f64(ctx, 1, n, "top");
-    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * columns), "top");
-    tn_status s = values && index ? TN_OK : TN_ERR_MEMORY;
-    for (i = n - 1; i > 0; i--) {
-        tni_coefficient c = t->heap[0];
-        t->heap[0] = t->heap[i];
-        t->heap[i] = c;
-        tni_top_sink(t->heap, i, 0);
+    int64_t   i, shape[2], n = heap->held;
+    double   *values = tni_room_f64(ctx, 1, n, op);
+    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * axes), op);
+    int       k;
+    shape[0] = out->count = n;
+    shape[1] = axes;
+    tni_heap_sort(heap);
+    for (i = 0; i < n && values && index; i++) {
+        int64_t rest = heap->found[i].at;
+        values[i] = heap->found[i].value;
+        for (k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
     }
-    for (i = 0; i < n && s == TN_OK; i++) {
-        int64_t rest = t->heap[i].at;
-        values[i] = t->heap[i].value;
-        for (k = cp->order; k >= 0; k--) {
-            int64_t extent = k ? cp->in[k - 1] : cp->out;
-            index[i * columns + k] = (int32_t)(rest % extent);
-            rest /= extent;
-        }
-    }
-    shape[0] = n; shape[1] = columns;
-    out->count = n;
-    out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
-    if (s == TN_OK) out->values = tni_owned_scaled(ctx, 1, shape, values, t->t.shift, "top");
+    if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
     if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
-    if (s == TN_OK) s = out->index ? tn_write(out->index, TN_I32, index, n * columns) : tn_ctx_status(ctx);
     tni_free_f64(ctx, values, 1, n);
-    tni_free(ctx, index, sizeof *index * (size_t)(n * columns));
-    return s;
+    if (out->index && tn_write(out->index, TN_I32, index, n * axes) != TN_OK) tni_drop(&out->index);
+    tni_free(ctx, index, sizeof *index * (size_t)(n * axes));
+    return out->index ? TN_OK : tn_ctx_status(ctx);
 }
 
-static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
+static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 {
     const tn_cp *cp = t->cp;
     tn_ctx   *ctx = cp->ctx;
     int64_t   h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)), i, j;
+    int64_t   shape[TN_CP_MAX_ORDER + 1];
     double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
     int       k;
     tn_status s;
@@ -21413,9 +21645,9 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    t->heap = (tni_coefficient *)tni_alloc(ctx, sizeof *t->heap * (size_t)t->k, "top");
-    s = tni_terms_begin(&t->t, cp, tni_max(1, h), NULL, "top");
-    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block && t->heap)) s = TN_ERR_MEMORY;
+    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, NULL, "top");
+    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
+    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
         t->host = tni_decomp_host(ctx, extent, work);
@@ -21425,7 +21657,9 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
                     t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
         for (i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
         tni_top_search(t);
-        s = tni_top_store(t, out);
+        for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
+        s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
+        out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
     }
     tni_terms_end(&t->t);
     tni_free_f64(ctx, work, 1, tni_host_work(extent));
@@ -21434,11 +21668,11 @@ static tn_status tni_top_run(tni_top *t, tn_cp_top_result *out)
     tni_free_f64(ctx, t->rows, t->groups, t->left);
     tni_free_f64(ctx, t->columns, cp->order, t->right);
     tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
-    tni_free(ctx, t->heap, sizeof *t->heap * (size_t)t->k);
+    tni_heap_end(ctx, &t->heap);
     return s;
 }
 
-tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_result *out)
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
     tni_top  *t;
     size_t    all;
@@ -21456,7 +21690,6 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_re
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->symmetric = !unsymmetrised;
-    t->k = tni_min(k, (int64_t)all);
     t->right = cp->in[cp->order - 1];
     t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
     for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
@@ -21465,13 +21698,19 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_cp_top_re
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    s = tni_top_run(t, out);
+    s = tni_top_run(t, tni_min(k, (int64_t)all), out);
     tni_free(cp->ctx, t, sizeof *t);
-    if (s != TN_OK) tn_cp_top_destroy(out);
+    if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }
 
-void tn_cp_top_destroy(tn_cp_top_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->index); } }
+void tn_coefficients_destroy(tn_coefficients *c)
+{
+    if (!c) return;
+    tn_tensor_destroy(c->values);
+    tn_tensor_destroy(c->index);
+    memset(c, 0, sizeof *c);
+}
 
 /* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
    Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
@@ -21487,7 +21726,7 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, NULL, op);
+    tn_status status = tni_terms_begin(&t, cp, room, false, NULL, op);
     if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
     if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
     for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
@@ -21555,7 +21794,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     tn_tensor *moment = NULL;
     double    *g, *means, *m, most = 0;
     int64_t    n, shape[2], i, j;
-    int        shift = 0, scale = 0;
+    int        scale = 0, *row;
     tn_status  status;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
     ctx = a->ctx;
@@ -21564,19 +21803,20 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     m = tni_room_f64(ctx, n, n, "gaussian_moment");
     g = tni_cp_room(a, b, "gaussian_moment");
     means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
-    status = m && g && means ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    row = (int *)tni_alloc(ctx, sizeof *row * (size_t)(a->out + b->out), "gaussian_moment");
+    status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
     if (status == TN_OK && !(as = tni_cp_times(a, m, &scale))) status = TN_ERR_MEMORY;
-    if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, &shift, "gaussian_moment");
+    if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, row, row + a->out, "gaussian_moment");
     if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
     if (status == TN_OK && a->order == 2)
         status = tni_gaussian_means(b, m, means + 2 * a->out, means + 2 * a->out + b->out, "gaussian_moment");
     for (i = 0; i < a->out && status == TN_OK; i++)
         for (j = 0; j < b->out; j++) {
             double *to = g + i * b->out + j, *fb = means + 2 * a->out;
-            *to = ldexp(*to, shift + a->order * scale);
+            *to = ldexp(*to, row[i] + row[a->out + j] + a->order * scale);
             if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];
             if (!(fabs(*to) <= most)) most = *to == *to ? fabs(*to) : HUGE_VAL;
         }
@@ -21587,6 +21827,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     tni_free_f64(ctx, m, n, n);
     tni_free_f64(ctx, g, a->out, b->out);
     tni_free_f64(ctx, means, 2, a->out + b->out);
+    tni_free(ctx, row, sizeof *row * (size_t)(a->out + b->out));
     return moment;
 }
 
@@ -21600,7 +21841,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
                            <a,b> = sum C * (P2^T P2')
        any depth           1/d! E[a(z) conj b(z)], d = 2^layers, z complex normal with E|z_i|^2 = 1; on the sphere |z| = 1
                            with binom(n + d - 1, d) in place of 1/d! */
-typedef struct tni_layer { int64_t out, h, n; double *p, *w, *v; } tni_layer;     /* [out,h], [h,n], [h,n] */
+typedef struct tni_layer { int64_t out, h, n; double *p, *w, *v; int shift; } tni_layer;  /* [out,h] 2^shift, [h,n], [h,n] */
 
 typedef struct tni_stack {
     tn_ctx    *ctx;
@@ -21622,9 +21863,11 @@ static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
     tni_free(ctx, l, sizeof *l * (size_t)layers);
 }
 
+/* The layer in double, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
 static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
 {
-    int64_t   i;
+    int64_t   i, j;
+    tni_terms t;
     tn_status s;
     l->out = cp->out + carry;
     l->h = cp->terms + carry;
@@ -21633,54 +21876,88 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
     l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    s = tn_read(cp->p, TN_F64, l->p, cp->out * cp->terms);
-    if (s == TN_OK) s = tn_read(cp->f[0], TN_F64, l->w, cp->terms * l->n);
-    if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, l->v, cp->terms * l->n);
-    if (s != TN_OK || !carry) return s;
-    for (i = cp->out - 1; i >= 0; i--) {                     /* rows of h numbers become rows of h + 1 */
-        memmove(l->p + i * l->h, l->p + i * cp->terms, sizeof *l->p * (size_t)cp->terms);
-        l->p[i * l->h + cp->terms] = 0;
+    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "stack_inner");
+    if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
+    if (s == TN_OK) {
+        l->shift = carry && t.shift < 0 ? 0 : t.shift;
+        for (i = 0; i < cp->out; i++)
+            for (j = 0; j < cp->terms; j++)
+                l->p[i * l->h + j] = tni_times_power(t.p[i * cp->terms + j], t.shift - l->shift);
+        memcpy(l->w, t.f[0], sizeof *l->w * (size_t)(cp->terms * l->n));
+        memcpy(l->v, t.f[1], sizeof *l->v * (size_t)(cp->terms * l->n));
+        if (carry) l->p[l->out * l->h - 1] = tni_times_power(1, -l->shift);
+        if (carry) l->w[l->h * l->n - 1] = l->v[l->h * l->n - 1] = 1;
     }
-    memset(l->p + cp->out * l->h, 0, sizeof *l->p * (size_t)l->h);
-    l->p[l->out * l->h - 1] = l->w[l->h * l->n - 1] = l->v[l->h * l->n - 1] = 1;
-    return TN_OK;
+    tni_terms_end(&t);
+    return s;
 }
 
-/* <a,b> of the networks of tensors, by one of the two rules */
-static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tni_layer *b, bool symmetric, double *inner)
+/* The exponent that the layers' shifts give to the outputs, which are squared from layer to layer. */
+static int tni_stack_shift(const tni_stack *t, const tni_layer *l)
+{
+    int i, shift = 0;
+    for (i = 0; i < t->layers; i++) shift = 2 * shift + l[i].shift;
+    return shift;
+}
+
+enum { TNI_STACK_BLOCK = 256 };         /* columns of C at a time */
+
+/* <a,b> 2^-shift of the networks of tensors, by one of the two rules. shift is even if a is b. */
+static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tni_layer *b, bool symmetric, double *inner,
+                                int *shift)
 {
     const tni_host *h = &t->host;
-    int64_t   e = t->extent, i, at;
-    double   *g = tni_alloc_f64(t->ctx, e, e, "stack_inner"), *x = tni_room_f64(t->ctx, e, e, "stack_inner");
-    double   *y = tni_room_f64(t->ctx, e, e, "stack_inner"), *c = tni_room_f64(t->ctx, e, e, "stack_inner");
-    double   *d = tni_room_f64(t->ctx, e, e, "stack_inner");
-    int       l;
-    tn_status s = g && x && y && c && d ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; s == TN_OK && i < a->n; i++) g[i * a->n + i] = 1;
-    for (l = 0; s == TN_OK && l < t->layers; l++) {
-        const tni_layer *p = a + l, *q = b + l;
-        const double    *right[2];
-        int64_t          size = p->h * q->h;
-        int              pass;
-        right[0] = q->w; right[1] = q->v;
-        h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->w, p->n), tni_rows(g, q->n), 0, tni_rows(x, q->n));
-        h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->v, p->n), tni_rows(g, q->n), 0, tni_rows(y, q->n));
-        for (pass = 0; pass <= symmetric; pass++) {          /* g is read no more, and gets the second product */
-            h->by->gemm(h, p->h, q->h, q->n, 1, tni_rows(x, q->n), tni_turned(tni_rows((double *)right[pass], q->n)), 0,
-                        tni_rows(d, q->h));
-            h->by->gemm(h, p->h, q->h, q->n, 1, tni_rows(y, q->n), tni_turned(tni_rows((double *)right[1 - pass], q->n)), 0,
-                        tni_rows(g, q->h));
-            for (at = 0; at < size; at++) c[at] = (pass ? c[at] : 0) + (symmetric ? 0.5 : 1) * d[at] * g[at];
-        }
-        h->by->gemm(h, p->out, q->h, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, q->h), 0, tni_rows(d, q->h));
-        h->by->gemm(h, p->out, q->out, q->h, 1, tni_rows(d, q->h), tni_turned(tni_rows(q->p, q->h)), 0, tni_rows(g, q->out));
-        if (l == t->layers - 1) for (*inner = 0, i = 0; i < p->out; i++) *inner += g[i * q->out + i];
+    int64_t   high = 1, wide = 1, tall, i, j, at;
+    double   *g, *next, *x, *y, *c, *d, *e;
+    int       l, exponent;
+    tn_status s;
+    for (l = 0; l < t->layers; l++) {
+        high = tni_max(high, tni_max(a[l].h, b[l].h));
+        wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
-    tni_free_f64(t->ctx, g, e, e);
-    tni_free_f64(t->ctx, x, e, e);
-    tni_free_f64(t->ctx, y, e, e);
-    tni_free_f64(t->ctx, c, e, e);
-    tni_free_f64(t->ctx, d, e, e);
+    tall = tni_max(high, wide);
+    g = tni_room_f64(t->ctx, t->layers > 1 ? 2 * wide : 0, wide, "stack_inner");
+    x = tni_room_f64(t->ctx, t->layers > 1 ? 2 * high : 0, wide, "stack_inner");
+    c = tni_room_f64(t->ctx, 3 * tall, TNI_STACK_BLOCK, "stack_inner");
+    s = g && x && c ? TN_OK : TN_ERR_MEMORY;
+    next = g + wide * wide; y = x + high * wide; d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
+    for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
+        const tni_layer *p = a + l, *q = b + l;
+        const double    *left[2], *right[2];
+        bool             last = l == t->layers - 1;
+        int              pass;
+        left[0] = l > 0 ? x : p->w; left[1] = l > 0 ? y : p->v;      /* G is the identity at first */
+        right[0] = q->w; right[1] = q->v;
+        if (l > 0) {
+            h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->w, p->n), tni_rows(g, q->n), 0, tni_rows(x, q->n));
+            h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->v, p->n), tni_rows(g, q->n), 0, tni_rows(y, q->n));
+        }
+        for (j = 0; j < q->h; j += TNI_STACK_BLOCK) {
+            int64_t n = tni_min(TNI_STACK_BLOCK, q->h - j);
+            for (pass = 0; pass <= symmetric; pass++) {
+                h->by->gemm(h, p->h, n, q->n, symmetric ? 0.5 : 1, tni_rows((double *)left[0], q->n),
+                            tni_turned(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
+                h->by->gemm(h, p->h, n, q->n, 1, tni_rows((double *)left[1], q->n),
+                            tni_turned(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
+                for (at = 0; at < p->h * n; at++) c[at] = (pass ? c[at] : 0) + d[at] * e[at];
+            }
+            h->by->gemm(h, p->out, n, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, n), 0, tni_rows(d, n));
+            if (!last)
+                h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_turned(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
+                            tni_rows(next, q->out));
+            for (i = 0; last && i < p->out; i++) *inner += h->by->dot(n, d + i * n, q->p + i * q->h + j);
+        }
+        if (!last && q->h == 0) memset(next, 0, sizeof *next * (size_t)(p->out * q->out));
+        *shift = 2 * *shift + p->shift + q->shift;
+        if (last) break;
+        exponent = -tni_scale_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
+        exponent -= exponent % 2;
+        for (at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
+        *shift += exponent;
+    }
+    tni_free_f64(t->ctx, g, t->layers > 1 ? 2 * wide : 0, wide);
+    tni_free_f64(t->ctx, x, t->layers > 1 ? 2 * high : 0, wide);
+    tni_free_f64(t->ctx, c, 3 * tall, TNI_STACK_BLOCK);
     return s;
 }
 
@@ -21847,34 +22124,52 @@ static void tni_stack_estimate(int64_t samples, const double *x, double factor, 
     out->cosine_error = sqrt(cosine / rest);
 }
 
-static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, tn_stack_result *out)
+/* Inner product and norms from sums times powers of two. The cosine is right where these are out of range. */
+static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_stack_result *out)
 {
-    const tni_layer *a = t->layer[0], *b = t->layer[1];
-    double    degree = ldexp(1.0, t->layers), n = (double)a->n, aa = 0, bb = 0, factor, i;
-    tn_status s;
+    tn_status s = TN_OK;
+    out->inner = sum[0];
+    out->norm_a = sqrt(sum[1] > 0 ? sum[1] : 0);             /* of a zero stack rounding may leave less than 0 */
+    out->norm_b = sqrt(sum[2] > 0 ? sum[2] : 0);
+    if (sum[1] > 0 && sum[2] > 0)
+        out->cosine = ldexp(out->inner / out->norm_a / out->norm_b, shift[0] - shift[1] / 2 - shift[2] / 2);
+    if ((s = tni_scale_result(t->ctx, &out->norm_a, shift[1] / 2, "stack_inner")) == TN_OK
+        && (s = tni_scale_result(t->ctx, &out->norm_b, shift[2] / 2, "stack_inner")) == TN_OK)
+        s = tni_scale_result(t->ctx, &out->inner, shift[0], "stack_inner");
+    return s;
+}
+
+static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
+                               tn_stack_result *out)
+{
+    const tni_layer *layer[2];
+    double    degree = ldexp(1.0, t->layers), n = (double)t->layer[0]->n, sum[3], factor, i;
+    int       shift[3], k, own[2];
+    tn_status s = TN_OK;
+    for (k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
     if (out->method == TN_STACK_SAMPLED) {
         double *numbers = tni_room_f64(t->ctx, 3, out->samples, "stack_inner");
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
         for (factor = 0, i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
-        factor = exp(factor);
-        if (s == TN_OK) tni_stack_estimate(out->samples, numbers, factor, out);
+        if (s == TN_OK) tni_stack_estimate(out->samples, numbers, exp(factor), out);
         tni_free_f64(t->ctx, numbers, 3, out->samples);
+        if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_a, own[0], "stack_inner");
+        if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_b, own[1], "stack_inner");
+        if (s == TN_OK) s = tni_scale_result(t->ctx, &out->inner, own[0] + own[1], "stack_inner");
+        if (s == TN_OK) out->inner_error = ldexp(out->inner_error, own[0] + own[1]);
         return s;
     }
-    if (out->method == TN_STACK_EXACT && t->layers == 2) {
-        s = tni_stack_exact(t, a, b, &out->inner);
-        if (s == TN_OK) s = tni_stack_exact(t, a, a, &aa);
-        if (s == TN_OK) s = tni_stack_exact(t, b, b, &bb);
-    } else {
-        bool symmetric = out->method != TN_STACK_TREE;
-        s = tni_stack_tree(t, a, b, symmetric, &out->inner);
-        if (s == TN_OK) s = tni_stack_tree(t, a, a, symmetric, &aa);
-        if (s == TN_OK) s = tni_stack_tree(t, b, b, symmetric, &bb);
+    for (k = 2; k >= 0 && s == TN_OK; k--) {                 /* <b,b>, <a,a>, <a,b> */
+        bool same = t->layer[0] == t->layer[1];
+        layer[0] = t->layer[k == 2]; layer[1] = t->layer[k != 1];
+        if (k < 2 && same) { sum[k] = sum[2]; shift[k] = shift[2]; continue; }
+        shift[k] = own[k == 2] + own[k != 1];
+        if (out->method == TN_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_STACK_LAYER_SYMMETRISED))
+            s = tni_stack_tree(t, layer[0], layer[1], out->method != TN_STACK_TREE, &sum[k], &shift[k]);
+        else if (t->layers == 2) s = tni_stack_exact(t, layer[0], layer[1], &sum[k]);
+        else s = tni_cp_inner_host(k == 2 ? b[0] : a[0], k == 1 ? a[0] : b[0], &sum[k], &shift[k], "stack_inner");
     }
-    out->norm_a = sqrt(aa > 0 || aa != aa ? aa : 0);         /* of a zero stack rounding may leave less than 0 */
-    out->norm_b = sqrt(bb > 0 || bb != bb ? bb : 0);
-    if (aa > 0 && bb > 0) out->cosine = out->inner / out->norm_a / out->norm_b;
-    return s;
+    return s == TN_OK ? tni_stack_store(t, sum, shift, out) : s;
 }
 
 /* Checks one stack: order 2, one context, extents that follow each other. */
@@ -21903,6 +22198,8 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     const tn_cp *const *both[2];
     tni_stack t;
     int       side, l;
+    bool      same = true, read;
+    double    cosine;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!a || !b || !a[0]) return TN_ERR_ARG;
@@ -21934,29 +22231,33 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
         return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
                         "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
                         (long long)b[layers - 1]->out);
-    for (s = TN_OK, side = 0; side < 2; side++) {
+    for (l = 0; l < layers; l++) same = same && a[l] == b[l];
+    read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;        /* else blocks are read */
+    for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
         t.layer[side] = (tni_layer *)tni_alloc(t.ctx, sizeof(tni_layer) * (size_t)layers, "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
         else s = TN_ERR_MEMORY;
-        for (l = 0; l < layers && s == TN_OK; l++) {
+        for (l = 0; l < layers && s == TN_OK && read; l++) {
             tni_layer *to = t.layer[side] + l;
             s = tni_layer_read(both[side][l], both[side][l]->constant && l < layers - 1, to);
             t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
         }
     }
-    t.work_size = tni_host_work(tni_max(t.extent, 2 * TNI_STACK_ROWS));
+    if (same) t.layer[1] = t.layer[0];
+    t.extent = tni_max(t.extent, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK));
+    t.work_size = tni_host_work(t.extent);
     if (s == TN_OK && !(t.work = tni_room_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) {
-        t.host = tni_decomp_host(t.ctx, tni_max(t.extent, 2 * TNI_STACK_ROWS), t.work);
-        s = tni_stack_run(&t, desc, out);
+        t.host = tni_decomp_host(t.ctx, t.extent, t.work);
+        s = tni_stack_run(&t, desc, a, b, out);
     }
     tni_free_f64(t.ctx, t.work, 1, t.work_size);
     tni_layers_free(t.ctx, t.layer[0], layers);
-    tni_layers_free(t.ctx, t.layer[1], layers);
-    if (s == TN_OK && !(fabs(out->inner) < HUGE_VAL && out->norm_a < HUGE_VAL && out->norm_b < HUGE_VAL))
-        s = tni_fail(t.ctx, TN_ERR_NONFINITE, "stack_inner: a result is not finite: an operator holds NaN or infinity, or "
-                     "is too large");
-    if (s != TN_OK) out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
+    if (!same) tni_layers_free(t.ctx, t.layer[1], layers);
+    if (s == TN_OK) return s;
+    cosine = out->cosine;
+    out->inner = out->norm_a = out->norm_b = out->cosine = out->inner_error = (double)NAN;
+    if (s == TN_ERR_NONFINITE) out->cosine = cosine;
     return s;
 }
 
@@ -22482,8 +22783,8 @@ static bool tni_units_fit(const tni_units *u, const char *op)
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
     if (u->zero || (largest >= least && largest <= (dtype == TN_F32 ? 3.4028234663852886e38 : 1.7976931348623157e308)))
         return true;
-    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of length 1 the largest element of p is %g, beyond the range "
-             "of %s", op, largest, tn_dtype_name(dtype));
+    tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
+             "range of %s", op, largest, tn_dtype_name(dtype));
     return false;
 }
 
@@ -22547,20 +22848,22 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 tn_cp *tn_cp_canonical(const tn_cp *cp)
 {
     tni_units u;
+    tni_heap  sizes;
     tn_cp    *to = NULL;
-    double   *sizes;
     int64_t  *from, t;
+    bool      held;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    sizes = tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
     from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
-    if (tni_units_read(&u, cp, "canonical") == TN_OK && sizes && from && tni_units_fit(&u, "canonical")) {
+    if (tni_units_read(&u, cp, "canonical") == TN_OK && held && from && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
-        for (t = 0; t < cp->terms; t++) sizes[t] = tni_frobenius(cp->out, u.p + t * cp->out);
-        tni_select(TN_ORDER_LARGEST, sizes, cp->terms, cp->terms, from);
+        for (t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
+        tni_heap_sort(&sizes);
+        for (t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
     tni_units_free(&u);
-    tni_free_f64(cp->ctx, sizes, cp->terms, 1);
+    tni_heap_end(cp->ctx, &sizes);
     tni_free_f64(cp->ctx, (double *)(void *)from, cp->terms, 1);
     return to;
 }
@@ -22573,9 +22876,14 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
     const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
     const double *p = a->p + i * m, *p2 = b->p + j * m;
     double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
-    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), size = tni_frobenius(m, p) * tni_frobenius(m, p2);
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0;
+    double unit = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p, m)));
+    double unit2 = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p2, m)));
+    double size = unit * tni_frobenius(m, p) * (unit2 * tni_frobenius(m, p2));
+    int64_t k;
+    for (k = 0; k < m; k++) sum += (unit * p[k]) * (unit2 * p2[k]);
     *crossed = fabs(cross) > fabs(straight);
-    return size > 0 ? (straight + cross) * by->dot(m, p, p2) / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+    return size > 0 ? (straight + cross) * sum / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
@@ -22619,16 +22927,18 @@ static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const 
     const int64_t n = b->cp->in[0];
     double  all = 1, size;
     int64_t e;
-    int     k;
+    int     k, exponent, shift = 0;
     if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
     for (k = 0; k < 2; k++) {
         size = tni_frobenius(n, w[k]);
         if (!(size > 0)) size = 1;
         if (tni_algebra_of(b->cp->ctx->desc.simd)->dot(n, w[k], b->f[k] + j * n) < 0) size = -size;
         for (e = 0; e < n; e++) b->f[k][j * n + e] *= size;
-        all *= size;
+        all *= frexp(size, &exponent);
+        shift += exponent;
     }
-    for (e = 0; e < b->cp->out; e++) b->p[j * b->cp->out + e] /= all;
+    for (e = 0; e < b->cp->out; e++)
+        b->p[j * b->cp->out + e] = tni_times_power(b->p[j * b->cp->out + e] / all, -shift);
 }
 
 static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, double *cosine, int64_t *column)
@@ -22682,6 +22992,7 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     if (s == TN_OK) s = t;
     if (!cosine || !column) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
+    if (s == TN_OK && !tni_units_fit(&ub, "align")) s = TN_ERR_NONFINITE;
     if (s == TN_OK && !(*aligned = tni_units_operator(&ub, column, "align"))) s = tni_analysis_status(a->ctx);
     if (s == TN_OK && cosines && !(*cosines = tni_owned_from(a->ctx, 1, &a->terms, cosine)))
         s = tni_analysis_status(a->ctx);
@@ -24205,54 +24516,15 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
 
 /* ---- the largest coefficients ------------------------------------------------------ >>net-top
    Slices of T are contracted one after the other: the first axes at one index each, then a range of the next one, then all
-   of the others. A heap holds the k best so far, the worst of them on top. */
-typedef struct tni_net_best { double value; int64_t at; } tni_net_best;
-
-/* Whether a comes after b in the result. */
-static bool tni_net_after(const tni_net_best *a, const tni_net_best *b)
-{
-    const double x = fabs(a->value), y = fabs(b->value);
-    return x < y || (x == y && a->at > b->at);
-}
-
-/* Moves the entry at i down to its place among n. */
-static void tni_net_sift(tni_net_best *heap, int64_t n, int64_t i)
-{
-    const tni_net_best moved = heap[i];
-    int64_t            child;
-    for (; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && tni_net_after(&heap[child + 1], &heap[child])) child++;
-        if (!tni_net_after(&heap[child], &moved)) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moved;
-}
-
+   of the others. A heap holds the k largest so far (>>tensor-select). */
 typedef struct tni_net_search {
     int           axes, single;         /* the first `single` axes are at one index; the next one is divided into ranges */
     int64_t       shape[64], at[64];    /* of T; the present slice's indices                                             */
     int64_t       rest;                 /* elements of T for one index of the divided axis                               */
     int64_t       range;
-    tni_net_best *heap;
-    int64_t       count, k;
+    tni_heap      heap;
     double       *numbers;              /* of a slice                                                                    */
 } tni_net_search;
-
-static void tni_net_offer(tni_net_search *f, double value, int64_t at)
-{
-    tni_net_best b;
-    int64_t      i;
-    b.value = value;
-    b.at = at;
-    if (f->count < f->k) {
-        for (i = f->count++; i > 0 && tni_net_after(&b, &f->heap[(i - 1) / 2]); i = (i - 1) / 2)
-            f->heap[i] = f->heap[(i - 1) / 2];
-        f->heap[i] = b;
-    } else if (tni_net_after(&f->heap[0], &b)) {
-        f->heap[0] = b;
-        tni_net_sift(f->heap, f->count, 0);
-    }
-}
 
 /* A view of the net's nodes at the slice; labels of single axes are removed. */
 static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t start, int64_t stop)
@@ -24301,7 +24573,7 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
     for (base *= f->rest, i = 0; i < n && s == TN_OK; i++) {
         if (!(fabs(f->numbers[i]) < HUGE_VAL))
             s = tni_fail(net->ctx, TN_ERR_NONFINITE, "net_top: a coefficient is %g, expected finite ones", f->numbers[i]);
-        else tni_net_offer(f, f->numbers[i], base + i);
+        else tni_heap_offer(&f->heap, f->numbers[i], base + i);
     }
     return s;
 }
@@ -24345,39 +24617,10 @@ static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
     }
 }
 
-/* Writes the heap as tensors, the largest first; the heap is empty then. */
-static tn_status tni_net_best_to(tn_ctx *ctx, tni_net_search *f, tn_net_coefficients *out)
-{
-    const int64_t axes = f->axes, count = f->count;
-    const size_t  bytes = (size_t)count * ((size_t)axes * sizeof(int32_t) + sizeof(double)) + 1;
-    double       *values = (double *)tni_alloc(ctx, bytes, "net_top");
-    int32_t      *index = (int32_t *)(void *)(values + count);
-    int64_t       shape[2], at;
-    tn_status     s = TN_ERR_MEMORY;
-    int           k;
-    if (!values) return s;
-    while (f->count > 0) {
-        const tni_net_best worst = f->heap[0];
-        f->heap[0] = f->heap[--f->count];
-        if (f->count > 0) tni_net_sift(f->heap, f->count, 0);
-        values[f->count] = worst.value;
-        for (at = worst.at, k = f->axes - 1; k >= 0; at /= f->shape[k--])
-            index[f->count * axes + k] = (int32_t)(at % f->shape[k]);
-    }
-    shape[0] = count; shape[1] = axes;
-    out->count = count;
-    out->values = tni_owned_from(ctx, 1, shape, values);
-    out->index = out->values ? tn_tensor_create(ctx, TN_I32, 2, shape) : NULL;
-    if (out->index) s = tn_write(out->index, TN_I32, index, count * axes);
-    tni_free(ctx, values, bytes);
-    return s;
-}
-
-tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
+tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 {
     tni_net_search f;
     int64_t        total = 0;
-    size_t         bytes;
     tni_scope      scope;
     tn_status      s;
     if (!out) return TN_ERR_ARG;
@@ -24386,27 +24629,18 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
     if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
     memset(&f, 0, sizeof f);
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
-    f.k = tni_min(k, total);
-    if (!tni_mul_size((size_t)f.k, sizeof *f.heap, &bytes)) bytes = SIZE_MAX - 1;
-    f.heap = (tni_net_best *)tni_alloc(net->ctx, bytes + 1, "net_top");
-    f.numbers = f.heap ? tni_room_f64(net->ctx, f.range, f.rest, "net_top") : NULL;
+    if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
+    f.numbers = tni_room_f64(net->ctx, f.range, f.rest, "net_top");
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
-    if (s == TN_OK) s = tni_net_best_to(net->ctx, &f, out);
+    if (s == TN_OK) s = tni_coefficients_store(net->ctx, &f.heap, f.axes, f.shape, 0, out, "net_top");
+    out->visited = 1;
     tni_scope_end(net->ctx, scope);
-    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
-    if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
-    if (s != TN_OK) tn_net_coefficients_destroy(out);
+    tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
+    tni_heap_end(net->ctx, &f.heap);
+    if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
-}
-
-void tn_net_coefficients_destroy(tn_net_coefficients *c)
-{
-    if (!c) return;
-    tn_tensor_destroy(c->values);
-    tn_tensor_destroy(c->index);
-    memset(c, 0, sizeof *c);
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */

@@ -715,9 +715,9 @@ TEST(canonical_forms_at_any_scale)
             CHECK_STATUS(tn_cp_cosine(to, plain, &cosine), TN_OK);
             CHECK_NEAR(cosine, 1, scales[i].dtype == TN_F32 ? 1e-6 : 1e-12);
         } else {
-            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: with factors of length 1 the largest element of p is ");
+            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "canonical: with factors of these lengths the largest element of p is ");
             CHECK(!tn_cp_refit(cp, &d, NULL));
-            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "refit: with factors of length 1 the largest element of p is ");
+            CHECK_ERROR(ctx, TN_ERR_NONFINITE, "refit: with factors of these lengths the largest element of p is ");
         }
         close_ctx(ctx);
     }

@@ -472,7 +472,7 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     double             moments[100] = {0};
     tn_cp_hosvd_desc   d;
     tn_cp_hosvd_result modes;
-    tn_cp_top_result   top;
+    tn_coefficients    top;
     tn_stack_desc      sd;
     tn_stack_result    r;
     uint64_t           mark = tn_cp_mark(l->ctx);
@@ -489,7 +489,7 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
         tn_cp_hosvd_destroy(&modes);
     }
     CHECK_STATUS(tn_cp_top(cp, 3, false, &top), TN_OK);
-    tn_cp_top_destroy(&top);
+    tn_coefficients_destroy(&top);
     for (int k = 0; k < 10; k++) moments[k * 11] = 1;
     CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
     hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
@@ -585,7 +585,7 @@ static void networks(life *l)
     tn_net           *nets[12];
     tn_plan          *plan;
     tn_eigen          pairs;
-    tn_net_coefficients top;
+    tn_coefficients top;
     tn_status         s;
     double            v;
     if (!CHECK(ps != NULL)) return;
@@ -631,7 +631,7 @@ static void networks(life *l)
     tn_eigen_destroy(&pairs);
     s = tn_net_top(nets[0], 5, &top);
     whole(l, s, top.values, top.index, top.values, top.index);
-    tn_net_coefficients_destroy(&top);
+    tn_coefficients_destroy(&top);
     for (int k = 0; k < 11; k++) tn_net_destroy(nets[k]);
     for (int k = 0; k < 2; k++) tn_cp_destroy(cp[k]);
     tn_params_destroy(ps);

@@ -797,7 +797,7 @@ static void top_against_sorting(world *w, const tn_net *net, int64_t k)
     double     *t = host(full), *v;
     coefficient *all = (coefficient *)calloc((size_t)count + 1, sizeof *all);
     int32_t     index[64 * LEGS];
-    tn_net_coefficients c;
+    tn_coefficients c;
     for (int64_t i = 0; i < count; i++) { all[i].v = t[i]; all[i].at = i; }
     qsort(all, (size_t)count, sizeof *all, by_size);
     CHECK_STATUS(tn_net_top(net, k, &c), TN_OK);
@@ -811,7 +811,7 @@ static void top_against_sorting(world *w, const tn_net *net, int64_t k)
             CHECK_INT(at, all[i].at);
         }
     }
-    tn_net_coefficients_destroy(&c);
+    tn_coefficients_destroy(&c);
     CHECK(!c.values && !c.index);
     tn_tensor_destroy(full);
     free(all);
@@ -842,7 +842,7 @@ TEST(the_largest_coefficients_need_no_tensor)
     double    *one;
     tn_tensor *t[4];
     tn_net    *net;
-    tn_net_coefficients c;
+    tn_coefficients c;
     int32_t    at[12];
     double     v[3];
     if (!open_within(&w, TN_F32, 0, (size_t)16 << 20)) return;
@@ -862,7 +862,7 @@ TEST(the_largest_coefficients_need_no_tensor)
         CHECK(v[0] == 16 && v[1] == 16 && v[2] == -4 && at[0] == 50 && at[4] == 51);
         for (int i = 0; i < 8; i += 4) CHECK(at[i + 1] == 49 && at[i + 2] == 48 && at[i + 3] == 47);
     }
-    tn_net_coefficients_destroy(&c);
+    tn_coefficients_destroy(&c);
     tn_net_destroy(net);
     leave(&w);
 }
@@ -949,7 +949,7 @@ TEST(mistakes_are_named)
     tn_eigen   e;
     tn_attention_desc d;
     tn_attention layer;
-    tn_net_coefficients c;
+    tn_coefficients c;
     double     x = 0;
     if (!open_world(&w, TN_F64, 1)) return;
     t[0] = any_matrix(&w, 2, 3);
@@ -1029,7 +1029,7 @@ TEST(what_cannot_be_computed_is_an_error)
     tn_tensor *t[10];
     tn_net    *net;
     double     x = 0;
-    tn_net_coefficients c;
+    tn_coefficients c;
     if (!open_world(&w, TN_F32, 1)) return;
     t[0] = tn_tensor_from(w.ctx, 1, &one, TN_F64, &nan);
     net = tn_net_create(w.ctx, "i->|i", 1, t, TN_NET_COPY);

@@ -167,6 +167,108 @@ TEST(norms_at_any_scale)
     }
 }
 
+/* Outputs of very different sizes are compared as if they were alike, and what is too small for a result is an error. */
+TEST(outputs_of_different_sizes)
+{
+    static const double sizes[2][4] = {{1, 1e-170, 1e250, 1e-290}, {1, 1e-18, 1e36, 1e-36}};
+    for (size_t d = 0; d < 2; d++) {
+        world      w;
+        double    *v, value;
+        tn_tensor *p;
+        tn_cp     *plain, *cp;
+        tn_spectrum s[2];
+        if (!open_world(&w, both[d], 23)) return;
+        plain = any_cp(&w, 2, 4, 7, 5, false);
+        v = host(plain->p);
+        for (int i = 0; i < 28; i++) v[i] *= sizes[d][i / 7];
+        p = tensor(&w, 2, 4, 7, v);
+        cp = tn_cp_create(w.ctx, 2, p, plain->f, TN_CP_INPUT_PLAIN);
+        tn_tensor *a = tn_cp_cosines(plain, plain), *b = tn_cp_cosines(cp, cp), *c = tn_cp_cosines(cp, plain);
+        for (int i = 0; i < 16; i++) {
+            CHECK_NEAR(host(b)[i], host(a)[i], both[d] == TN_F32 ? 1e-6 : 1e-14);
+            CHECK_NEAR(host(c)[i], host(a)[i], both[d] == TN_F32 ? 1e-6 : 1e-14);
+        }
+        tn_tensor_destroy(a); tn_tensor_destroy(b); tn_tensor_destroy(c);
+        for (int64_t count = 0; count <= 2; count += 2) {
+            CHECK_STATUS(tn_cp_spectrum(plain, count, &s[0]), TN_OK);
+            CHECK_STATUS(tn_cp_spectrum(cp, count, &s[1]), TN_OK);
+            for (int o = 0; o < 4; o++) {
+                CHECK_NEAR(host(s[1].norm)[o] / sizes[d][o], host(s[0].norm)[o], both[d] == TN_F32 ? 2e-6 : 1e-13);
+                CHECK_NEAR(host(s[1].rank_low)[o], host(s[0].rank_low)[o], 1e-5);
+                CHECK_NEAR(host(s[1].rank_high)[o], host(s[0].rank_high)[o], 1e-5);
+            }
+            tn_spectrum_destroy(&s[0]);
+            tn_spectrum_destroy(&s[1]);
+        }
+        double tiny[2] = {1e-30, 1e-30};
+        if (both[d] == TN_F64) tiny[0] = tiny[1] = 1e-200;
+        cp = scaled_cp(&w, 2, 2, 3, 4, false, 1, tiny);
+        CHECK(!tn_cp_gram(cp, cp));
+        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "gram: a result is about 1e-");
+        CHECK_STATUS(tn_cp_norm(cp, &value), both[d] == TN_F64 ? TN_ERR_NONFINITE : TN_OK);
+        if (both[d] == TN_F64) CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e-400, beyond the range of F64");
+        leave(&w);
+    }
+}
+
+/* Products with factors of a term are finite where the term is: compared with the same operators in an ordinary range. */
+TEST(folds_at_any_scale)
+{
+    static const struct { tn_dtype dtype; double p, w, v, e; } scales[] = {
+        {TN_F32, 1e-36, 1e30, 1e-30, 1e20}, {TN_F32, 1e20, 1e-30, 1, 1e-15}, {TN_F32, 1e-25, 1e18, 1, 1e10}, {TN_F32, 1, 1e30, 1e-30, 1},
+        {TN_F64, 1e-300, 1e200, 1e-100, 1e150}, {TN_F64, 1e200, 1e-200, 1e200, 1e-120}, {TN_F64, 1e-150, 1e140, 1e-200, 1e200}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        for (int c = 0; c < 2; c++) {
+            const double tol = scales[i].dtype == TN_F32 ? 2e-6 : 1e-12;
+            world      w;
+            double     f[2], scale = scales[i].e, *v, *s, norm[2], cosine;
+            tn_cp     *cp[2], *to[2];
+            tn_tensor *e[2], *b[2], *m[2];
+            const char *what[] = {"fold_in", "fold_slot", "data_metric", "compose", "fold_out"};
+            f[0] = scales[i].w; f[1] = scales[i].v;
+            for (int which = 0; which < 5; which++) {
+                if (!open_world(&w, scales[i].dtype, 29)) return;
+                if (c && which != 2) { leave(&w); continue; }
+                cp[0] = any_cp(&w, 2, 3, 6, 4, false);
+                w.seed = 29;
+                cp[1] = scaled_cp(&w, 2, 3, 6, 4, false, scales[i].p, f);
+                v = noise(&w, 16); s = room(16);
+                for (int k = 0; k < 4; k++)                                   /* s = v v^T, v a triangle */
+                    for (int l = 0; l < 4; l++) for (int q = 0; q < 4; q++) s[k * 4 + l] += v[k * 4 + q] * v[l * 4 + q];
+                for (int t = 0; t < 2; t++) {
+                    for (int k = 0; k < 16 && t; k++) { v[k] *= scale; s[k] *= scale; }
+                    e[t] = tensor(&w, 2, 4, 4, v);
+                    m[t] = tensor(&w, 2, 4, 4, s);
+                    b[t] = tensor(&w, 1, 4, 0, v);
+                    to[t] = which == 0 ? tn_cp_fold_in(cp[t], e[t], b[t]) : which == 1 ? tn_cp_fold_slot(cp[t], 1, e[t], NULL)
+                            : which == 2 ? tn_cp_data_metric(cp[t], m[t])
+                            : which == 3 ? tn_cp_compose(cp[t], tn_cp_create(w.ctx, 1, e[t], &e[0], TN_CP_INPUT_PLAIN))
+                            : tn_cp_fold_out(cp[t], tn_slice(e[t], 1, 0, 3), NULL);
+                }
+                if (!CHECK(to[0] && to[1])) { printf("%s of scales %d: %s\n", what[which], (int)i, tn_ctx_error(w.ctx)); leave(&w); continue; }
+                CHECK_STATUS(tn_cp_norm(to[0], &norm[0]), TN_OK);
+                CHECK_STATUS(tn_cp_norm(to[1], &norm[1]), TN_OK);
+                double expected = log(norm[0]) + log(scales[i].p) + log(f[0]) + log(f[1])
+                                  + log(scale) * (which == 0 || which == 3 ? 2 : 1);
+                if (!CHECK_NEAR(log(norm[1]), expected, 100 * tol)) printf("%s of scales %d\n", what[which], (int)i);
+                CHECK_STATUS(tn_cp_cosine(to[0], to[1], &cosine), TN_OK);
+                CHECK_NEAR(cosine, 1, tol);
+                leave(&w);
+            }
+        }
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double most[2], *v;
+        if (!open_world(&w, both[d], 31)) return;
+        most[0] = most[1] = both[d] == TN_F32 ? 1e36 : 1e300;
+        v = noise(&w, 16);
+        for (int k = 0; k < 16; k++) v[k] *= most[0];
+        CHECK(!tn_cp_fold_in(scaled_cp(&w, 2, 3, 6, 4, false, 1, most), tensor(&w, 2, 4, 4, v), NULL));
+        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "fold_in: term 0 is about 1e");
+        leave(&w);
+    }
+}
+
 /* NaN and infinity, in any factor: an error, never a number. What is too large for its type is one, too. */
 TEST(comparisons_of_what_is_not_finite)
 {
@@ -197,10 +299,10 @@ TEST(comparisons_of_what_is_not_finite)
         huge[0] = huge[1] = both[d] == TN_F32 ? 1e30 : 1e200;
         if (both[d] == TN_F64) {
             CHECK_STATUS(tn_cp_norm(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), &value), TN_ERR_NONFINITE);
-            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: the result is beyond the range");
+            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e400, beyond the range of F64");
         }
         CHECK(!tn_cp_gram(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), any_cp(&w, 2, 2, 3, 4, false)));
-        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "gram: a result is beyond the range of");
+        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "beyond the range of");
         leave(&w);
     }
 }
@@ -549,7 +651,7 @@ TEST(largest_coefficients)
             tn_cp   *cp = any_cp(&w, order, out, test_random_int(&w.seed, 0, 6), n, false);
             double  *dense = plain ? plain_dense(cp) : plain_symmetric(cp), largest = 1;
             int64_t  size = out * inputs_of(cp), left = 0;
-            tn_cp_top_result r;
+            tn_coefficients r;
             if (!CHECK_STATUS(tn_cp_top(cp, k, plain, &r), TN_OK)) break;
             for (int64_t i = 0; i < size; i++) {                /* only i <= j <= .. of a symmetric tensor */
                 int64_t rest = i, last = n;
@@ -570,7 +672,7 @@ TEST(largest_coefficients)
                 test_raise(&worst, (fabs(dense[best]) - fabs(dense[at])) / largest);
                 dense[at] = 0;
             }
-            tn_cp_top_destroy(&r);
+            tn_coefficients_destroy(&r);
             fresh_round(&w);
         }
         report("largest coefficients", both[d], worst);
@@ -586,7 +688,7 @@ TEST(largest_coefficients_by_their_bound)
     double    *v = noise(&w, 1), *dense, best = 0;
     tn_tensor *f[2];
     tn_cp     *cp;
-    tn_cp_top_result r;
+    tn_coefficients r;
     if (!open_world(&w, TN_F64, 59)) return;
     for (int k = 0; k < 2; k++) {
         v = noise(&w, h * n);
@@ -599,7 +701,7 @@ TEST(largest_coefficients_by_their_bound)
     for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
     CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
     CHECK(r.visited < 0.2 && r.visited > 0);
-    tn_cp_top_destroy(&r);
+    tn_coefficients_destroy(&r);
     leave(&w);
 }
 
@@ -729,6 +831,44 @@ static tn_cp *products(world *w, int64_t n, const int *pair, int64_t terms)
     return tn_cp_create(w->ctx, 2, tensor(w, 2, terms, terms, p), f, TN_CP_INPUT_PLAIN);
 }
 
+/* The same stacks with other sizes of weights: all methods give the same cosine, and numbers or an error. */
+TEST(stacks_at_any_scale)
+{
+    static const struct { tn_dtype dtype; double p, f; } scales[] = {
+        {TN_F32, 1e-30, 1e-30}, {TN_F32, 1e30, 1e-15}, {TN_F32, 1e30, 1e30}, {TN_F32, 1e-8, 1e-8}, {TN_F64, 1e-200, 1e-200},
+        {TN_F64, 1e200, 1e-100}, {TN_F64, 1e200, 1e200}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        for (int layers = 1; layers <= 3; layers++)
+            for (int method = TN_STACK_EXACT; method <= TN_STACK_LAYER_SYMMETRISED; method++) {
+                const tn_cp *a[3], *b[3], *c[3];
+                const double f[2] = {scales[i].f, scales[i].f}, degree = (double)((1 << layers) - 1);
+                tn_stack_desc   desc;
+                tn_stack_result r, plain;
+                world           w;
+                if (method == TN_STACK_EXACT && layers > 2) continue;
+                if (!open_world(&w, scales[i].dtype, 37)) return;
+                memset(&desc, 0, sizeof desc);
+                desc.method = (tn_stack_method)method;
+                desc.samples = 64;
+                for (int l = 0; l < layers; l++) b[l] = any_cp(&w, 2, 3, 4, 3, false);
+                w.seed = 37 + 1;
+                for (int l = 0; l < layers; l++) a[l] = any_cp(&w, 2, 3, 5, 3, false);
+                w.seed = 37 + 1;
+                for (int l = 0; l < layers; l++) c[l] = scaled_cp(&w, 2, 3, 5, 3, false, scales[i].p, f);
+                CHECK_STATUS(tn_cp_stack_inner(a, b, layers, &desc, &plain), TN_OK);
+                for (int k = 1; k <= 2; k++) {                                /* c with b, c with itself */
+                    const double size = degree * (log10(scales[i].p) + 2 * log10(scales[i].f));
+                    const tn_status s = tn_cp_stack_inner(c, k == 1 ? b : c, layers, &desc, &r);
+                    if (fabs(k * size) < 290) CHECK_STATUS(s, TN_OK);
+                    if (fabs(k * size) > 340) CHECK_STATUS(s, TN_ERR_NONFINITE);
+                    CHECK_NEAR(r.cosine, k == 1 ? plain.cosine : 1, scales[i].dtype == TN_F32 ? 1e-5 : 1e-12);
+                    if (s == TN_OK) CHECK_NEAR(log10(r.norm_a), log10(plain.norm_a) + size, scales[i].dtype == TN_F32 ? 1e-5 : 1e-11);
+                    else CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "stack_inner: a result is about 1e");
+                }
+                leave(&w);
+            }
+}
+
 TEST(one_function_as_two_stacks)
 {
     static const int near[] = {0, 1, 2, 3}, cross[] = {0, 2, 1, 3}, last[] = {0, 1};
@@ -835,7 +975,7 @@ TEST(invariances_of_modes)
     tn_cp     *one, *two;
     tn_tensor *f[2], *m[2], *e;
     tn_cp_hosvd_result r[2];
-    tn_cp_top_result   t[2];
+    tn_coefficients    t[2];
     if (!open_world(&w, TN_F64, 83)) return;
     p = noise(&w, out * h); a = noise(&w, h * n); b = noise(&w, h * n);
     q = room(out * h); fa = room(h * n); fb = room(h * n);
@@ -867,7 +1007,7 @@ TEST(invariances_of_modes)
         CHECK(largest > 0);
     }
     WORST("invariances of modes, moments and coefficients", worst, 1e-12);
-    for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_cp_top_destroy(&t[k]); tn_tensor_destroy(m[k]); }
+    for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_coefficients_destroy(&t[k]); tn_tensor_destroy(m[k]); }
     leave(&w);
 }
 
@@ -909,7 +1049,7 @@ TEST(bad_calls_of_modes_and_stacks)
     const tn_cp *a[2];
     tn_cp_hosvd_desc   d;
     tn_cp_hosvd_result r;
-    tn_cp_top_result   t;
+    tn_coefficients    t;
     tn_stack_result    s;
     tn_stack_desc      sd;
     if (!open_world(&w, TN_F64, 89)) return;
@@ -991,7 +1131,8 @@ TEST(what_does_not_fit)
     close_ctx(ctx);
 }
 
-TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
+TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, outputs_of_different_sizes, folds_at_any_scale,
+          stacks_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
           counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense, modes_of_many_terms,
           small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
           two_layers_exactly,
