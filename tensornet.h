@@ -690,10 +690,11 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    Every axis of an operand has a label. The result is the sum, over all values of the labels that it lacks, of the product
    of the operands' elements: "ij,jk->ik" is a matrix product. A label may occur in any number of operands (a hyperedge),
    several times in one operand (its diagonal), in one operand only (a private sum), and in the result as well (a batch).
-   A plan is the order of pairwise products, chosen for the least cost: flops + 64 * elements written. Diagonals and private
-   sums come first; up to 14 operands all orders are searched (subset dynamic programming), outer products included; more are
-   ordered by seeded random-greedy searches that are then improved. A flop is a multiplication or an addition.
-   Intermediate results have any number of axes: TN_MAX_RANK binds operands and results alone.
+   A plan is the order of pairwise products, by default the one of the least cost: flops + 64 * elements written. A flop is a
+   multiplication or an addition. Diagonals are taken and private labels summed first. Up to 14 operands all orders are
+   searched (subset dynamic programming), outer products included; more operands are ordered by seeded random-greedy searches,
+   whose trees are then annealed and improved. Intermediate results may have any number of axes; TN_MAX_RANK limits operands
+   and results alone.
    Gray & Kourtis 2021, Smith & Gray 2018, Kalachev, Panteleev & Yung 2021
    ====================================================================== */
 
@@ -708,10 +709,17 @@ TN_API tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *ope
 
 typedef struct tn_plan tn_plan;
 
+typedef enum tn_plan_objective {
+    TN_PLAN_COST = 0,           /* flops + 64 * elements written                                                 */
+    TN_PLAN_FLOPS,              /* flops alone                                                                   */
+    TN_PLAN_SIZE                /* elements of the largest intermediate result; of equally good plans, the cost  */
+} tn_plan_objective;
+
 typedef struct tn_plan_desc {
-    size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
-                                   parts, which are computed one after the other. Operands that are not contiguous
-                                   may need copies in addition. 0: no limit                                        */
+    tn_plan_objective minimize; /* what the order of products minimises                                           */
+    size_t   max_bytes;         /* limit for the intermediate results and copies of a run, met by slicing: some labels are
+                                   divided into parts, which are computed one after the other; where operands of a run are
+                                   not contiguous and need copies, into smaller ones. 0: no limit                    */
     int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
@@ -9295,6 +9303,7 @@ struct tni_move {
     tn_view    out;
     int64_t    count;                   /* elements of its buffer */
     size_t     offset, bytes;           /* its place in the workspace */
+    uint64_t   *labels;                 /* the labels of its buffer, a set */
     tn_tensor *made;                    /* its result while recording */
 };
 typedef struct tni_program { tni_move *first; size_t bytes; } tni_program;
@@ -9603,7 +9612,8 @@ static bool tni_plan_bind(tn_plan *p)
 }
 
 /* ---- the order of products ---------------------------------------------- >>plan-order
-   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, as is that of every part. */
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone; a part of
+   a tree has a cost by itself. */
 
 static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
@@ -9628,15 +9638,23 @@ static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
+static double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
-    return tni_couple_flops(p, a, b, left) + TNI_WRITE_COST * tni_volume(p, left, NULL);
+    return tni_couple_flops(p, a, b, left) + tni_write_cost(p) * tni_volume(p, left, NULL);
 }
 
 static double tni_node_cost(const tn_plan *p, int node)
 {
     return tni_couple_cost(p, tni_legs(p, p->child[2 * node]), tni_legs(p, p->child[2 * node + 1]), tni_legs(p, node));
 }
+
+/* What is minimised: the elements of the largest result below the root, which is 0 unless TN_PLAN_SIZE asks for it, and then
+   the cost. */
+typedef struct tni_score { double peak, cost; } tni_score;
+
+static bool tni_better(tni_score a, tni_score b) { return a.peak < b.peak || (a.peak == b.peak && a.cost < b.cost); }
 
 /* Subset dynamic programming. Labels that are in the same leaves are one class; sets of classes have two words. */
 typedef struct tni_classes { uint64_t w[2]; } tni_classes;
@@ -9645,7 +9663,9 @@ typedef struct tni_exact {
     int16_t     *class_of;              /* [labels] */
     double       width[TNI_CLASSES];
     tni_classes  keep, *all, *legs;     /* of subsets of leaves: all labels, those that are needed outside */
-    double      *size, *cost;
+    double      *size, write_cost;
+    tni_score   *score;
+    bool         by_size;
     uint16_t    *part;                  /* the best division, one of its two parts */
 } tni_exact;
 
@@ -9701,7 +9721,7 @@ static void tni_exact_search(tni_exact *x)
     }
     for (s = 1; s <= full; s++) {
         const size_t low = s & (~s + 1), rest = s ^ low;
-        double       best = HUGE_VAL;
+        tni_score    best = {HUGE_VAL, HUGE_VAL};
         x->legs[s].w[0] = x->all[s].w[0] & (x->all[full ^ s].w[0] | x->keep.w[0]);
         x->legs[s].w[1] = x->all[s].w[1] & (x->all[full ^ s].w[1] | x->keep.w[1]);
         x->size[s] = tni_classes_volume(x, &x->legs[s], NULL);
@@ -9709,17 +9729,22 @@ static void tni_exact_search(tni_exact *x)
         for (t = rest; t; t = (t - 1) & rest) {
             const size_t       u = s ^ t;
             const tni_classes *a = &x->legs[u], *b = &x->legs[t];
-            double             cost = x->cost[u] + x->cost[t], flops;
-            if (t != rest && cost >= best) continue;
+            tni_score          now = x->score[u];
+            double             flops;
+            if (x->score[t].peak > now.peak) now.peak = x->score[t].peak;
+            now.cost += x->score[t].cost;
+            if (t != rest && !tni_better(now, best)) continue;
             flops = x->size[u] * tni_classes_volume(x, b, a);
             if (((a->w[0] | b->w[0]) & ~x->legs[s].w[0]) | ((a->w[1] | b->w[1]) & ~x->legs[s].w[1])) flops *= 2;
-            cost += flops;
-            if (t == rest || cost < best) {
-                best = cost;
+            now.cost += flops;
+            if (t == rest || tni_better(now, best)) {
+                best = now;
                 x->part[s] = (uint16_t)t;
             }
         }
-        x->cost[s] = best + TNI_WRITE_COST * x->size[s];
+        best.cost += x->write_cost * x->size[s];
+        if (x->by_size && s != full && x->size[s] > best.peak) best.peak = x->size[s];
+        x->score[s] = best;
     }
 }
 
@@ -9755,15 +9780,17 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int 
     x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
     x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
     x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
-    x->cost = (double *)tni_pile_take(room, sets, sizeof *x->cost);
+    x->score = (tni_score *)tni_pile_take(room, sets, sizeof *x->score);
     x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
     *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
-    return x->class_of && x->all && x->legs && x->size && x->cost && x->part && *seen;
+    x->write_cost = tni_write_cost(p);
+    x->by_size = p->desc.minimize == TN_PLAN_SIZE;
+    return x->class_of && x->all && x->legs && x->size && x->score && x->part && *seen;
 }
 
-/* The best tree of m leaves whose product has the labels `keep`; true if it costs less than `most`, and is then written. */
+/* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
 static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root,
-                           const int *spare, double most, int16_t *seen)
+                           const int *spare, tni_score most, int16_t *seen)
 {
     int i;
     x->m = m;
@@ -9771,11 +9798,11 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     for (i = 0; i < m; i++) {
         const size_t s = (size_t)1 << i;
         x->all[s].w[0] = x->all[s].w[1] = 0;
-        x->cost[s] = 0;
+        x->score[s].peak = x->score[s].cost = 0;
     }
     if (!tni_exact_classes(x, p, leaf, keep, seen)) return false;
     tni_exact_search(x);
-    if (!(x->cost[((size_t)1 << m) - 1] < most)) return false;
+    if (!tni_better(x->score[((size_t)1 << m) - 1], most)) return false;
     tni_exact_write(x, p, ((size_t)1 << m) - 1, root, leaf, &spare);
     return true;
 }
@@ -9881,11 +9908,15 @@ static void tni_greedy_tree(tni_greedy *g, tn_plan *p, uint64_t *legs)
     }
 }
 
-static double tni_tree_cost(const tn_plan *p, double *cost)
+static tni_score tni_tree_score(const tn_plan *p, double *cost)
 {
-    double total = 0;
-    int    v;
-    for (v = p->n; v < 2 * p->n - 1; v++) total += cost[v] = tni_node_cost(p, v);
+    tni_score total = {0, 0};
+    int       v;
+    for (v = p->n; v < 2 * p->n - 1; v++) {
+        const double size = p->desc.minimize == TN_PLAN_SIZE && v != p->root ? tni_volume(p, tni_legs(p, v), NULL) : 0;
+        if (size > total.peak) total.peak = size;
+        total.cost += cost[v] = tni_node_cost(p, v);
+    }
     return total;
 }
 
@@ -9896,7 +9927,7 @@ static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64
     const int n = p->n;
     int       sweep, i, w, side, other;
     for (sweep = 0; sweep < sweeps; sweep++) {
-        const double beta = 1 + 30.0 * sweep / sweeps;
+        const double beta = 0.3 + 14.7 * sweep / sweeps;
         for (i = 0; i < n; i++) {
             const int v = n + (int)tni_dice_below(d, n - 1);
             int      *cv = p->child + 2 * v, u, a, b, c;
@@ -9929,8 +9960,8 @@ static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64
 /* Replaces the part of the tree below v, down to m leaves (the largest are opened first), by the best one. */
 static bool tni_improve_below(tn_plan *p, tni_exact *x, int v, int most, const double *cost, int16_t *seen)
 {
-    int    leaf[TNI_EXACT], spare[TNI_EXACT], m = 1, free = 0, i;
-    double total = 0;
+    int       leaf[TNI_EXACT], spare[TNI_EXACT], m = 1, free = 0, i;
+    tni_score now = {0, 0};
     leaf[0] = v;
     while (m < most) {
         int    open = -1;
@@ -9941,25 +9972,30 @@ static bool tni_improve_below(tn_plan *p, tni_exact *x, int v, int most, const d
         }
         if (open < 0) break;
         i = leaf[open];
-        if (i != v) spare[free++] = i;
-        total += cost[i];
+        if (i != v) {
+            const double size = x->by_size ? tni_volume(p, tni_legs(p, i), NULL) : 0;
+            if (size > now.peak) now.peak = size;
+            spare[free++] = i;
+        }
+        now.cost += cost[i];
         leaf[open] = p->child[2 * i];
         leaf[m++] = p->child[2 * i + 1];
     }
-    return m > 2 && tni_exact_tree(x, p, m, leaf, tni_legs(p, v), v, spare, total * (1 - 1e-12), seen);
+    now.cost *= 1 - 1e-12;
+    return m > 2 && tni_exact_tree(x, p, m, leaf, tni_legs(p, v), v, spare, now, seen);
 }
 
-static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int16_t *seen)
+static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int16_t *seen)
 {
-    double total = tni_tree_cost(p, cost);
-    bool   better = true;
-    int    v, pass;
+    tni_score total = tni_tree_score(p, cost);
+    bool      better = true;
+    int       v, pass;
     for (pass = 0; better && pass < 20; pass++) {
         better = false;
         for (v = p->n; v < 2 * p->n - 1; v++)
             if (tni_improve_below(p, x, v, most, cost, seen)) {
                 better = true;
-                total = tni_tree_cost(p, cost);
+                total = tni_tree_score(p, cost);
             }
     }
     return total;
@@ -9969,8 +10005,10 @@ static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int1
 static bool tni_search(tn_plan *p, tni_pile *room)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
+    const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
-    double       best = HUGE_VAL, *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
+    tni_score    best = {HUGE_VAL, HUGE_VAL}, total;
+    double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
     uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
     int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child), sample;
@@ -9986,17 +10024,16 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
     for (sample = 0; sample < samples; sample++) {
-        double total;
         g.dice.key = p->desc.seed;
         g.dice.call = sample;
         g.dice.at = 0;
         g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
         g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
         tni_greedy_tree(&g, p, legs);
-        tni_tree_cost(p, cost);
-        tni_anneal(p, &g.dice, 200, cost, legs);
+        tni_tree_score(p, cost);
+        tni_anneal(p, &g.dice, sweeps, cost, legs);
         total = tni_improve(p, &x, 8, cost, seen);
-        if (sample > 0 && !(total < best)) continue;
+        if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
         memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
         memcpy(best_child, p->child, 2 * nodes * sizeof *best_child);
@@ -10046,6 +10083,7 @@ static bool tni_plan_tree(tn_plan *p)
     tni_exact    x;
     int16_t     *seen;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], k, count = 0;
+    tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
     memset(&room, 0, sizeof room);
     room.ctx = ctx;
@@ -10058,11 +10096,11 @@ static bool tni_plan_tree(tn_plan *p)
         p->child[2 * p->root + 1] = 1;
         memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
     } else if (p->n > TNI_EXACT) {
-        ok = tni_search(p, &room);
         p->root = 2 * p->n - 2;
+        ok = tni_search(p, &room);
     } else if (p->n > 2) {
         ok = tni_exact_begin(&x, p, &room, p->n, &seen);
-        if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, HUGE_VAL, seen);
+        if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }
     heads->at = at;
     heads->used = used;
@@ -10157,6 +10195,9 @@ static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, con
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
+    from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
+    b->ok = b->ok && from->labels;
+    for (i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
     for (i = 0; i < n; i++) {
         q->label[i] = label[i];
         q->stride[i] = b->s[2][label[i]];
@@ -10707,7 +10748,8 @@ static void tni_gemm_move_backward(tn_ctx *ctx, const tni_node *n)
 typedef struct tni_run_of {
     const tn_plan *p;
     tn_tensor *const *operand;
-    tn_tensor     *y, *workspace;       /* no workspace while recording */
+    tn_tensor     *y, *workspace;       /* one for all slices; none while recording */
+    size_t         room;                /* bytes of the workspace */
     int64_t       *at;                  /* elements before the slice, in each operand; then in the result */
     bool           add;                 /* to what earlier slices have written */
 } tni_run_of;
@@ -10795,8 +10837,6 @@ static tn_status tni_program_run(tni_run_of *r, const tni_program *g, bool recor
     tni_move      *m;
     tn_status      s = TN_OK;
     const tn_mark  mark = tn_arena_mark(ctx);
-    r->workspace = recorded ? NULL : tn_tensor_1d(ctx, TN_REAL, (int64_t)(g->bytes / tni_dtype_size(ctx->desc.dtype)));
-    if (!recorded && !r->workspace) return TN_ERR_MEMORY;
     for (m = g->first; m && s == TN_OK; m = m->next) {
         double began = 0;
         if (p->desc.clock) {
@@ -10834,7 +10874,60 @@ static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
     return at;
 }
 
-/* Runs all slices; y has the plan's shape. */
+/* The labels of the largest buffer; NULL without any. */
+static const uint64_t *tni_program_largest(const tni_program *g)
+{
+    const tni_move *m, *most = NULL;
+    for (m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
+    return most ? most->labels : NULL;
+}
+
+static tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
+{
+    return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
+                    "at most max_bytes = %zu", p->op, g->bytes, p->desc.max_bytes);
+}
+
+/* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
+   needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
+   halves along the longest label of the largest buffer are run instead. */
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from, int64_t *extent)
+{
+    const tn_mark   mark = tn_arena_mark(p->ctx);
+    const tni_pile  before = *room;
+    const bool      made = !g;
+    tn_status       s = TN_ERR_MEMORY;
+    int             i, longest = -1;
+    if (made) g = tni_plan_program(p, room, extent);
+    if (g && g->bytes > r->room) {
+        const uint64_t *largest = tni_program_largest(g);
+        for (i = 0; i < p->labels; i++)
+            if (largest && tni_set_has(largest, i) && extent[i] > 1 && (longest < 0 || extent[i] > extent[longest])) longest = i;
+        if (longest < 0) s = tni_plan_too_large(p, g);
+        else {
+            const int64_t whole = extent[longest], half = whole / 2;
+            extent[longest] = half;
+            s = tni_plan_slice(p, r, room, NULL, from, extent);
+            from[longest] += half;
+            extent[longest] = whole - half;
+            if (s == TN_OK) s = tni_plan_slice(p, r, room, NULL, from, extent);
+            from[longest] -= half;
+            extent[longest] = whole;
+        }
+    } else if (g) {
+        r->add = false;
+        for (i = 0; i < p->labels; i++) if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
+        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
+        s = tni_program_run(r, g, false);
+    }
+    if (made && !p->ctx->tape) {                                  /* the program is not kept */
+        tn_arena_release(p->ctx, mark);
+        *room = before;
+    }
+    return s;
+}
+
+/* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller than the others. */
 static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
 {
     int64_t  *from = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *from);
@@ -10842,24 +10935,13 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     tn_status s = TN_OK;
     if (!from || !extent) return TN_ERR_MEMORY;
     do {
-        const tni_program *now = g;
-        const tn_mark      mark = tn_arena_mark(p->ctx);
-        const tni_pile     before = *room;
-        bool               whole = true;
-        int                i;
-        r->add = false;
+        bool whole = true;
+        int  i;
         for (i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
-            if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
         }
-        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
-        if (!whole) now = tni_plan_program(p, room, extent);
-        s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
-        if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
-            tn_arena_release(p->ctx, mark);
-            *room = before;
-        }
+        s = tni_plan_slice(p, r, room, whole ? g : NULL, from, extent);
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -10919,9 +11001,15 @@ static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
     for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
-    if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
     if (!g || (recorded && sliced)) g = tni_plan_program(p, &room, recorded ? p->extent : p->part);
-    if (g && r.at && r.y) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+    r.room = g ? g->bytes : 0;
+    if (p->desc.max_bytes > 0 && r.room > p->desc.max_bytes) {                 /* copies that the plan does not have */
+        r.room = p->desc.max_bytes;
+        sliced = true;
+    }
+    if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
+    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.room / tni_dtype_size(ctx->desc.dtype)));
+    if (g && r.at && r.y && (recorded || r.workspace)) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
     if (p->desc.clock) p->runs++;
@@ -10955,23 +11043,19 @@ static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
     return flops * slices;
 }
 
-/* Halves the part of one label: that of a largest intermediate result which makes the plan cost the least. */
-static bool tni_plan_halve(tn_plan *p)
+/* Halves the part of one of these labels: the one that makes the plan cost the least. */
+static bool tni_plan_halve(tn_plan *p, const uint64_t *labels)
 {
-    double   most = -1, best = HUGE_VAL, written, largest;
-    int      v, i, at = -1, choice = -1;
-    for (i = 0; i < 2 * p->n - 1; i++) {
-        const double size = i < p->n || i == p->root ? -1 : tni_volume(p, tni_legs(p, i), NULL);
-        if (size > most) { most = size; at = i; }
-    }
-    for (v = 0; at >= 0 && v < p->labels; v++) {
+    double best = HUGE_VAL, written, largest;
+    int    v, choice = -1;
+    for (v = 0; labels && v < p->labels; v++) {
         const int64_t part = p->part[v];
         double        cost;
-        if (part <= 1 || !tni_set_has(tni_legs(p, at), v)) continue;
+        if (part <= 1 || !tni_set_has(labels, v)) continue;
         p->part[v] = tni_ceil_div(part, 2);
         p->width[v] = (double)p->part[v];
         cost = tni_plan_flops(p, &written, &largest);
-        cost += TNI_WRITE_COST * written;
+        cost += tni_write_cost(p) * written;
         if (cost < best) { best = cost; choice = v; }
         p->part[v] = part;
         p->width[v] = (double)part;
@@ -10982,6 +11066,18 @@ static bool tni_plan_halve(tn_plan *p)
     return true;
 }
 
+/* The labels of the largest intermediate result; NULL without any. */
+static const uint64_t *tni_plan_largest(const tn_plan *p)
+{
+    double most = -1;
+    int    v, at = -1;
+    for (v = p->n; v < 2 * p->n - 1; v++) {
+        const double size = v == p->root ? -1 : tni_volume(p, tni_legs(p, v), NULL);
+        if (size > most) { most = size; at = v; }
+    }
+    return at < 0 ? NULL : tni_legs(p, at);
+}
+
 /* Intermediate results that do not fit the address space are sliced if there is a limit, else an error. */
 static bool tni_plan_fits(tn_plan *p)
 {
@@ -10990,7 +11086,7 @@ static bool tni_plan_fits(tn_plan *p)
         tni_plan_flops(p, &written, &largest);
         largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
         if (largest < (double)(PTRDIFF_MAX / 16)) return true;
-        if (p->desc.max_bytes > 0 && tni_plan_halve(p)) continue;
+        if (p->desc.max_bytes > 0 && tni_plan_halve(p, tni_plan_largest(p))) continue;
         tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
                  largest);
         return false;
@@ -11010,12 +11106,8 @@ static bool tni_plan_make(tn_plan *p)
     p->program = tni_plan_program(p, &p->pile, p->part);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
-        bytes = p->program->bytes;
-        if (!tni_plan_halve(p)) {
-            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
-                     "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
-            return false;
-        }
+        if (!tni_plan_halve(p, tni_program_largest(p->program)))
+            return tni_plan_too_large(p, p->program) == TN_OK;
         p->program = tni_plan_program(p, &p->pile, p->part);
         if (!p->program) return false;
     }
@@ -11128,8 +11220,9 @@ static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
         tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
         return NULL;
     }
-    if (desc && desc->samples < 0) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
+    if (desc && (desc->samples < 0 || (unsigned)desc->minimize > TN_PLAN_SIZE)) {
+        if (desc->samples < 0) tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
         return NULL;
     }
     p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
