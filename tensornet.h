@@ -10891,7 +10891,8 @@ static tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from, int64_t *extent)
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
+                                int64_t *extent)
 {
     const tn_mark   mark = tn_arena_mark(p->ctx);
     const tni_pile  before = *room;
@@ -10902,7 +10903,7 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
     if (g && g->bytes > r->room) {
         const uint64_t *largest = tni_program_largest(g);
         for (i = 0; i < p->labels; i++)
-            if (largest && tni_set_has(largest, i) && extent[i] > 1 && (longest < 0 || extent[i] > extent[longest])) longest = i;
+            if (largest && tni_set_has(largest, i) && extent[i] > (longest < 0 ? 1 : extent[longest])) longest = i;
         if (longest < 0) s = tni_plan_too_large(p, g);
         else {
             const int64_t whole = extent[longest], half = whole / 2;
@@ -10927,13 +10928,18 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
     return s;
 }
 
-/* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller than the others. */
+/* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
 static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
 {
-    int64_t  *from = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *from);
-    int64_t  *extent = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *extent);
-    tn_status s = TN_OK;
-    if (!from || !extent) return TN_ERR_MEMORY;
+    const size_t       labels = (size_t)p->labels + 1;
+    int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
+    int64_t           *small = (int64_t *)tni_pile_take(room, labels, sizeof *small);
+    const tni_program *kept = NULL;
+    const tn_mark      mark = tn_arena_mark(p->ctx);
+    const tni_pile     before = *room;
+    tn_status          s = TN_OK;
+    if (!from || !extent || !small) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         int  i;
@@ -10941,7 +10947,15 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        s = tni_plan_slice(p, r, room, whole ? g : NULL, from, extent);
+        if (!whole && (!kept || memcmp(small, extent, labels * sizeof *small) != 0)) {
+            if (!p->ctx->tape) {
+                tn_arena_release(p->ctx, mark);
+                *room = before;
+            }
+            memcpy(small, extent, labels * sizeof *small);
+            if (!(kept = tni_plan_program(p, room, extent))) return TN_ERR_MEMORY;
+        }
+        s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -11009,7 +11023,8 @@ static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     }
     if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
     if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.room / tni_dtype_size(ctx->desc.dtype)));
-    if (g && r.at && r.y && (recorded || r.workspace)) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+    if (g && r.at && r.y && (recorded || r.workspace))
+        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
     if (p->desc.clock) p->runs++;
@@ -11260,19 +11275,24 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
+static tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;
-    p->op = "plan_run";
+    p->op = op;
     if (n != p->n || !operands) {
         if (operands)
-            tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the number of operands is %lld, expected %d", (long long)n, p->n);
-        else tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
+            tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n);
+        else tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op);
         return NULL;
     }
     if (!tni_plan_takes(p, operands, &same)) return NULL;
     return tni_plan_result(p, operands, same ? p->program : NULL);
+}
+
+tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
+{
+    return tni_plan_run(p, n, operands, "plan_run");
 }
 
 /* ---- costs and the table of a plan -------------------------------------- >>plan-format */
@@ -22727,12 +22747,12 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 /* ---- made from operators and layers ----------------------------------------- >>net-layers */
 
 /* P is (0,1), F_k is (1,2+k). */
-tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp)
+static tn_net *tni_net_from_cp(tn_ctx *ctx, const tn_cp *cp, const char *op)
 {
     bool    whole, same = true;
     int     k, label[2];
     tn_net *net;
-    if (!tni_usable(ctx, cp ? cp->p : NULL, "net_from_cp", "the operator")) return NULL;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, op, "the operator")) return NULL;
     net = tni_net_make(ctx, 1 + cp->order, 1, cp->order);
     if (!net) return NULL;
     net->constant = cp->constant;
@@ -22745,8 +22765,10 @@ tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp)
         net->in[k].input = same ? 0 : k;
         whole = tni_net_put(net, 1 + k, tni_net_copy(ctx, cp->f[k], 1), label);
     }
-    return tni_net_done(net, whole, "net_from_cp");
+    return tni_net_done(net, whole, op);
 }
+
+tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp) { return tni_net_from_cp(ctx, cp, "net_from_cp"); }
 
 /* The same operator with the constant one as its last input, where it was missing, and as its last output: P' = [P 0; 0 1],
    and one more term, which is the one of every factor. */
@@ -22772,7 +22794,7 @@ static tn_cp *tni_cp_carrying(const tn_cp *cp)
 static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
 {
     tn_cp  *carrying = carry ? tni_cp_carrying(cp) : NULL;
-    tn_net *outer = carry && !carrying ? NULL : tn_net_from_cp(cp->ctx, carry ? carrying : cp);
+    tn_net *outer = carry && !carrying ? NULL : tni_net_from_cp(cp->ctx, carry ? carrying : cp, "net_from_stack");
     tn_net *net = outer && inner ? tni_net_compose(outer, inner, "net_from_stack") : NULL;
     tn_cp_destroy(carrying);
     if (!inner) return outer;
@@ -22992,7 +23014,7 @@ static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
     tn_plan_desc d;
     memset(&d, 0, sizeof d);
     d.max_bytes = ctx->desc.max_bytes / 2;
-    d.samples = 4;
+    d.samples = 2;
     return d;
 }
 
@@ -23014,7 +23036,7 @@ static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
     d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     if (tni_net_operands_of(net, op, &o)) {
-        t = tn_plan_run(plan, net->nodes, o.tensor);
+        t = tni_plan_run(plan, net->nodes, o.tensor, op);
         tni_free(ctx, o.tensor, o.bytes);
     }
     tn_plan_destroy(once);
@@ -23180,19 +23202,50 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */
 
+enum { TNI_NET_PLANS = 32 };
+
 typedef struct tni_net_pairing {
     const tn_net *a, *b;
     const char   *op;
     int          *order, *map;          /* leg order[k] of a meets leg k of b; labels of b as labels of the product */
     double        sum;
     int64_t       count;
+    int           plans;                /* that were made so far, and the nets for which */
+    tn_plan      *plan[TNI_NET_PLANS];
+    tn_net       *net[TNI_NET_PLANS];
 } tni_net_pairing;
+
+/* A plan for q: an earlier one, if q has a node with the labels and the shape of each of its operands. q's nodes are then in
+   the order of these. */
+static tn_plan *tni_net_plan_of(const tni_net_pairing *p, tn_net *q)
+{
+    int k, i, j;
+    for (k = 0; k < p->plans; k++) {
+        const tn_net *known = p->net[k];
+        for (i = 0; i < q->nodes && known->nodes == q->nodes; i++) {
+            const tn_net_node *to = &known->node[i], was = q->node[i];
+            const size_t       rank = (size_t)to->tensor->rank;
+            for (j = i; j < q->nodes; j++) {
+                const tn_tensor *t = q->node[j].tensor;
+                if (t->rank == to->tensor->rank && memcmp(q->node[j].label, to->label, rank * sizeof(int)) == 0
+                    && memcmp(t->shape, to->tensor->shape, rank * sizeof *t->shape) == 0) break;
+            }
+            if (j == q->nodes) break;
+            q->node[i] = q->node[j];
+            q->node[j] = was;
+        }
+        if (i == q->nodes && known->nodes == q->nodes) return p->plan[k];
+    }
+    return NULL;
+}
 
 /* The full contraction of a with b in one order of legs. */
 static tn_status tni_net_pair(tni_net_pairing *p)
 {
     const tn_net *a = p->a, *b = p->b;
     tn_net       *q = tni_net_make(a->ctx, a->nodes + b->nodes, 0, 0);
+    tn_plan      *plan;
+    tn_plan_desc  d = tni_net_plan_desc(a->ctx);
     tn_tensor    *t;
     double        value = 0;
     int           i, k;
@@ -23207,9 +23260,14 @@ static tn_status tni_net_pair(tni_net_pairing *p)
     for (i = a->nodes; i < q->nodes; i++)
         for (k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
     q->labels = a->labels + b->labels;
-    t = tni_net_run(q, NULL, p->op);
+    plan = tni_net_plan_of(p, q);
+    if (!plan && p->plans < TNI_NET_PLANS && (plan = tni_net_plan(q, &d, p->op)) != NULL) {
+        p->plan[p->plans] = plan;
+        p->net[p->plans++] = q;
+    }
+    t = tni_net_run(q, plan, p->op);
     s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
-    tn_net_destroy(q);
+    if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
     if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
     p->sum += value;
     p->count++;
@@ -23276,22 +23334,27 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
 }
 
 /* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
-   are added to *exponent. The tensors are in the arena. NULL on error. */
+   are added to *exponent. The tensors are in the arena. Nodes that share a tensor still do. NULL on error. */
 static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
     tn_net *to = tni_net_like(net, 0, -1);
-    int     i, e, half;
+    int     i, j, e, half;
     for (i = 0; to && i < net->nodes; i++) {
-        tn_tensor *t = net->node[i].tensor;
-        bool       whole = tni_usable(net->ctx, t, op, "a node") && tni_net_exponent(t, op, &e) == TN_OK;
-        if (whole && e != 0) {
+        tn_tensor *const from = net->node[i].tensor;
+        tn_tensor       *t = from;
+        for (j = 0; net->node[j].tensor != from; j++) continue;
+        if (j < i) continue;
+        if (!tni_usable(net->ctx, t, op, "a node") || tni_net_exponent(t, op, &e) != TN_OK) t = NULL;
+        if (t && e != 0) {
             half = e / 2;                                             /* 2^e itself may be out of the range of F32 */
             t = tn_scale(net->ctx, tn_scale(net->ctx, t, ldexp(1, -half)), ldexp(1, half - e));
-            if (t) to->node[i].tensor = t;
-            *exponent += e;
-            whole = t != NULL;
         }
-        if (whole) continue;
+        for (; t && j < net->nodes; j++)
+            if (net->node[j].tensor == from) {
+                to->node[j].tensor = t;
+                *exponent += e;
+            }
+        if (t) continue;
         tn_net_destroy(to);
         to = NULL;
     }
@@ -23306,18 +23369,19 @@ static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const 
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the %s is %g, expected a finite number", op, what, *x);
 }
 
-/* The inner product is *inner 2^*exponent. The exponent is the sum of one of a and one of b, and even for a = b. */
-static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, int64_t *exponent,
-                               const char *op)
+/* v[0] = <a,b>, v[1] = <a,a> and v[2] = <b,b>, those that bits of `which` ask for, of a / 2^exponent[0] and
+   b / 2^exponent[1]. */
+static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
+                                  int64_t exponent[2], const char *op)
 {
     tni_net_pairing p;
     tni_scope scope;
-    tn_status s = TN_ERR_MEMORY;
+    tn_status s = TN_OK;
     tn_net   *to[2];
     size_t    bytes;
     int       k, j;
     int64_t   orders = 1, of_input;
-    *exponent = 0;
+    exponent[0] = exponent[1] = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
@@ -23329,67 +23393,72 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     }
     memset(&p, 0, sizeof p);
     p.op = op;
-    bytes = ((size_t)b->legs + (size_t)b->labels + 1) * sizeof *p.order;
-    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return s;
-    p.map = p.order + b->legs;
-    for (k = 0; k < b->legs; k++) p.order[k] = k;
+    bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
+    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;
+    p.map = p.order + a->legs;
     scope = tni_scope_begin(a->ctx);
-    p.a = to[0] = tni_net_moderate(a, op, exponent);
-    p.b = to[1] = to[0] ? tni_net_moderate(b, op, exponent) : NULL;
-    if (!p.b) s = tn_ctx_status(a->ctx);
-    else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+    to[0] = tni_net_moderate(a, op, &exponent[0]);
+    to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
+    if (a == b) exponent[1] = exponent[0];
+    if (!to[1]) s = tn_ctx_status(a->ctx);
+    for (j = 0; j < 3 && s == TN_OK; j++) {
+        if (!(which >> j & 1)) continue;
+        p.a = to[j == 2];
+        p.b = to[j != 1];
+        p.sum = 0;
+        p.count = 0;
+        for (k = 0; k < a->legs; k++) p.order[k] = k;
+        s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+        v[j] = p.sum / (double)p.count;
+        if (s == TN_OK) s = tni_net_scaled(a->ctx, &v[j], 0, "inner product", op);
+    }
+    for (k = 0; k < p.plans; k++) {
+        tn_plan_destroy(p.plan[k]);
+        tn_net_destroy(p.net[k]);
+    }
+    if (a != b) tn_net_destroy(to[1]);
     tn_net_destroy(to[0]);
-    tn_net_destroy(to[1]);
     tni_scope_end(a->ctx, scope);
     tni_free(a->ctx, p.order, bytes);
-    if (s != TN_OK) return s;
-    *inner = p.sum / (double)p.count;
-    return tni_net_scaled(a->ctx, inner, 0, "inner product", op);
+    return s;
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
 {
-    double    value = 0;
-    int64_t   exponent;
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!inner) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &value, &exponent, "net_inner");
-    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "inner product", "net_inner");
-    *inner = s == TN_OK ? value : (double)NAN;
+    s = tni_net_products(a, b, form, 1, v, e, "net_inner");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, v, e[0] + e[1], "inner product", "net_inner");
+    *inner = s == TN_OK ? v[0] : (double)NAN;
     return s;
 }
 
-/* The norm is *norm 2^*exponent: the root of <a,a>, which rounding may make negative where it is nearly zero. */
-static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, int64_t *exponent, const char *op)
-{
-    const tn_status s = tni_net_inner(a, a, form, norm, exponent, op);
-    *norm = *norm < 0 ? 0 : sqrt(*norm);
-    *exponent /= 2;
-    return s;
-}
+/* The root of <a,a>, which rounding may make negative where it is nearly zero. */
+static double tni_net_root(double v) { return v < 0 ? 0 : sqrt(v); }
 
 tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 {
-    double    value = 0;
-    int64_t   exponent;
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!norm) return TN_ERR_ARG;
-    s = tni_net_norm(a, form, &value, &exponent, "net_norm");
-    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "norm", "net_norm");
-    *norm = s == TN_OK ? value : (double)NAN;
+    s = tni_net_products(a, a, form, 2, v, e, "net_norm");
+    *norm = tni_net_root(v[1]);
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, norm, e[0], "norm", "net_norm");
+    if (s != TN_OK) *norm = (double)NAN;
     return s;
 }
 
 tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
 {
-    double    inner = 0, na = 0, nb = 0;
-    int64_t   exponent;                 /* the one of the inner product is the sum of those of the norms */
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!cosine) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &inner, &exponent, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(a, form, &na, &exponent, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(b, form, &nb, &exponent, "net_cosine");
-    *cosine = s == TN_OK ? inner / na / nb : (double)NAN;
+    s = tni_net_products(a, b, form, 7, v, e, "net_cosine");
+    *cosine = s == TN_OK ? v[0] / tni_net_root(v[1]) / tni_net_root(v[2]) : (double)NAN;
     return s;
 }
 
@@ -23585,6 +23654,7 @@ typedef struct tni_net_search {
     tni_net_best *heap;
     int64_t       count, k;
     double       *numbers;              /* of a slice                                                                    */
+    tn_plan      *plan[2];              /* of slices of `range`, and of the last one, which is smaller                   */
 } tni_net_search;
 
 static void tni_net_offer(tni_net_search *f, double value, int64_t at)
@@ -23639,7 +23709,9 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
 {
     const tn_mark mark = tn_arena_mark(net->ctx);
     tn_net       *q = tni_net_slice(net, f, start, stop);
-    tn_tensor    *t = q ? tni_net_run(q, NULL, "net_top") : NULL;
+    tn_plan     **plan = &f->plan[stop - start != f->range];
+    tn_plan_desc  d = tni_net_plan_desc(net->ctx);
+    tn_tensor    *t = q && (*plan || (*plan = tni_net_plan(q, &d, "net_top"))) ? tni_net_run(q, *plan, "net_top") : NULL;
     int64_t       n = (stop - start) * f->rest, i, base = 0;
     tn_status     s = t ? tn_read(t, TN_F64, f->numbers, n) : tn_ctx_status(net->ctx);
     int           a;
@@ -23729,6 +23801,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
     size_t         bytes;
     tni_scope      scope;
     tn_status      s;
+    int            i;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
@@ -23744,6 +23817,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_net_coefficients *out)
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
     if (s == TN_OK) s = tni_net_best_to(net->ctx, &f, out);
     tni_scope_end(net->ctx, scope);
+    for (i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
     if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
     if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
     if (s != TN_OK) tn_net_coefficients_destroy(out);
