@@ -692,9 +692,9 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    several times in one operand (its diagonal), in one operand only (a private sum), and in the result as well (a batch).
    A plan is the order of pairwise products, by default the one of the least cost: flops + 64 * elements written. A flop is a
    multiplication or an addition. Diagonals are taken and private labels summed first. Up to 14 operands all orders are
-   searched (subset dynamic programming), outer products included; more operands are ordered by seeded random-greedy searches,
-   whose trees are then annealed and improved. Intermediate results may have any number of axes; TN_MAX_RANK limits operands
-   and results alone.
+   searched (subset dynamic programming), outer products included. More operands are ordered by seeded random-greedy
+   searches, whose trees are then annealed and improved. Intermediate results may have any number of axes; TN_MAX_RANK limits
+   operands and results alone.
    Gray & Kourtis 2021, Smith & Gray 2018, Kalachev, Panteleev & Yung 2021
    ====================================================================== */
 
@@ -1838,6 +1838,9 @@ TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double 
    Legs have input numbers: legs of one input are given the same vector when f is used, so that only the part of T which is
    symmetric in them matters. In bilinear attention legs 0 and 1 take x_t (input 0), legs 2, 3 and 4 take x_s (input 1).
    With `constant` the last element of every input vector is the constant one, as in a tn_cp.
+
+   A sum of such functions is kept as a list of nets: applied, contracted and as interaction matrices they are added, and
+   <a + b, c> = <a, c> + <b, c>.
 
    Nets own copies of their tensors, which nets that are made from each other share. Functions that return a tn_net or a
    tensor return a new, owned one (NULL on error) and do not change their arguments. Numbers are computed in the context's
@@ -9514,7 +9517,7 @@ static const char *tni_label_text(const tn_plan *p, int label, char room[32])
     return room;
 }
 
-/* Takes the extent of axis i of operand k for its label. `from` is the operand that set it. */
+/* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
 static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
 {
     char          text[32];
@@ -9612,8 +9615,8 @@ static bool tni_plan_bind(tn_plan *p)
 }
 
 /* ---- the order of products ---------------------------------------------- >>plan-order
-   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone; a part of
-   a tree has a cost by itself. */
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so is
+   the cost of a part of a tree. */
 
 static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
@@ -10112,9 +10115,9 @@ static bool tni_plan_tree(tn_plan *p)
 
 /* ---- kernel calls ------------------------------------------------------- >>plan-program
    A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
-   stride; an operand that does not lie so is copied. A product without sums is MUL, private labels are SUM. */
+   stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
 
-/* Where the numbers of a node are, and in which order: its labels of extent other than 1 by falling stride. */
+/* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
 typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
 
 enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
@@ -10248,7 +10251,7 @@ static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
     return m;
 }
 
-/* Copies a piece into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
+/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
    brings the next three runs to their place. */
 static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
@@ -10281,7 +10284,7 @@ static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
     }
 }
 
-/* The last call, if the result is in a buffer: it is copied to its place. */
+/* Appends the last call where the result is in a buffer: a copy to its place. */
 static void tni_build_result(tni_builder *b, const tni_lain *q, int node)
 {
     tni_lain from = *q;
@@ -10350,7 +10353,7 @@ static void tni_build_operand(tni_builder *b, int k)
     if (m) tni_lain_set(b, q, m, n, b->order);
 }
 
-/* Are these labels one axis with these strides? */
+/* Whether these labels are one axis with these strides. */
 static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)
 {
     int i;
@@ -10358,7 +10361,7 @@ static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int
     return true;
 }
 
-/* Sorts the labels of an axis as they lie in q. */
+/* Sorts the labels of an axis into their order in q. */
 static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 {
     int *list = b->list[axis], n = 0, i, k;
@@ -10371,8 +10374,8 @@ static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
             }
 }
 
-/* Chooses the order of an axis' labels: as they lie in one of the operands that have it, so that the fewest elements have
-   to be copied. x: operands (0, 1) or the result (2). */
+/* Chooses the order of an axis' labels: that of one of the operands or of the result, such that the fewest elements have to
+   be copied. x: operands (0, 1) or the result (2). */
 static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
 {
     double best = HUGE_VAL;
@@ -10429,8 +10432,8 @@ static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axi
     tni_build_copy(b, q, node, order);
 }
 
-/* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
-   one run of labels; 2: in the order in which they lie in `with`, too; else 0. */
+/* Whether an order of these labels suits the next product, with node `with`, whose result is node `to`. 1: each axis is one
+   run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
     const tni_lain *q = &b->piece[with];
@@ -10466,8 +10469,8 @@ static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, cons
     tni_build_copy(b, q, node, own);
 }
 
-/* A product without sums: in the order of the result, or the labels of the smaller operand alone and then those of the
-   larger as it lies. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+/* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
+   the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
 static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
@@ -10509,9 +10512,9 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     if (last) tni_build_result(b, result, node);
 }
 
-/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label lies contiguous in
-   the larger operand: its numbers are far apart in a GEMM, so it is MUL, then SUM over the first axes. The other operand is
-   copied if that is little work. */
+/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label is contiguous in
+   the larger operand. A GEMM would read numbers that are far apart, so it is MUL, then SUM over the first axes. The other
+   operand is copied if that is little work. */
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
@@ -10564,7 +10567,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     return true;
 }
 
-/* Does the result of a GEMM fit its place directly: each axis one stride, rows or columns contiguous? */
+/* Whether a GEMM can write its result directly to its place: each axis has one stride, rows or columns are contiguous. */
 static bool tni_gemm_direct(const tni_builder *b)
 {
     int  i;
@@ -10971,7 +10974,7 @@ static void tni_subscript_lay(tni_subscript *o)
     }
 }
 
-/* Takes the strides of the operands; *same: all are contiguous, as in the plan's program. */
+/* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
 static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
     char what[32];
@@ -11108,8 +11111,8 @@ static bool tni_plan_fits(tn_plan *p)
     }
 }
 
-/* Parses, plans, slices. The operands' ranks and shapes are in p->operand; with integers as labels p->expr is NULL and all
-   labels are there. */
+/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all labels
+   if they are integers; p->expr is then NULL. */
 static bool tni_plan_make(tn_plan *p)
 {
     size_t bytes;
@@ -11359,7 +11362,7 @@ static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
         }
 }
 
-/* What a step runs, and how many copies it needs first or afterwards. */
+/* The kernel of a step, and the number of copies before and after it. */
 static void tni_step_kernel(const tn_plan *p, int node, char name[40])
 {
     const tni_move *m;
@@ -23202,7 +23205,7 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */
 
-enum { TNI_NET_PLANS = 32 };
+enum { TNI_NET_PLANS = 32 };             /* most plans that are kept for one inner product */
 
 typedef struct tni_net_pairing {
     const tn_net *a, *b;

@@ -3,8 +3,8 @@
    cc -O2 -I. examples/12_network.c -o 12_network -lm && ./12_network
 
    A bilinear layer is y_o = sum_hij P[o,h] W[h,i] V[h,j] x_i x_j. Two of them, one after the other, are a function of order
-   4, whose tensor T[o,i,j,k,l] has 16 * 24^4 = 5,308,416 numbers here. A tn_net keeps the nine matrices instead, and contracts
-   them in a good order only when a number is asked for. */
+   4, whose tensor T[o,i,j,k,l] has 16 * 24^4 = 5,308,416 numbers here. A tn_net keeps the nine matrices instead, and
+   contracts them in a good order only when a number is asked for. */
 #include <stdio.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"

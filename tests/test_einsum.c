@@ -467,7 +467,8 @@ static double least(tn_plan_objective minimize, int n, const uint32_t *legs, uin
             }
             next[m++] = left;
             cost = least(minimize, m, next, keep, extent);
-            if (minimize != TN_PLAN_SIZE) cost += (left == both ? 1 : 2) * space + (minimize == TN_PLAN_COST ? 64 : 0) * size;
+            if (minimize == TN_PLAN_COST) cost += 64 * size;
+            if (minimize != TN_PLAN_SIZE) cost += (left == both ? 1 : 2) * space;
             else if (n > 2) test_raise(&cost, size);
             if (cost < best) best = cost;
         }

@@ -4,11 +4,12 @@
     python3 -m venv build/venv && build/venv/bin/pip install numpy opt_einsum cotengra
     build/venv/bin/python tools/bench/plans/plans_peer.py build/plans [NETWORKS]
 
-Each network is planned three times, for the least flops + 64 * elements written, the least flops, and the smallest largest
-intermediate result. The peers minimise the same and get at least the time that the plan took here: opt_einsum's random-greedy
-(flops or size), and SEARCHES greedy searches of cotengra with subtree reconfiguration. All trees are counted by the same rule:
-a multiplication per element of a step's loop, and an addition if the step sums. cotengra counts multiplications alone, so its
-combo-32 is flops + 64 * elements written. Ratios are ours / the best of all peers' in what is minimised."""
+Each network is planned three times: for the least flops + 64 * elements written, the least flops, and the smallest of the
+largest intermediate results. The peers minimise the same and get at least the time that the plan took here: opt_einsum's
+random-greedy (flops or size), and SEARCHES greedy searches of cotengra with subtree reconfiguration. All trees are counted
+by the same rule: a multiplication per element of a step's loop, and an addition if the step sums. cotengra counts
+multiplications alone, so that its combo-32 is half of flops + 64 * elements written. Ratios are ours / the best of all peers
+in what is minimised."""
 import math
 import random
 import subprocess
@@ -111,8 +112,8 @@ def main():
     for words, found, times in zip(OBJECTIVES, ratios, spent):
         values = sorted(found)
         mean = math.exp(sum(math.log(max(v, 1e-9)) for v in values) / len(values))
-        print(f"| {words[0]} | {mean:.3f} | {values[len(values) // 2]:.3f} | {values[-1]:.3f} | {sum(v > 1.05 for v in values)} "
-              f"of {len(values)} | " + " | ".join(f"{t:.1f}" for t in times) + " |")
+        print(f"| {words[0]} | {mean:.3f} | {values[len(values) // 2]:.3f} | {values[-1]:.3f} | "
+              f"{sum(v > 1.05 for v in values)} of {len(values)} | " + " | ".join(f"{t:.1f}" for t in times) + " |")
 
 
 main()
