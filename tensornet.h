@@ -697,10 +697,11 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    Every axis of an operand has a label. The result is the sum, over all values of the labels that it lacks, of the product
    of the operands' elements: "ij,jk->ik" is a matrix product. A label may occur in any number of operands (a hyperedge),
    several times in one operand (its diagonal), in one operand only (a private sum), and in the result as well (a batch).
-   A plan is the order of pairwise products, chosen for the least cost: flops + 64 * elements written. Diagonals and private
-   sums come first; up to 14 operands all orders are searched (subset dynamic programming), outer products included; more are
-   ordered by seeded random-greedy searches that are then improved. A flop is a multiplication or an addition.
-   Intermediate results have any number of axes: TN_MAX_RANK binds operands and results alone.
+   A plan is the order of pairwise products, by default the one of the least cost: flops + 64 * elements written. A flop is a
+   multiplication or an addition. Diagonals are taken and private labels summed first. Up to 14 operands all orders are
+   searched (subset dynamic programming), outer products included. More operands are ordered by seeded random-greedy
+   searches, whose trees are then annealed and improved. Intermediate results may have any number of axes; TN_MAX_RANK limits
+   operands and results alone.
    Gray & Kourtis 2021, Smith & Gray 2018, Kalachev, Panteleev & Yung 2021
    ====================================================================== */
 
@@ -715,10 +716,17 @@ TN_API tn_tensor *tn_einsum_labels(tn_ctx *ctx, int64_t n, tn_tensor *const *ope
 
 typedef struct tn_plan tn_plan;
 
+typedef enum tn_plan_objective {
+    TN_PLAN_COST = 0,           /* flops + 64 * elements written                                                 */
+    TN_PLAN_FLOPS,              /* flops alone                                                                   */
+    TN_PLAN_SIZE                /* elements of the largest intermediate result; of equally good plans, the cost  */
+} tn_plan_objective;
+
 typedef struct tn_plan_desc {
-    size_t   max_bytes;         /* limit for the intermediate results of a run, met by slicing: some labels are divided into
-                                   parts, which are computed one after the other. Operands that are not contiguous
-                                   may need copies in addition. 0: no limit                                        */
+    tn_plan_objective minimize; /* what the order of products minimises                                           */
+    size_t   max_bytes;         /* limit for the intermediate results and copies of a run, met by slicing: some labels are
+                                   divided into parts, which are computed one after the other; where operands of a run are
+                                   not contiguous and need copies, into smaller ones. 0: no limit                    */
     int      samples;           /* random-greedy searches if there are more than 14 operands; 0: 8                */
     uint64_t seed;              /* of these searches; equal seeds give equal plans                                */
     bool     broadcast;         /* an axis of extent 1 is repeated where its label has another extent, as in NumPy */
@@ -1846,6 +1854,9 @@ TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double 
    Legs have input numbers: legs of one input are given the same vector when f is used, so that only the part of T which is
    symmetric in them matters. In bilinear attention legs 0 and 1 take x_t (input 0), legs 2, 3 and 4 take x_s (input 1).
    With `constant` the last element of every input vector is the constant one, as in a tn_cp.
+
+   A sum of such functions is kept as a list of nets: applied, contracted and as interaction matrices they are added, and
+   <a + b, c> = <a, c> + <b, c>.
 
    Nets own copies of their tensors, which nets that are made from each other share. Functions that return a tn_net or a
    tensor return a new, owned one (NULL on error) and do not change their arguments. Numbers are computed in the context's
@@ -9650,6 +9661,7 @@ struct tni_move {
     tn_view    out;
     int64_t    count;                   /* elements of its buffer */
     size_t     offset, bytes;           /* its place in the workspace */
+    uint64_t   *labels;                 /* the labels of its buffer, a set */
     tn_tensor *made;                    /* its result while recording */
 };
 typedef struct tni_program { tni_move *first; size_t bytes; bool in_place; } tni_program;  /* in_place: not for the tape */
@@ -9860,7 +9872,7 @@ static const char *tni_label_text(const tn_plan *p, int label, char room[32])
     return room;
 }
 
-/* Takes the extent of axis i of operand k for its label. `from` is the operand that set it. */
+/* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
 static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
 {
     char          text[32];
@@ -9958,7 +9970,8 @@ static bool tni_plan_bind(tn_plan *p)
 }
 
 /* ---- the order of products ---------------------------------------------- >>plan-order
-   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, as is that of every part. */
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so is
+   the cost of a part of a tree. */
 
 static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
@@ -9983,15 +9996,23 @@ static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
+static double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
-    return tni_couple_flops(p, a, b, left) + TNI_WRITE_COST * tni_volume(p, left, NULL);
+    return tni_couple_flops(p, a, b, left) + tni_write_cost(p) * tni_volume(p, left, NULL);
 }
 
 static double tni_node_cost(const tn_plan *p, int node)
 {
     return tni_couple_cost(p, tni_legs(p, p->child[2 * node]), tni_legs(p, p->child[2 * node + 1]), tni_legs(p, node));
 }
+
+/* What is minimised: the elements of the largest result below the root, which is 0 unless TN_PLAN_SIZE asks for it, and then
+   the cost. */
+typedef struct tni_score { double peak, cost; } tni_score;
+
+static bool tni_better(tni_score a, tni_score b) { return a.peak < b.peak || (a.peak == b.peak && a.cost < b.cost); }
 
 /* Subset dynamic programming. Labels that are in the same leaves are one class; sets of classes have two words. */
 typedef struct tni_classes { uint64_t w[2]; } tni_classes;
@@ -10000,7 +10021,9 @@ typedef struct tni_exact {
     int16_t     *class_of;              /* [labels] */
     double       width[TNI_CLASSES];
     tni_classes  keep, *all, *legs;     /* of subsets of leaves: all labels, those that are needed outside */
-    double      *size, *cost;
+    double      *size, write_cost;
+    tni_score   *score;
+    bool         by_size;
     uint16_t    *part;                  /* the best division, one of its two parts */
 } tni_exact;
 
@@ -10056,7 +10079,7 @@ static void tni_exact_search(tni_exact *x)
     }
     for (s = 1; s <= full; s++) {
         const size_t low = s & (~s + 1), rest = s ^ low;
-        double       best = HUGE_VAL;
+        tni_score    best = {HUGE_VAL, HUGE_VAL};
         x->legs[s].w[0] = x->all[s].w[0] & (x->all[full ^ s].w[0] | x->keep.w[0]);
         x->legs[s].w[1] = x->all[s].w[1] & (x->all[full ^ s].w[1] | x->keep.w[1]);
         x->size[s] = tni_classes_volume(x, &x->legs[s], NULL);
@@ -10064,17 +10087,22 @@ static void tni_exact_search(tni_exact *x)
         for (t = rest; t; t = (t - 1) & rest) {
             const size_t       u = s ^ t;
             const tni_classes *a = &x->legs[u], *b = &x->legs[t];
-            double             cost = x->cost[u] + x->cost[t], flops;
-            if (t != rest && cost >= best) continue;
+            tni_score          now = x->score[u];
+            double             flops;
+            if (x->score[t].peak > now.peak) now.peak = x->score[t].peak;
+            now.cost += x->score[t].cost;
+            if (t != rest && !tni_better(now, best)) continue;
             flops = x->size[u] * tni_classes_volume(x, b, a);
             if (((a->w[0] | b->w[0]) & ~x->legs[s].w[0]) | ((a->w[1] | b->w[1]) & ~x->legs[s].w[1])) flops *= 2;
-            cost += flops;
-            if (t == rest || cost < best) {
-                best = cost;
+            now.cost += flops;
+            if (t == rest || tni_better(now, best)) {
+                best = now;
                 x->part[s] = (uint16_t)t;
             }
         }
-        x->cost[s] = best + TNI_WRITE_COST * x->size[s];
+        best.cost += x->write_cost * x->size[s];
+        if (x->by_size && s != full && x->size[s] > best.peak) best.peak = x->size[s];
+        x->score[s] = best;
     }
 }
 
@@ -10110,15 +10138,17 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int 
     x->all = (tni_classes *)tni_pile_take(room, sets, sizeof *x->all);
     x->legs = (tni_classes *)tni_pile_take(room, sets, sizeof *x->legs);
     x->size = (double *)tni_pile_take(room, sets, sizeof *x->size);
-    x->cost = (double *)tni_pile_take(room, sets, sizeof *x->cost);
+    x->score = (tni_score *)tni_pile_take(room, sets, sizeof *x->score);
     x->part = (uint16_t *)tni_pile_take(room, sets, sizeof *x->part);
     *seen = (int16_t *)tni_pile_take(room, 2 * sets, sizeof **seen);
-    return x->class_of && x->all && x->legs && x->size && x->cost && x->part && *seen;
+    x->write_cost = tni_write_cost(p);
+    x->by_size = p->desc.minimize == TN_PLAN_SIZE;
+    return x->class_of && x->all && x->legs && x->size && x->score && x->part && *seen;
 }
 
-/* The best tree of m leaves whose product has the labels `keep`; true if it costs less than `most`, and is then written. */
+/* The best tree of m leaves whose product has the labels `keep`; true if it is better than `most`, and is then written. */
 static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root,
-                           const int *spare, double most, int16_t *seen)
+                           const int *spare, tni_score most, int16_t *seen)
 {
     int i;
     x->m = m;
@@ -10126,11 +10156,11 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     for (i = 0; i < m; i++) {
         const size_t s = (size_t)1 << i;
         x->all[s].w[0] = x->all[s].w[1] = 0;
-        x->cost[s] = 0;
+        x->score[s].peak = x->score[s].cost = 0;
     }
     if (!tni_exact_classes(x, p, leaf, keep, seen)) return false;
     tni_exact_search(x);
-    if (!(x->cost[((size_t)1 << m) - 1] < most)) return false;
+    if (!tni_better(x->score[((size_t)1 << m) - 1], most)) return false;
     tni_exact_write(x, p, ((size_t)1 << m) - 1, root, leaf, &spare);
     return true;
 }
@@ -10236,11 +10266,15 @@ static void tni_greedy_tree(tni_greedy *g, tn_plan *p, uint64_t *legs)
     }
 }
 
-static double tni_tree_cost(const tn_plan *p, double *cost)
+static tni_score tni_tree_score(const tn_plan *p, double *cost)
 {
-    double total = 0;
-    int    v;
-    for (v = p->n; v < 2 * p->n - 1; v++) total += cost[v] = tni_node_cost(p, v);
+    tni_score total = {0, 0};
+    int       v;
+    for (v = p->n; v < 2 * p->n - 1; v++) {
+        const double size = p->desc.minimize == TN_PLAN_SIZE && v != p->root ? tni_volume(p, tni_legs(p, v), NULL) : 0;
+        if (size > total.peak) total.peak = size;
+        total.cost += cost[v] = tni_node_cost(p, v);
+    }
     return total;
 }
 
@@ -10251,7 +10285,7 @@ static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64
     const int n = p->n;
     int       sweep, i, w, side, other;
     for (sweep = 0; sweep < sweeps; sweep++) {
-        const double beta = 1 + 30.0 * sweep / sweeps;
+        const double beta = 0.3 + 14.7 * sweep / sweeps;
         for (i = 0; i < n; i++) {
             const int v = n + (int)tni_dice_below(d, n - 1);
             int      *cv = p->child + 2 * v, u, a, b, c;
@@ -10284,8 +10318,8 @@ static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64
 /* Replaces the part of the tree below v, down to m leaves (the largest are opened first), by the best one. */
 static bool tni_improve_below(tn_plan *p, tni_exact *x, int v, int most, const double *cost, int16_t *seen)
 {
-    int    leaf[TNI_EXACT], spare[TNI_EXACT], m = 1, free = 0, i;
-    double total = 0;
+    int       leaf[TNI_EXACT], spare[TNI_EXACT], m = 1, free = 0, i;
+    tni_score now = {0, 0};
     leaf[0] = v;
     while (m < most) {
         int    open = -1;
@@ -10296,25 +10330,30 @@ static bool tni_improve_below(tn_plan *p, tni_exact *x, int v, int most, const d
         }
         if (open < 0) break;
         i = leaf[open];
-        if (i != v) spare[free++] = i;
-        total += cost[i];
+        if (i != v) {
+            const double size = x->by_size ? tni_volume(p, tni_legs(p, i), NULL) : 0;
+            if (size > now.peak) now.peak = size;
+            spare[free++] = i;
+        }
+        now.cost += cost[i];
         leaf[open] = p->child[2 * i];
         leaf[m++] = p->child[2 * i + 1];
     }
-    return m > 2 && tni_exact_tree(x, p, m, leaf, tni_legs(p, v), v, spare, total * (1 - 1e-12), seen);
+    now.cost *= 1 - 1e-12;
+    return m > 2 && tni_exact_tree(x, p, m, leaf, tni_legs(p, v), v, spare, now, seen);
 }
 
-static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int16_t *seen)
+static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int16_t *seen)
 {
-    double total = tni_tree_cost(p, cost);
-    bool   better = true;
-    int    v, pass;
+    tni_score total = tni_tree_score(p, cost);
+    bool      better = true;
+    int       v, pass;
     for (pass = 0; better && pass < 20; pass++) {
         better = false;
         for (v = p->n; v < 2 * p->n - 1; v++)
             if (tni_improve_below(p, x, v, most, cost, seen)) {
                 better = true;
-                total = tni_tree_cost(p, cost);
+                total = tni_tree_score(p, cost);
             }
     }
     return total;
@@ -10324,8 +10363,10 @@ static double tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, int1
 static bool tni_search(tn_plan *p, tni_pile *room)
 {
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
+    const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
-    double       best = HUGE_VAL, *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
+    tni_score    best = {HUGE_VAL, HUGE_VAL}, total;
+    double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
     uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
     int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child), sample;
@@ -10341,17 +10382,16 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
     for (sample = 0; sample < samples; sample++) {
-        double total;
         g.dice.key = p->desc.seed;
         g.dice.call = sample;
         g.dice.at = 0;
         g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
         g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
         tni_greedy_tree(&g, p, legs);
-        tni_tree_cost(p, cost);
-        tni_anneal(p, &g.dice, 200, cost, legs);
+        tni_tree_score(p, cost);
+        tni_anneal(p, &g.dice, sweeps, cost, legs);
         total = tni_improve(p, &x, 8, cost, seen);
-        if (sample > 0 && !(total < best)) continue;
+        if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
         memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
         memcpy(best_child, p->child, 2 * nodes * sizeof *best_child);
@@ -10401,6 +10441,7 @@ static bool tni_plan_tree(tn_plan *p)
     tni_exact    x;
     int16_t     *seen;
     int          leaf[TNI_EXACT], spare[TNI_EXACT], k, count = 0;
+    tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
     memset(&room, 0, sizeof room);
     room.ctx = ctx;
@@ -10413,11 +10454,11 @@ static bool tni_plan_tree(tn_plan *p)
         p->child[2 * p->root + 1] = 1;
         memcpy(p->legs + 2 * (size_t)p->words, p->keep, (size_t)p->words * sizeof *p->legs);
     } else if (p->n > TNI_EXACT) {
-        ok = tni_search(p, &room);
         p->root = 2 * p->n - 2;
+        ok = tni_search(p, &room);
     } else if (p->n > 2) {
         ok = tni_exact_begin(&x, p, &room, p->n, &seen);
-        if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, HUGE_VAL, seen);
+        if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }
     heads->at = at;
     heads->used = used;
@@ -10429,9 +10470,9 @@ static bool tni_plan_tree(tn_plan *p)
 
 /* ---- kernel calls ------------------------------------------------------- >>plan-program
    A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
-   stride; an operand that does not lie so is copied. A product without sums is MUL, private labels are SUM. */
+   stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
 
-/* Where the numbers of a node are, and in which order: its labels of extent other than 1 by falling stride. */
+/* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
 typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
 
 enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
@@ -10512,6 +10553,9 @@ static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, con
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
+    from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
+    b->ok = b->ok && from->labels;
+    for (i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
     for (i = 0; i < n; i++) {
         q->label[i] = label[i];
         q->stride[i] = b->s[2][label[i]];
@@ -10562,7 +10606,7 @@ static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
     return m;
 }
 
-/* Copies a piece into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
+/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
    brings the next three runs to their place. */
 static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
@@ -10595,7 +10639,7 @@ static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
     }
 }
 
-/* The last call, if the result is in a buffer: it is copied to its place. */
+/* Appends the last call where the result is in a buffer: a copy to its place. */
 static void tni_build_result(tni_builder *b, const tni_lain *q, int node)
 {
     tni_lain from = *q;
@@ -10664,7 +10708,7 @@ static void tni_build_operand(tni_builder *b, int k)
     if (m) tni_lain_set(b, q, m, n, b->order);
 }
 
-/* Are these labels one axis with these strides? */
+/* Whether these labels are one axis with these strides. */
 static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)
 {
     int i;
@@ -10672,7 +10716,7 @@ static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int
     return true;
 }
 
-/* Sorts the labels of an axis as they lie in q. */
+/* Sorts the labels of an axis into their order in q. */
 static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 {
     int *list = b->list[axis], n = 0, i, k;
@@ -10685,8 +10729,8 @@ static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
             }
 }
 
-/* Chooses the order of an axis' labels: as they lie in one of the operands that have it, so that the fewest elements have
-   to be copied. x: operands (0, 1) or the result (2). */
+/* Chooses the order of an axis' labels: that of one of the operands or of the result, such that the fewest elements have to
+   be copied. x: operands (0, 1) or the result (2). */
 static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
 {
     double best = HUGE_VAL;
@@ -10789,8 +10833,8 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
     b->program->in_place = true;
 }
 
-/* Does an order of these labels suit the next product, which multiplies it with node `with` to node `to`? 1: each axis is
-   one run of labels; 2: in the order in which they lie in `with`, too; else 0. */
+/* Whether an order of these labels suits the next product, with node `with`, whose result is node `to`. 1: each axis is one
+   run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
     const tni_lain *q = &b->piece[with];
@@ -10826,8 +10870,8 @@ static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, cons
     tni_build_copy(b, q, node, own);
 }
 
-/* A product without sums: in the order of the result, or the labels of the smaller operand alone and then those of the
-   larger as it lies. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+/* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
+   the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
 static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
@@ -10869,9 +10913,9 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     if (last) tni_build_result(b, result, node);
 }
 
-/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label lies contiguous in
-   the larger operand: its numbers are far apart in a GEMM, so it is MUL, then SUM over the first axes. The other operand is
-   copied if that is little work. */
+/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label is contiguous in
+   the larger operand. A GEMM would read numbers that are far apart, so it is MUL, then SUM over the first axes. The other
+   operand is copied if that is little work. */
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
@@ -10924,7 +10968,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     return true;
 }
 
-/* Does the result of a GEMM fit its place directly: each axis one stride, rows or columns contiguous? */
+/* Whether a GEMM can write its result directly to its place: each axis has one stride, rows or columns are contiguous. */
 static bool tni_gemm_direct(const tni_builder *b)
 {
     int  i;
@@ -11196,7 +11240,8 @@ static void tni_gemm_move_backward(tn_ctx *ctx, const tni_node *n)
 typedef struct tni_run_of {
     const tn_plan *p;
     tn_tensor *const *operand;
-    tn_tensor     *y, *workspace;       /* no workspace while recording */
+    tn_tensor     *y, *workspace;       /* one for all slices; none while recording */
+    size_t         room;                /* bytes of the workspace */
     int64_t       *at;                  /* elements before the slice, in each operand; then in the result */
     bool           add;                 /* to what earlier slices have written */
 } tni_run_of;
@@ -11284,8 +11329,6 @@ static tn_status tni_program_run(tni_run_of *r, const tni_program *g, bool recor
     tni_move      *m;
     tn_status      s = TN_OK;
     const tn_mark  mark = tn_arena_mark(ctx);
-    r->workspace = recorded ? NULL : tn_tensor_1d(ctx, TN_REAL, (int64_t)(g->bytes / tni_dtype_size(ctx->desc.dtype)));
-    if (!recorded && !r->workspace) return TN_ERR_MEMORY;
     for (m = g->first; m && s == TN_OK; m = m->next) {
         double began = 0;
         if (p->desc.clock) {
@@ -11323,32 +11366,88 @@ static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
     return at;
 }
 
-/* Runs all slices; y has the plan's shape. */
+/* The labels of the largest buffer; NULL without any. */
+static const uint64_t *tni_program_largest(const tni_program *g)
+{
+    const tni_move *m, *most = NULL;
+    for (m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
+    return most ? most->labels : NULL;
+}
+
+static tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
+{
+    return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
+                    "at most max_bytes = %zu", p->op, g->bytes, p->desc.max_bytes);
+}
+
+/* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
+   needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
+   halves along the longest label of the largest buffer are run instead. */
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
+                                int64_t *extent)
+{
+    const tn_mark   mark = tn_arena_mark(p->ctx);
+    const tni_pile  before = *room;
+    const bool      made = !g;
+    tn_status       s = TN_ERR_MEMORY;
+    int             i, longest = -1;
+    if (made) g = tni_plan_program(p, room, extent, false);
+    if (g && g->bytes > r->room) {
+        const uint64_t *largest = tni_program_largest(g);
+        for (i = 0; i < p->labels; i++)
+            if (largest && tni_set_has(largest, i) && extent[i] > (longest < 0 ? 1 : extent[longest])) longest = i;
+        if (longest < 0) s = tni_plan_too_large(p, g);
+        else {
+            const int64_t whole = extent[longest], half = whole / 2;
+            extent[longest] = half;
+            s = tni_plan_slice(p, r, room, NULL, from, extent);
+            from[longest] += half;
+            extent[longest] = whole - half;
+            if (s == TN_OK) s = tni_plan_slice(p, r, room, NULL, from, extent);
+            from[longest] -= half;
+            extent[longest] = whole;
+        }
+    } else if (g) {
+        r->add = false;
+        for (i = 0; i < p->labels; i++) if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
+        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
+        s = tni_program_run(r, g, false);
+    }
+    if (made && !p->ctx->tape) {                                  /* the program is not kept */
+        tn_arena_release(p->ctx, mark);
+        *room = before;
+    }
+    return s;
+}
+
+/* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
 static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
 {
-    int64_t  *from = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *from);
-    int64_t  *extent = (int64_t *)tni_pile_take(room, (size_t)p->labels + 1, sizeof *extent);
-    tn_status s = TN_OK;
-    if (!from || !extent) return TN_ERR_MEMORY;
+    const size_t       labels = (size_t)p->labels + 1;
+    int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
+    int64_t           *small = (int64_t *)tni_pile_take(room, labels, sizeof *small);
+    const tni_program *kept = NULL;
+    const tn_mark      mark = tn_arena_mark(p->ctx);
+    const tni_pile     before = *room;
+    tn_status          s = TN_OK;
+    if (!from || !extent || !small) return TN_ERR_MEMORY;
     do {
-        const tni_program *now = g;
-        const tn_mark      mark = tn_arena_mark(p->ctx);
-        const tni_pile     before = *room;
-        bool               whole = true;
-        int                i;
-        r->add = false;
+        bool whole = true;
+        int  i;
         for (i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
-            if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
         }
-        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
-        if (!whole) now = tni_plan_program(p, room, extent, false);
-        s = now ? tni_program_run(r, now, false) : TN_ERR_MEMORY;
-        if (!whole && !p->ctx->tape) {                                /* the program of a smaller slice is not kept */
-            tn_arena_release(p->ctx, mark);
-            *room = before;
+        if (!whole && (!kept || memcmp(small, extent, labels * sizeof *small) != 0)) {
+            if (!p->ctx->tape) {
+                tn_arena_release(p->ctx, mark);
+                *room = before;
+            }
+            memcpy(small, extent, labels * sizeof *small);
+            if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
+        s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
     } while (s == TN_OK && tni_slice_next(p, from));
     return s;
 }
@@ -11364,7 +11463,7 @@ static void tni_subscript_lay(tni_subscript *o)
     }
 }
 
-/* Takes the strides of the operands; *same: all are contiguous, as in the plan's program. */
+/* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
 static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
     char what[32];
@@ -11408,10 +11507,17 @@ static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
     for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
-    if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
     if (!g || (recorded && (sliced || g->in_place)))
         g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
-    if (g && r.at && r.y) s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
+    r.room = g ? g->bytes : 0;
+    if (p->desc.max_bytes > 0 && r.room > p->desc.max_bytes) {                 /* copies that the plan does not have */
+        r.room = p->desc.max_bytes;
+        sliced = true;
+    }
+    if (sliced && !recorded && y->dtype != ctx->desc.dtype) r.y = wide = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
+    if (!recorded) r.workspace = tn_tensor_1d(ctx, TN_REAL, (int64_t)(r.room / tni_dtype_size(ctx->desc.dtype)));
+    if (g && r.at && r.y && (recorded || r.workspace))
+        s = recorded ? tni_program_run(&r, g, true) : tni_plan_slices(p, &r, &room, g);
     if (s == TN_OK && wide) s = tni_copy(y, wide);
     if (!recorded && !ctx->tape) tn_arena_release(ctx, mark);
     if (p->desc.clock) p->runs++;
@@ -11445,23 +11551,19 @@ static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
     return flops * slices;
 }
 
-/* Halves the part of one label: that of a largest intermediate result which makes the plan cost the least. */
-static bool tni_plan_halve(tn_plan *p)
+/* Halves the part of one of these labels: the one that makes the plan cost the least. */
+static bool tni_plan_halve(tn_plan *p, const uint64_t *labels)
 {
-    double   most = -1, best = HUGE_VAL, written, largest;
-    int      v, i, at = -1, choice = -1;
-    for (i = 0; i < 2 * p->n - 1; i++) {
-        const double size = i < p->n || i == p->root ? -1 : tni_volume(p, tni_legs(p, i), NULL);
-        if (size > most) { most = size; at = i; }
-    }
-    for (v = 0; at >= 0 && v < p->labels; v++) {
+    double best = HUGE_VAL, written, largest;
+    int    v, choice = -1;
+    for (v = 0; labels && v < p->labels; v++) {
         const int64_t part = p->part[v];
         double        cost;
-        if (part <= 1 || !tni_set_has(tni_legs(p, at), v)) continue;
+        if (part <= 1 || !tni_set_has(labels, v)) continue;
         p->part[v] = tni_ceil_div(part, 2);
         p->width[v] = (double)p->part[v];
         cost = tni_plan_flops(p, &written, &largest);
-        cost += TNI_WRITE_COST * written;
+        cost += tni_write_cost(p) * written;
         if (cost < best) { best = cost; choice = v; }
         p->part[v] = part;
         p->width[v] = (double)part;
@@ -11472,6 +11574,18 @@ static bool tni_plan_halve(tn_plan *p)
     return true;
 }
 
+/* The labels of the largest intermediate result; NULL without any. */
+static const uint64_t *tni_plan_largest(const tn_plan *p)
+{
+    double most = -1;
+    int    v, at = -1;
+    for (v = p->n; v < 2 * p->n - 1; v++) {
+        const double size = v == p->root ? -1 : tni_volume(p, tni_legs(p, v), NULL);
+        if (size > most) { most = size; at = v; }
+    }
+    return at < 0 ? NULL : tni_legs(p, at);
+}
+
 /* Intermediate results that do not fit the address space are sliced if there is a limit, else an error. */
 static bool tni_plan_fits(tn_plan *p)
 {
@@ -11480,15 +11594,15 @@ static bool tni_plan_fits(tn_plan *p)
         tni_plan_flops(p, &written, &largest);
         largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
         if (largest < (double)(PTRDIFF_MAX / 16)) return true;
-        if (p->desc.max_bytes > 0 && tni_plan_halve(p)) continue;
+        if (p->desc.max_bytes > 0 && tni_plan_halve(p, tni_plan_largest(p))) continue;
         tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
                  largest);
         return false;
     }
 }
 
-/* Parses, plans, slices. The operands' ranks and shapes are in p->operand; with integers as labels p->expr is NULL and all
-   labels are there. */
+/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all labels
+   if they are integers; p->expr is then NULL. */
 static bool tni_plan_make(tn_plan *p)
 {
     size_t bytes;
@@ -11500,12 +11614,8 @@ static bool tni_plan_make(tn_plan *p)
     p->program = tni_plan_program(p, &p->pile, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
-        bytes = p->program->bytes;
-        if (!tni_plan_halve(p)) {
-            tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
-                     "at most max_bytes = %zu", p->op, bytes, p->desc.max_bytes);
-            return false;
-        }
+        if (!tni_plan_halve(p, tni_program_largest(p->program)))
+            return tni_plan_too_large(p, p->program) == TN_OK;
         p->program = tni_plan_program(p, &p->pile, p->part, false);
         if (!p->program) return false;
     }
@@ -11618,8 +11728,9 @@ static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
         tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
         return NULL;
     }
-    if (desc && desc->samples < 0) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
+    if (desc && (desc->samples < 0 || (unsigned)desc->minimize > TN_PLAN_SIZE)) {
+        if (desc->samples < 0) tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
         return NULL;
     }
     p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
@@ -11657,19 +11768,24 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
+static tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;
-    p->op = "plan_run";
+    p->op = op;
     if (n != p->n || !operands) {
         if (operands)
-            tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the number of operands is %lld, expected %d", (long long)n, p->n);
-        else tni_fail(p->ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
+            tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n);
+        else tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op);
         return NULL;
     }
     if (!tni_plan_takes(p, operands, &same)) return NULL;
     return tni_plan_result(p, operands, same ? p->program : NULL);
+}
+
+tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
+{
+    return tni_plan_run(p, n, operands, "plan_run");
 }
 
 /* ---- costs and the table of a plan -------------------------------------- >>plan-format */
@@ -11736,7 +11852,7 @@ static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
         }
 }
 
-/* What a step runs, by the names of kernels, and how many copies it needs first or afterwards. */
+/* The kernel of a step, and the number of copies before and after it. */
 static void tni_step_kernel(const tn_plan *p, int node, char name[40])
 {
     const tni_move *m;
@@ -11744,7 +11860,7 @@ static void tni_step_kernel(const tn_plan *p, int node, char name[40])
     int             copies = 0;
     for (m = p->program->first; m; m = m->next) {
         if (m->node != node) continue;
-        if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 ? "batched gemm" : "gemm";
+        if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 || m->out.rank > 3 ? "batched gemm" : "gemm";
         else if (m->kernel == TN_KERNEL_MUL) main = "mul";
         else if (m->kernel == TN_KERNEL_SUM) main = strcmp(main, "mul") == 0 ? "mul, sum" : "sum";
         else copies++;
@@ -23689,12 +23805,12 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 /* ---- made from operators and layers ----------------------------------------- >>net-layers */
 
 /* P is (0,1), F_k is (1,2+k). */
-tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp)
+static tn_net *tni_net_from_cp(tn_ctx *ctx, const tn_cp *cp, const char *op)
 {
     bool    whole, same = true;
     int     k, label[2];
     tn_net *net;
-    if (!tni_usable(ctx, cp ? cp->p : NULL, "net_from_cp", "the operator")) return NULL;
+    if (!tni_usable(ctx, cp ? cp->p : NULL, op, "the operator")) return NULL;
     net = tni_net_make(ctx, 1 + cp->order, 1, cp->order);
     if (!net) return NULL;
     net->constant = cp->constant;
@@ -23707,8 +23823,10 @@ tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp)
         net->in[k].input = same ? 0 : k;
         whole = tni_net_put(net, 1 + k, tni_net_copy(ctx, cp->f[k], 1), label);
     }
-    return tni_net_done(net, whole, "net_from_cp");
+    return tni_net_done(net, whole, op);
 }
+
+tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp) { return tni_net_from_cp(ctx, cp, "net_from_cp"); }
 
 /* The same operator with the constant one as its last input, where it was missing, and as its last output: P' = [P 0; 0 1],
    and one more term, which is the one of every factor. */
@@ -23734,7 +23852,7 @@ static tn_cp *tni_cp_carrying(const tn_cp *cp)
 static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
 {
     tn_cp  *carrying = carry ? tni_cp_carrying(cp) : NULL;
-    tn_net *outer = carry && !carrying ? NULL : tn_net_from_cp(cp->ctx, carry ? carrying : cp);
+    tn_net *outer = carry && !carrying ? NULL : tni_net_from_cp(cp->ctx, carry ? carrying : cp, "net_from_stack");
     tn_net *net = outer && inner ? tni_net_compose(outer, inner, "net_from_stack") : NULL;
     tn_cp_destroy(carrying);
     if (!inner) return outer;
@@ -23954,7 +24072,7 @@ static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
     tn_plan_desc d;
     memset(&d, 0, sizeof d);
     d.max_bytes = ctx->desc.max_bytes / 2;
-    d.samples = 4;
+    d.samples = 2;
     return d;
 }
 
@@ -23976,7 +24094,7 @@ static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
     d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     if (tni_net_operands_of(net, op, &o)) {
-        t = tn_plan_run(plan, net->nodes, o.tensor);
+        t = tni_plan_run(plan, net->nodes, o.tensor, op);
         tni_free(ctx, o.tensor, o.bytes);
     }
     tn_plan_destroy(once);
@@ -24142,19 +24260,50 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */
 
+enum { TNI_NET_PLANS = 32 };             /* most plans that are kept for one inner product */
+
 typedef struct tni_net_pairing {
     const tn_net *a, *b;
     const char   *op;
     int          *order, *map;          /* leg order[k] of a meets leg k of b; labels of b as labels of the product */
     double        sum;
     int64_t       count;
+    int           plans;                /* that were made so far, and the nets for which */
+    tn_plan      *plan[TNI_NET_PLANS];
+    tn_net       *net[TNI_NET_PLANS];
 } tni_net_pairing;
+
+/* A plan for q: an earlier one, if q has a node with the labels and the shape of each of its operands. q's nodes are then in
+   the order of these. */
+static tn_plan *tni_net_plan_of(const tni_net_pairing *p, tn_net *q)
+{
+    int k, i, j;
+    for (k = 0; k < p->plans; k++) {
+        const tn_net *known = p->net[k];
+        for (i = 0; i < q->nodes && known->nodes == q->nodes; i++) {
+            const tn_net_node *to = &known->node[i], was = q->node[i];
+            const size_t       rank = (size_t)to->tensor->rank;
+            for (j = i; j < q->nodes; j++) {
+                const tn_tensor *t = q->node[j].tensor;
+                if (t->rank == to->tensor->rank && memcmp(q->node[j].label, to->label, rank * sizeof(int)) == 0
+                    && memcmp(t->shape, to->tensor->shape, rank * sizeof *t->shape) == 0) break;
+            }
+            if (j == q->nodes) break;
+            q->node[i] = q->node[j];
+            q->node[j] = was;
+        }
+        if (i == q->nodes && known->nodes == q->nodes) return p->plan[k];
+    }
+    return NULL;
+}
 
 /* The full contraction of a with b in one order of legs. */
 static tn_status tni_net_pair(tni_net_pairing *p)
 {
     const tn_net *a = p->a, *b = p->b;
     tn_net       *q = tni_net_make(a->ctx, a->nodes + b->nodes, 0, 0);
+    tn_plan      *plan;
+    tn_plan_desc  d = tni_net_plan_desc(a->ctx);
     tn_tensor    *t;
     double        value = 0;
     int           i, k;
@@ -24169,9 +24318,14 @@ static tn_status tni_net_pair(tni_net_pairing *p)
     for (i = a->nodes; i < q->nodes; i++)
         for (k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
     q->labels = a->labels + b->labels;
-    t = tni_net_run(q, NULL, p->op);
+    plan = tni_net_plan_of(p, q);
+    if (!plan && p->plans < TNI_NET_PLANS && (plan = tni_net_plan(q, &d, p->op)) != NULL) {
+        p->plan[p->plans] = plan;
+        p->net[p->plans++] = q;
+    }
+    t = tni_net_run(q, plan, p->op);
     s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
-    tn_net_destroy(q);
+    if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
     if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
     p->sum += value;
     p->count++;
@@ -24238,22 +24392,27 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
 }
 
 /* The same net with each node divided by a power of two, so that products of many neither overflow nor vanish; the exponents
-   are added to *exponent. The tensors are in the arena. NULL on error. */
+   are added to *exponent. The tensors are in the arena. Nodes that share a tensor still do. NULL on error. */
 static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
     tn_net *to = tni_net_like(net, 0, -1);
-    int     i, e, half;
+    int     i, j, e, half;
     for (i = 0; to && i < net->nodes; i++) {
-        tn_tensor *t = net->node[i].tensor;
-        bool       whole = tni_usable(net->ctx, t, op, "a node") && tni_net_exponent(t, op, &e) == TN_OK;
-        if (whole && e != 0) {
+        tn_tensor *const from = net->node[i].tensor;
+        tn_tensor       *t = from;
+        for (j = 0; net->node[j].tensor != from; j++) continue;
+        if (j < i) continue;
+        if (!tni_usable(net->ctx, t, op, "a node") || tni_net_exponent(t, op, &e) != TN_OK) t = NULL;
+        if (t && e != 0) {
             half = e / 2;                                             /* 2^e itself may be out of the range of F32 */
             t = tn_scale(net->ctx, tn_scale(net->ctx, t, ldexp(1, -half)), ldexp(1, half - e));
-            if (t) to->node[i].tensor = t;
-            *exponent += e;
-            whole = t != NULL;
         }
-        if (whole) continue;
+        for (; t && j < net->nodes; j++)
+            if (net->node[j].tensor == from) {
+                to->node[j].tensor = t;
+                *exponent += e;
+            }
+        if (t) continue;
         tn_net_destroy(to);
         to = NULL;
     }
@@ -24268,18 +24427,19 @@ static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const 
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: the %s is %g, expected a finite number", op, what, *x);
 }
 
-/* The inner product is *inner 2^*exponent. The exponent is the sum of one of a and one of b, and even for a = b. */
-static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner, int64_t *exponent,
-                               const char *op)
+/* v[0] = <a,b>, v[1] = <a,a> and v[2] = <b,b>, those that bits of `which` ask for, of a / 2^exponent[0] and
+   b / 2^exponent[1]. */
+static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
+                                  int64_t exponent[2], const char *op)
 {
     tni_net_pairing p;
     tni_scope scope;
-    tn_status s = TN_ERR_MEMORY;
+    tn_status s = TN_OK;
     tn_net   *to[2];
     size_t    bytes;
     int       k, j;
     int64_t   orders = 1, of_input;
-    *exponent = 0;
+    exponent[0] = exponent[1] = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
@@ -24291,67 +24451,72 @@ static tn_status tni_net_inner(const tn_net *a, const tn_net *b, tn_net_form for
     }
     memset(&p, 0, sizeof p);
     p.op = op;
-    bytes = ((size_t)b->legs + (size_t)b->labels + 1) * sizeof *p.order;
-    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return s;
-    p.map = p.order + b->legs;
-    for (k = 0; k < b->legs; k++) p.order[k] = k;
+    bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
+    if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;
+    p.map = p.order + a->legs;
     scope = tni_scope_begin(a->ctx);
-    p.a = to[0] = tni_net_moderate(a, op, exponent);
-    p.b = to[1] = to[0] ? tni_net_moderate(b, op, exponent) : NULL;
-    if (!p.b) s = tn_ctx_status(a->ctx);
-    else s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+    to[0] = tni_net_moderate(a, op, &exponent[0]);
+    to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
+    if (a == b) exponent[1] = exponent[0];
+    if (!to[1]) s = tn_ctx_status(a->ctx);
+    for (j = 0; j < 3 && s == TN_OK; j++) {
+        if (!(which >> j & 1)) continue;
+        p.a = to[j == 2];
+        p.b = to[j != 1];
+        p.sum = 0;
+        p.count = 0;
+        for (k = 0; k < a->legs; k++) p.order[k] = k;
+        s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
+        v[j] = p.sum / (double)p.count;
+        if (s == TN_OK) s = tni_net_scaled(a->ctx, &v[j], 0, "inner product", op);
+    }
+    for (k = 0; k < p.plans; k++) {
+        tn_plan_destroy(p.plan[k]);
+        tn_net_destroy(p.net[k]);
+    }
+    if (a != b) tn_net_destroy(to[1]);
     tn_net_destroy(to[0]);
-    tn_net_destroy(to[1]);
     tni_scope_end(a->ctx, scope);
     tni_free(a->ctx, p.order, bytes);
-    if (s != TN_OK) return s;
-    *inner = p.sum / (double)p.count;
-    return tni_net_scaled(a->ctx, inner, 0, "inner product", op);
+    return s;
 }
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
 {
-    double    value = 0;
-    int64_t   exponent;
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!inner) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &value, &exponent, "net_inner");
-    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "inner product", "net_inner");
-    *inner = s == TN_OK ? value : (double)NAN;
+    s = tni_net_products(a, b, form, 1, v, e, "net_inner");
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, v, e[0] + e[1], "inner product", "net_inner");
+    *inner = s == TN_OK ? v[0] : (double)NAN;
     return s;
 }
 
-/* The norm is *norm 2^*exponent: the root of <a,a>, which rounding may make negative where it is nearly zero. */
-static tn_status tni_net_norm(const tn_net *a, tn_net_form form, double *norm, int64_t *exponent, const char *op)
-{
-    const tn_status s = tni_net_inner(a, a, form, norm, exponent, op);
-    *norm = *norm < 0 ? 0 : sqrt(*norm);
-    *exponent /= 2;
-    return s;
-}
+/* The root of <a,a>, which rounding may make negative where it is nearly zero. */
+static double tni_net_root(double v) { return v < 0 ? 0 : sqrt(v); }
 
 tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 {
-    double    value = 0;
-    int64_t   exponent;
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!norm) return TN_ERR_ARG;
-    s = tni_net_norm(a, form, &value, &exponent, "net_norm");
-    if (s == TN_OK) s = tni_net_scaled(a->ctx, &value, exponent, "norm", "net_norm");
-    *norm = s == TN_OK ? value : (double)NAN;
+    s = tni_net_products(a, a, form, 2, v, e, "net_norm");
+    *norm = tni_net_root(v[1]);
+    if (s == TN_OK) s = tni_net_scaled(a->ctx, norm, e[0], "norm", "net_norm");
+    if (s != TN_OK) *norm = (double)NAN;
     return s;
 }
 
 tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
 {
-    double    inner = 0, na = 0, nb = 0;
-    int64_t   exponent;                 /* the one of the inner product is the sum of those of the norms */
+    double    v[3] = {0, 0, 0};
+    int64_t   e[2];
     tn_status s;
     if (!cosine) return TN_ERR_ARG;
-    s = tni_net_inner(a, b, form, &inner, &exponent, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(a, form, &na, &exponent, "net_cosine");
-    if (s == TN_OK) s = tni_net_norm(b, form, &nb, &exponent, "net_cosine");
-    *cosine = s == TN_OK ? inner / na / nb : (double)NAN;
+    s = tni_net_products(a, b, form, 7, v, e, "net_cosine");
+    *cosine = s == TN_OK ? v[0] / tni_net_root(v[1]) / tni_net_root(v[2]) : (double)NAN;
     return s;
 }
 
@@ -24524,6 +24689,7 @@ typedef struct tni_net_search {
     int64_t       range;
     tni_heap      heap;
     double       *numbers;              /* of a slice                                                                    */
+    tn_plan      *plan[2];              /* of slices of `range`, and of the last one, which is smaller                   */
 } tni_net_search;
 
 /* A view of the net's nodes at the slice; labels of single axes are removed. */
@@ -24562,7 +24728,9 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
 {
     const tn_mark mark = tn_arena_mark(net->ctx);
     tn_net       *q = tni_net_slice(net, f, start, stop);
-    tn_tensor    *t = q ? tni_net_run(q, NULL, "net_top") : NULL;
+    tn_plan     **plan = &f->plan[stop - start != f->range];
+    tn_plan_desc  d = tni_net_plan_desc(net->ctx);
+    tn_tensor    *t = q && (*plan || (*plan = tni_net_plan(q, &d, "net_top"))) ? tni_net_run(q, *plan, "net_top") : NULL;
     int64_t       n = (stop - start) * f->rest, i, base = 0;
     tn_status     s = t ? tn_read(t, TN_F64, f->numbers, n) : tn_ctx_status(net->ctx);
     int           a;
@@ -24623,6 +24791,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     int64_t        total = 0;
     tni_scope      scope;
     tn_status      s;
+    int            i;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
@@ -24637,9 +24806,10 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     if (s == TN_OK) s = tni_coefficients_store(net->ctx, &f.heap, f.axes, f.shape, 0, out, "net_top");
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
-    tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
-    tni_heap_end(net->ctx, &f.heap);
-    if (s != TN_OK) tn_coefficients_destroy(out);
+    for (i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
+    if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
+    if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
+    if (s != TN_OK) tn_net_coefficients_destroy(out);
     return s;
 }
 #endif /* TN_NO_CONTRACTION */

@@ -450,8 +450,8 @@ TEST(optima)
     tn_ctx_destroy(ctx);
 }
 
-/* The least cost over all trees of a small network, by trying each pair in turn. */
-static double least_cost(int n, const uint32_t *legs, uint32_t keep, const double *extent)
+/* The least of what is minimised over all trees of a small network, by trying each pair in turn. */
+static double least(tn_plan_objective minimize, int n, const uint32_t *legs, uint32_t keep, const double *extent)
 {
     double best = n == 1 ? 0 : HUGE_VAL;
     for (int i = 0; i < n; i++)
@@ -466,7 +466,10 @@ static double least_cost(int n, const uint32_t *legs, uint32_t keep, const doubl
                 if (left >> l & 1) size *= extent[l];
             }
             next[m++] = left;
-            cost = (left == both ? 1 : 2) * space + 64 * size + least_cost(m, next, keep, extent);
+            cost = least(minimize, m, next, keep, extent);
+            if (minimize == TN_PLAN_COST) cost += 64 * size;
+            if (minimize != TN_PLAN_SIZE) cost += (left == both ? 1 : 2) * space;
+            else if (n > 2) test_raise(&cost, size);
             if (cost < best) best = cost;
         }
     return best;
@@ -477,8 +480,10 @@ TEST(exact)
     tn_ctx  *ctx = ctx_of(TN_F64, 1);
     uint64_t seed = 3;
     double   worst = 0;
+    tn_plan_desc desc;
     REQUIRE(ctx != NULL);
-    for (int round = 0; round < 40; round++) {
+    memset(&desc, 0, sizeof desc);
+    for (int round = 0; round < 60; round++) {
         const int      n = (int)test_random_int(&seed, 2, 6);
         int            label[6][4], ranks[6], out[2], uses[10] = {0};
         const int     *labels[6];
@@ -511,8 +516,9 @@ TEST(exact)
             }
         for (int k = 0; k < n; k++)                                 /* private labels go first */
             for (int l = 0; l < 10; l++) if (uses[l] == 1 && !(keep >> l & 1)) legs[k] &= ~(1u << l);
-        want = least_cost(n, legs, keep, extent);
-        plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, NULL);
+        desc.minimize = (tn_plan_objective)(round % 3);
+        want = least(desc.minimize, n, legs, keep, extent);
+        plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, &desc);
         REQUIRE(plan != NULL);
         c = tn_plan_cost_of(plan);
         for (int k = 0; k < n; k++) {                               /* the sums over private labels are not in `want` */
@@ -521,9 +527,12 @@ TEST(exact)
                 all *= extent[label[k][i]];
                 if (legs[k] >> label[k][i] & 1) left *= extent[label[k][i]];
             }
-            if (left != all) want += all + 64 * left;
+            if (left == all) continue;
+            if (desc.minimize != TN_PLAN_SIZE) want += all + (desc.minimize == TN_PLAN_COST ? 64 : 0) * left;
+            else test_raise(&want, left);
         }
-        test_raise(&worst, fabs((c.flops + 64 * c.written) / want - 1));
+        if (desc.minimize == TN_PLAN_SIZE) test_raise(&worst, fabs(c.largest - want));
+        else test_raise(&worst, fabs((c.flops + (desc.minimize == TN_PLAN_COST ? 64 : 0) * c.written) / want - 1));
         tn_plan_destroy(plan);
     }
     WORST("cost against all trees", worst, 1e-13);
@@ -801,6 +810,10 @@ TEST(plans)
     desc.samples = -1;
     CHECK(plan_of(ctx, "ab->ba", "a20 b30", &desc) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_create: samples is -1, expected at least 0");
+    desc.samples = 0;
+    desc.minimize = (tn_plan_objective)3;
+    CHECK(plan_of(ctx, "ab->ba", "a20 b30", &desc) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "plan_create: minimize is 3, not a valid tn_plan_objective");
     tn_ctx_destroy(ctx);
 }
 
@@ -945,5 +958,65 @@ TEST(results_in_place)
     in_place(TN_F32, 3, 1e-4);
 }
 
+/* A backend that counts the bytes of its allocations. */
+static size_t allocated;
+
+static void *counting_alloc(void *state, size_t bytes)
+{
+    allocated += bytes;
+    return tn_cpu_backend()->alloc(state, bytes);
+}
+
+/* A run never takes more than max_bytes from the backend: not for copies of operands that are not contiguous, and not for
+   smaller slices at the ends of labels. The result, and what the arena rounds up, are less than 8 KiB here. */
+TEST(limits)
+{
+    static const char *const expr[] = {"abc,bcd,dea->e", "abc,dbc,dae->e", "abc,cbd,dae->", "abc,cba->"};
+    tn_backend backend = *tn_cpu_backend();
+    uint64_t   seed = 5;
+    backend.alloc = counting_alloc;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++) {
+            const int64_t  shape[3] = {13, 13, 15};                 /* of which two of the last axis are unused */
+            const int      n = (int)strlen(expr[i]) / 4;
+            const int64_t *shapes[4];
+            int            ranks[4];
+            tn_tensor     *t[4], *y;
+            tn_desc        d;
+            tn_ctx        *ctx;
+            tn_plan_desc   desc;
+            tn_plan       *plan;
+            double         want[13], got[13];
+            memset(&d, 0, sizeof d);
+            d.dtype = TN_F64;
+            d.threads = 1;
+            d.backend = &backend;
+            d.arena_bytes = 64;
+            if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
+            for (int j = 0; j < n; j++) {
+                static double numbers[13 * 13 * 15];
+                tn_tensor    *all = tn_tensor_create(ctx, TN_F64, 3, shape);
+                for (int e = 0; e < 13 * 13 * 15; e++) numbers[e] = test_random_real(&seed);
+                t[j] = all && tn_write(all, TN_F64, numbers, 13 * 13 * 15) == TN_OK ? tn_slice(all, 2, 0, 13) : NULL;
+                REQUIRE(t[j] != NULL);
+                shapes[j] = t[j]->shape;
+                ranks[j] = 3;
+            }
+            memset(&desc, 0, sizeof desc);
+            desc.max_bytes = k == 0 ? 8192 : k == 1 ? 12000 : 30000;
+            plan = tn_plan_create(ctx, expr[i], n, ranks, shapes, &desc);
+            REQUIRE(plan != NULL);
+            allocated = 0;
+            y = tn_plan_run(plan, n, t);
+            if (!CHECK(y != NULL && allocated <= desc.max_bytes + 8192)) printf("     %s: %zu\n", expr[i], allocated);
+            CHECK_CTX(ctx);
+            REQUIRE(y != NULL && tn_read(y, TN_F64, got, tn_tensor_count(y)) == TN_OK);
+            y = tn_einsum(ctx, expr[i], n, t);
+            REQUIRE(y != NULL && tn_read(y, TN_F64, want, tn_tensor_count(y)) == TN_OK);
+            for (int64_t j = 0; j < tn_tensor_count(y); j++) CHECK_NEAR(got[j], want[j], 1e-9);
+            tn_ctx_destroy(ctx);
+        }
+}
+
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices, results_in_place)
+          slices, limits, results_in_place)

@@ -85,6 +85,8 @@ expect 0 "step  product" einsum "ij,kj->ik" "$npy/ok_f4_v1.npy" "$npy/ok_f8_v2.n
 holds "the kernel, its time" grep -q "  gemm$" said
 expect 0 "]" einsum "ik->k" product.npy
 expect 1 "intermediate results of" einsum "ab,bc,cd->ad" product.npy product.npy product.npy --max-bytes 8
+expect 2 "--minimize is \"time\", expected one of cost|flops|size" einsum "ab->ba" product.npy --minimize time
+expect 0 "largest result     9 elements" einsum "ab,bc,cd->ad" product.npy product.npy product.npy --minimize size --plan
 expect 2 "no text is given" tokenizer train
 expect 2 "no --out is given, expected tn tokenizer train TEXT --out FILE" tokenizer train text
 if [ -w /dev/full ]; then

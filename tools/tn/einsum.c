@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct { const char *out; int64_t max_bytes, threads; bool plan, broadcast; } einsum;
+static struct { const char *out; int64_t max_bytes, threads; int minimize; bool plan, broadcast; } einsum;
 
 static option einsum_options[] = {
     FLAG_ROW("plan", &einsum.plan, "print the plan and the time of each step, not the result", NEVER),
     TEXT_ROW("out", &einsum.out, "FILE", "write the result to a .npy file instead of printing it", NEVER),
+    WORDS_ROW("minimize", &einsum.minimize, "cost|flops|size", "what the order of products minimises: flops + 64 * elements "
+              "written, flops, or the largest intermediate result", NEVER),
     COUNT_ROW("max-bytes", &einsum.max_bytes, "limit for the intermediate results, which are then computed in slices; 0: no "
               "limit", 0, 1e15, NEVER),
     FLAG_ROW("broadcast", &einsum.broadcast, "repeat an axis of extent 1 where its label has another extent", NEVER),
@@ -82,6 +84,7 @@ int einsum_main(int argc, char **argv)
         ranks[k] = t[k]->rank;
         shapes[k] = t[k]->shape;
     }
+    desc.minimize = (tn_plan_objective)einsum.minimize;
     desc.max_bytes = (size_t)einsum.max_bytes;
     desc.broadcast = einsum.broadcast;
     if (einsum.plan) desc.clock = now;

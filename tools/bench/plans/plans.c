@@ -2,7 +2,8 @@
 
    cc -O2 -I. tools/bench/plans/plans.c -o build/plans -lm
 
-   It reads networks from the standard input, as integers: samples, seed, number of operands; for each operand its rank,
+   It reads networks from the standard input, as integers: what to minimise (0: flops + 64 writes, 1: flops, 2: size),
+   samples, seed, number of operands; for each operand its rank,
    then a label and an extent for each axis; the rank of the result and its labels. For each network it prints a line:
    flops, elements written, elements of the largest intermediate result, seconds of planning. */
 #if !defined(_POSIX_C_SOURCE)
@@ -31,16 +32,17 @@ int main(void)
     static const int     *labels[MOST];
     static int64_t        shape[MOST][TN_MAX_RANK];
     static const int64_t *shapes[MOST];
-    int                   out[TN_MAX_RANK], out_rank, samples, n, k, i;
+    int                   out[TN_MAX_RANK], out_rank, minimize, n, k, i;
     tn_ctx               *ctx;
     if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return 1;
-    while (scanf("%d", &samples) == 1) {
+    while (scanf("%d", &minimize) == 1) {
         tn_plan_desc desc;
         tn_plan_cost cost;
         tn_plan     *plan;
         double       began, took;
         memset(&desc, 0, sizeof desc);
-        desc.samples = samples;
+        desc.minimize = (tn_plan_objective)minimize;
+        desc.samples = (int)number();
         desc.seed = (uint64_t)number();
         n = (int)number();
         if (n < 1 || n > MOST) return 1;

@@ -4,10 +4,12 @@
     python3 -m venv build/venv && build/venv/bin/pip install numpy opt_einsum cotengra
     build/venv/bin/python tools/bench/plans/plans_peer.py build/plans [NETWORKS]
 
-For each network the peers get at least as much time as the plan took here: opt_einsum's random-greedy, which minimises
-flops, and SEARCHES greedy searches of cotengra with subtree reconfiguration, which minimise flops + 64 * elements written,
-as the library does. All trees are counted by the same rule: a multiplication per element of a step's loop, and an addition
-if the step sums. Ratios are ours / that peer's whose objective is less."""
+Each network is planned three times: for the least flops + 64 * elements written, the least flops, and the smallest of the
+largest intermediate results. The peers minimise the same and get at least the time that the plan took here: opt_einsum's
+random-greedy (flops or size), and SEARCHES greedy searches of cotengra with subtree reconfiguration. All trees are counted
+by the same rule: a multiplication per element of a step's loop, and an addition if the step sums. cotengra counts
+multiplications alone, so that its combo-32 is half of flops + 64 * elements written. Ratios are ours / the best of all peers
+in what is minimised."""
 import math
 import random
 import subprocess
@@ -18,10 +20,11 @@ import cotengra
 from opt_einsum.path_random import RandomGreedy
 
 SEARCHES = 4
+OBJECTIVES = (("cost", "flops", "combo-32"), ("flops", "flops", "flops"), ("size", "size", "size"))
 
 
 def cost_of(inputs, output, sizes, path):
-    """flops, largest intermediate, flops + 64 * written of a linear path"""
+    """cost, flops, largest intermediate result of a linear path"""
     terms, flops, largest, written = [frozenset(t) for t in inputs], 0, 0, 0
     for at, step in enumerate(path):
         picked = [terms[i] for i in step]
@@ -37,7 +40,7 @@ def cost_of(inputs, output, sizes, path):
         if terms:
             largest = max(largest, math.prod(sizes[i] for i in left))
         terms.append(left)
-    return flops, largest, flops + 64 * written
+    return flops + 64 * written, flops, largest
 
 
 def networks(count):
@@ -62,57 +65,55 @@ def networks(count):
         yield f"grid {side[0]}x{side[1]}x{side[2]} of 2", inputs, output, sizes
 
 
-def ours(program, inputs, output, sizes, samples):
+def ours(program, inputs, output, sizes, samples, minimize):
     number = {}
     for term in inputs:
         for i in term:
             number.setdefault(i, len(number))
-    words = [samples, 0, len(inputs)]
+    words = [minimize, samples, 0, len(inputs)]
     for term in inputs:
         words += [len(term)] + [v for i in term for v in (number[i], sizes[i])]
     words += [len(output)] + [number[i] for i in output]
     program.stdin.write(" ".join(map(str, words)) + "\n")
     program.stdin.flush()
     flops, written, largest, seconds = map(float, program.stdout.readline().split())
-    return flops, largest, flops + 64 * written, seconds
+    return (flops + 64 * written, flops, largest), seconds
 
 
-def theirs(inputs, output, sizes, seconds):
-    """each peer's name, seconds, flops, largest, objective"""
+def theirs(inputs, output, sizes, seconds, words):
+    """for each peer, seconds and what its path costs"""
     found, sets = [], [frozenset(t) for t in inputs]
     start = time.time()
-    path = RandomGreedy(max_repeats=1000000, max_time=max(seconds, 0.1), minimize="flops")(sets, frozenset(output), sizes)
-    found.append(("opt_einsum", time.time() - start, *cost_of(inputs, output, sizes, path)))
+    path = RandomGreedy(max_repeats=1000000, max_time=max(seconds, 0.1), minimize=words[1])(sets, frozenset(output), sizes)
+    found.append((time.time() - start, cost_of(inputs, output, sizes, path)))
     start = time.time()
-    search = cotengra.HyperOptimizer(methods=["greedy"], minimize="combo", max_time=max(seconds, 1), max_repeats=SEARCHES,
+    search = cotengra.HyperOptimizer(methods=["greedy"], minimize=words[2], max_time=max(seconds, 1), max_repeats=SEARCHES,
                                      parallel=False, progbar=False, reconf_opts={}, optlib="random")
     tree = search.search(inputs, output, sizes)
-    found.append(("cotengra", time.time() - start, *cost_of(inputs, output, sizes, tree.get_path())))
+    found.append((time.time() - start, cost_of(inputs, output, sizes, tree.get_path())))
     return found
 
 
 def main():
     program = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 100
-    samples = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    ratios, spent = [], [0, 0, 0]
+    samples = int(sys.argv[3]) if len(sys.argv) > 3 else 32
+    ratios, spent = [[], [], []], [[0] * 3 for _ in OBJECTIVES]
     for name, inputs, output, sizes in networks(count):
-        *mine, seconds = ours(program, inputs, output, sizes, samples)
-        peers = theirs(inputs, output, sizes, seconds)
-        best = min((p[2:] for p in peers), key=lambda c: c[2])
-        ratios.append([mine[k] / max(best[k], 1) for k in range(3)] + [mine[0] / min(p[2] for p in peers)])
-        for k, s in enumerate([seconds] + [p[1] for p in peers]):
-            spent[k] += s
-        print(f"{name:18} {mine[0]:11.5g} flops {seconds:7.4f} s; ours/best: flops {ratios[-1][0]:.3f}, "
-              f"largest {ratios[-1][1]:.3f}, objective {ratios[-1][2]:.3f}; "
-              + ", ".join(f"{p[0]} {p[1]:.2f} s" for p in peers), flush=True)
+        for k, words in enumerate(OBJECTIVES):
+            mine, seconds = ours(program, inputs, output, sizes, samples, k)
+            peers = theirs(inputs, output, sizes, seconds, words)
+            ratios[k].append(mine[k] / max(min(cost[k] for _, cost in peers), 1))
+            for i, s in enumerate([seconds] + [s for s, _ in peers]):
+                spent[k][i] += s
+        print(f"{name:18}", ", ".join(f"{w[0]} {r[-1]:.3f}" for w, r in zip(OBJECTIVES, ratios)), flush=True)
     program.stdin.close()
-    for k, what in enumerate(("flops", "largest", "objective", "flops / least flops of any")):
-        values = sorted(r[k] for r in ratios)
+    print("| minimised | geometric mean | median | worst | above 1.05 | seconds: ours | opt_einsum | cotengra |")
+    for words, found, times in zip(OBJECTIVES, ratios, spent):
+        values = sorted(found)
         mean = math.exp(sum(math.log(max(v, 1e-9)) for v in values) / len(values))
-        print(f"{what}: geometric mean {mean:.3f}, median {values[len(values) // 2]:.3f}, worst {values[-1]:.3f}, "
-              f"above 1.05: {sum(v > 1.05 for v in values)} of {len(values)}")
-    print("seconds: ours {:.1f}, opt_einsum {:.1f}, cotengra {:.1f}".format(*spent))
+        print(f"| {words[0]} | {mean:.3f} | {values[len(values) // 2]:.3f} | {values[-1]:.3f} | "
+              f"{sum(v > 1.05 for v in values)} of {len(values)} | " + " | ".join(f"{t:.1f}" for t in times) + " |")
 
 
 main()
