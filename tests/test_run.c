@@ -1,5 +1,6 @@
 /* test_run.c: runs of a transformer whose points are read or replaced; edits; attribution. */
 
+#include "capture.h"
 #include "model.h"
 
 enum { TOKENS = 5, TEXTS = 2 };
@@ -585,6 +586,50 @@ TEST(points_in_bf16)
     }
 }
 
+/* Edits, patterns and a scale in a captured step: a replay with other ids is the run with these. Taps are called once. */
+TEST(runs_in_graphs)
+{
+    static const int32_t texts[3][4] = {{0, 1, 2, 3}, {4, 0, 4, 1}, {2, 2, 3, 0}};
+    const int64_t        shape[2] = {1, 4}, wide[3] = {1, 4, 5};
+    tn_transformer_desc  d = tiny();
+    world                w;
+    tn_transformer       m;
+    tn_tensor           *ids, *out;
+    tn_graph            *graph = NULL;
+    tn_edit              edit;
+    tn_tap               taps[3];
+    double               got[20], want[20];
+    int                  called = 0, k, step;
+    REQUIRE(open_as(&w, TN_F64, TN_REAL, 3, 1, capture_backend()));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) && stir(w.params, 3, 0.5));
+    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    out = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
+    memset(&edit, 0, sizeof edit);
+    edit.heads = 1;
+    edit.mean = true;
+    taps[0].points = "*.attn.z"; taps[0].fn = tn_tap_edit; taps[0].user = &edit;
+    taps[1].points = "*.pattern"; taps[1].fn = copies; taps[1].user = &called;
+    taps[2].points = "norm.scale"; taps[2].fn = copies; taps[2].user = &called;
+    for (k = 0; k < 3; k++) {
+        CHECK_STATUS(tn_write(ids, TN_I32, texts[k], 4), TN_OK);
+        for (step = 0; step < 2; step++) {
+            if (step == 1 && k == 0) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
+            if (step == 1 && k > 0) CHECK_STATUS(tn_graph_run(graph), TN_OK);
+            else {
+                tn_ctx_reset(w.ctx);
+                tn_assign(out, tn_transformer_run(w.ctx, &m, ids, taps, 3));
+            }
+            if (step == 1 && k == 0 && CHECK_STATUS(tn_graph_end(w.ctx, &graph), TN_OK)) tn_graph_run(graph);
+            CHECK_STATUS(tn_read(out, TN_F64, step ? got : want, 20), TN_OK);
+        }
+        CHECK(memcmp(got, want, sizeof got) == 0);
+    }
+    CHECK_INT(called, 4 * 3);
+    CHECK_INT(capture_last->replays, 3);
+    tn_graph_destroy(graph);
+    close_world(&w);
+}
+
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
 static tn_tensor *returns_null(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
@@ -663,4 +708,4 @@ TEST(runs_that_fail)
 
 TEST_MAIN(every_point_read, copies_in_place_of_points, points_fit_together, attribution_sums_to_logits,
           parts_do_not_depend_on_the_size_of_the_stream, edits_by_hand, patching_and_steering, gradients_through_points,
-          gradient_of_a_steering_vector, points_in_bf16, runs_that_fail)
+          gradient_of_a_steering_vector, points_in_bf16, runs_in_graphs, runs_that_fail)
