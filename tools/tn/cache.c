@@ -34,8 +34,8 @@ const usage cache_usage = {
     "each point, whose first axis is of the tokens of all texts. texts.npy has the first token and the number "
     "of tokens of each text, ids.npy the tokens.",
     "The rows of a pattern are the queries, [tokens,heads,keys]; keys are those of the query's own text, and 0 follows "
-    "after a shorter text than the longest. A text begins as a prompt of tn generate does, with [BOS] where the model has learned "
-    "that.", options, sizeof options / sizeof *options, 2, NULL
+    "after a shorter text than the longest. A text begins as a prompt of tn generate does, with [BOS] where the model has "
+    "learned that.", options, sizeof options / sizeof *options, 2, NULL
 };
 
 /* ---- texts ---------------------------------------------------------------------------------- */
