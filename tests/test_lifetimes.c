@@ -1373,7 +1373,7 @@ static bool owns(const char *name)
 /* Every such function that tensornet.h declares is called in this file: one that is added without a cycle fails here. */
 TEST(every_owner_is_here)
 {
-    static const char *const exempt[] = {"tn_read", "tn_source_calls", "tn_transformer_cost_of"};
+    static const char *const exempt[] = {"tn_read", "tn_tap_read", "tn_source_calls", "tn_transformer_cost_of"};
     char *header = text_of("tensornet.h"), *self = text_of("tests/test_lifetimes.c"), *line, *end;
     int   owners = 0;
     if (!header || !self || !(end = strstr(header, "#endif /* TENSORNET_H */"))) {
