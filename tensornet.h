@@ -31346,6 +31346,19 @@ static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, 
     tni_points_join(p, m, l, 1, B, T);
 }
 
+static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.embed_norm) tni_point_norm(p, m, -1, "embed_norm", false, B, T);
+    tni_point_add(p, -1, "embed", "", 3, B, T, m->desc.dim, 0);
+}
+
+static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
+    if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
+    tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
+}
+
 int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
 {
     tni_points p;
@@ -31354,12 +31367,26 @@ int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_
     p.max = points ? max : 0;
     p.to = points;
     if (!m || !m->blocks) return 0;
-    if (m->desc.embed_norm) tni_point_norm(&p, m, -1, "embed_norm", false, B, T);
-    tni_point_add(&p, -1, "embed", "", 3, B, T, m->desc.dim, 0);
+    tni_points_before(&p, m, B, T);
     for (l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
-    if (m->desc.place != TN_PLACE_POST) tni_point_norm(&p, m, -1, "norm", true, B, T);
-    if (m->desc.softcap != 0) tni_point_add(&p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
-    tni_point_add(&p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
+    tni_points_after(&p, m, B, T);
+    return p.count;
+}
+
+enum { TNI_BLOCK_POINTS = 32 };
+
+/* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
+static int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
+{
+    tni_points p;
+    p.count = 0;
+    p.max = TNI_BLOCK_POINTS;
+    p.to = points;
+    if (l >= 0) tni_points_block(&p, m, l, 1, 1);
+    else {
+        tni_points_before(&p, m, 1, 1);
+        tni_points_after(&p, m, 1, 1);
+    }
     return p.count;
 }
 
@@ -31408,20 +31435,14 @@ static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
     return x;
 }
 
-enum { TNI_BLOCK_POINTS = 32 };
-
 /* Whether a point of the block taps->block is asked for. */
 static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
-    tn_point   points[TNI_BLOCK_POINTS];
-    tni_points p;
-    int64_t    i;
+    tn_point points[TNI_BLOCK_POINTS];
+    int64_t  i, n;
     if (!taps) return false;
-    p.count = 0;
-    p.max = TNI_BLOCK_POINTS;
-    p.to = points;
-    tni_points_block(&p, m, taps->block, 1, 1);
-    for (i = 0; i < p.count; i++) if (tni_taps_ask(taps, points[i].name)) return true;
+    n = tni_points_at(m, taps->block, points);
+    for (i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
     return false;
 }
 
@@ -31443,29 +31464,60 @@ static int tni_name_distance(const char *a, const char *b)
     return row[j];
 }
 
-/* Checks that each tap has a function and a point, or names the nearest. */
+/* The block of a name that begins with "blocks.N", or -1; *rest, if not NULL, becomes what follows N. */
+static int64_t tni_name_block(const char *name, const char **rest)
+{
+    const char *at;
+    int64_t     l = 0;
+    if (!tni_name_matches("blocks.*", name) || name[7] < '0' || name[7] > '9') return -1;
+    for (at = name + 7; *at >= '0' && *at <= '9' && l < INT32_MAX; at++) l = 10 * l + (*at - '0');
+    if (rest) *rest = at;
+    return l;
+}
+
+static bool tni_tap_in_block(const tn_transformer *m, int64_t l, const char *name)
+{
+    tn_point points[TNI_BLOCK_POINTS];
+    int64_t  i, n = tni_points_at(m, l, points);
+    for (i = 0; i < n; i++) if (tni_name_matches(name, points[i].name)) return true;
+    return false;
+}
+
+/* Checks that a name or pattern has a point, or proposes the nearest. */
+static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name)
+{
+    const int64_t own = tni_name_block(name, NULL);
+    tn_point points[TNI_BLOCK_POINTS], nearest;
+    int      least = INT32_MAX, distance;
+    int64_t  l, i, n;
+    if (own < m->desc.layers && tni_tap_in_block(m, own, name)) return true;
+    for (l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
+    memset(&nearest, 0, sizeof nearest);
+    for (l = -1; l < m->desc.layers; l++) {
+        n = tni_points_at(m, l, points);
+        for (i = 0; i < n; i++) {
+            distance = tni_name_distance(name, points[i].name);
+            if (distance < least) nearest = points[i];
+            least = distance < least ? distance : least;
+        }
+    }
+    tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
+             nearest.name);
+    return false;
+}
+
 static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *taps, int64_t n)
 {
-    const int64_t count = tn_transformer_points(m, 1, 1, NULL, 0);
-    tn_point     *points = (tn_point *)tni_alloc(ctx, (size_t)count * sizeof *points, "transformer_run");
-    bool          known = points != NULL;
-    int64_t       i, k, best;
-    if (known) tn_transformer_points(m, 1, 1, points, count);
-    for (i = 0; i < n && known; i++) {
-        known = taps[i].points && taps[i].fn;
-        if (!known) tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
-                             (long long)i);
-        for (k = 0; k < count && known && !tni_name_matches(taps[i].points, points[k].name); k++) {}
-        if (!known || k < count) continue;
-        for (best = 0, k = 1; k < count; k++)
-            if (tni_name_distance(taps[i].points, points[k].name) < tni_name_distance(taps[i].points, points[best].name))
-                best = k;
-        tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?",
-                 tni_quote(taps[i].points).s, points[best].name);
-        known = false;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (!taps[i].points || !taps[i].fn) {
+            tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
+                     (long long)i);
+            return false;
+        }
+        if (!tni_tap_known(ctx, m, taps[i].points)) return false;
     }
-    tni_free(ctx, points, (size_t)count * sizeof *points);
-    return known;
+    return true;
 }
 
 tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_tap *taps, int64_t n)
@@ -31613,15 +31665,11 @@ typedef struct tni_read_parts { int64_t layers; tn_tensor **of; } tni_read_parts
 static tn_tensor *tni_attribution_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
     const tni_read_parts *to = (const tni_read_parts *)user;
-    const char           *at = name;
-    int64_t               l = 0;
+    const char           *part;
+    const int64_t         l = tni_name_block(name, &part);
     (void)ctx;
-    if (!tni_name_matches("blocks.*", name)) {
-        to->of[3 * to->layers + (*name != 'e')] = x;
-        return x;
-    }
-    for (at += 7; *at >= '0' && *at <= '9'; at++) l = 10 * l + (*at - '0');
-    to->of[3 * l + (strcmp(at, ".attn.z") == 0 ? 0 : strcmp(at, ".mlp") == 0 ? 2 : 1)] = x;
+    if (l < 0) to->of[3 * to->layers + (*name != 'e')] = x;
+    else to->of[3 * l + (strcmp(part, ".attn.z") == 0 ? 0 : strcmp(part, ".mlp") == 0 ? 2 : 1)] = x;
     return x;
 }
 

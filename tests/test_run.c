@@ -1,5 +1,6 @@
 /* test_run.c: runs of a transformer whose points are read or replaced; edits; attribution. */
 
+#include "capture.h"
 #include "model.h"
 
 enum { TOKENS = 5, TEXTS = 2 };
@@ -240,7 +241,8 @@ static void differences(const tn_tensor *logits, const tn_tensor *targets, const
     free(u);
 }
 
-/* The part of head 0 of block 1 is what its ablation takes away if the MLP after it and the last norm's scale do not change. */
+/* The part of head 0 of block 1 is what its ablation takes away if the MLP after it and the last norm's scale do not
+   change. */
 static double ablation_against_part(tn_ctx *ctx, const tn_transformer *m, const kept *p, tn_tensor *ids, tn_tensor *targets,
                                     tn_tensor *others, tn_tensor *parts, const double *want)
 {
@@ -558,7 +560,7 @@ static tn_tensor *notes_dtype(tn_ctx *ctx, void *user, const char *name, tn_tens
     const size_t n = strlen(name);
     const bool   scale = n > 6 && !strcmp(name + n - 6, ".scale");
     if (x->dtype != (scale ? TN_F32 : TN_BF16)) ++*(int *)user;
-    return tn_copy(ctx, x);
+    return tn_cast(ctx, x, TN_F32);                         /* becomes x's dtype again */
 }
 
 TEST(points_in_bf16)
@@ -571,18 +573,163 @@ TEST(points_in_bf16)
         tn_transformer      m;
         kept                p;
         tn_tensor          *ids, *whole;
-        tn_tap              tap;
+        tn_tap              taps[2];
+        double              off;
         int                 wrong = 0;
         REQUIRE(open_as(&w, TN_F32, TN_BF16, 3, 1, NULL));
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) && stir(w.params, 3, 0.5));
         ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
         whole = tn_transformer_forward(w.ctx, &m, ids);
         CHECK(same_bits(run_kept(&p, w.ctx, &m, ids), whole));
-        tap.points = "*"; tap.fn = notes_dtype; tap.user = &wrong;
-        if (!CHECK(apart(tn_transformer_run(w.ctx, &m, ids, &tap, 1), whole) < 0.1) || !CHECK_INT(wrong, 0))
-            fprintf(test_out(), "in: %s, %g\n", what, apart(tn_transformer_run(w.ctx, &m, ids, &tap, 1), whole));
+        taps[0].points = taps[1].points = "*";
+        taps[0].fn = taps[1].fn = notes_dtype;
+        taps[0].user = taps[1].user = &wrong;
+        off = apart(tn_transformer_run(w.ctx, &m, ids, taps, 2), whole);
+        if (!CHECK(off < 0.1) || !CHECK_INT(wrong, 0)) fprintf(test_out(), "in: %s, %g\n", what, off);
         close_world(&w);
     }
+}
+
+/* Edits, patterns and a scale in a captured step: a replay with other ids is the run with these. Taps are called once. */
+TEST(runs_in_graphs)
+{
+    static const int32_t texts[3][4] = {{0, 1, 2, 3}, {4, 0, 4, 1}, {2, 2, 3, 0}};
+    const int64_t        shape[2] = {1, 4}, wide[3] = {1, 4, 5};
+    tn_transformer_desc  d = tiny();
+    world                w;
+    tn_transformer       m;
+    tn_tensor           *ids, *out;
+    tn_graph            *graph = NULL;
+    tn_edit              edit;
+    tn_tap               taps[3];
+    double               got[20], want[20];
+    int                  called = 0, k, step;
+    REQUIRE(open_as(&w, TN_F64, TN_REAL, 3, 1, capture_backend()));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) && stir(w.params, 3, 0.5));
+    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    out = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
+    memset(&edit, 0, sizeof edit);
+    edit.heads = 1;
+    edit.mean = true;
+    taps[0].points = "*.attn.z"; taps[0].fn = tn_tap_edit; taps[0].user = &edit;
+    taps[1].points = "*.pattern"; taps[1].fn = copies; taps[1].user = &called;
+    taps[2].points = "norm.scale"; taps[2].fn = copies; taps[2].user = &called;
+    for (k = 0; k < 3; k++) {
+        CHECK_STATUS(tn_write(ids, TN_I32, texts[k], 4), TN_OK);
+        for (step = 0; step < 2; step++) {
+            if (step == 1 && k == 0) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
+            if (step == 1 && k > 0) CHECK_STATUS(tn_graph_run(graph), TN_OK);
+            else {
+                tn_ctx_reset(w.ctx);
+                tn_assign(out, tn_transformer_run(w.ctx, &m, ids, taps, 3));
+            }
+            if (step == 1 && k == 0 && CHECK_STATUS(tn_graph_end(w.ctx, &graph), TN_OK)) tn_graph_run(graph);
+            CHECK_STATUS(tn_read(out, TN_F64, step ? got : want, 20), TN_OK);
+        }
+        CHECK(memcmp(got, want, sizeof got) == 0);
+    }
+    CHECK_INT(called, 4 * 3);
+    CHECK_INT(capture_last->replays, 3);
+    tn_graph_destroy(graph);
+    close_world(&w);
+}
+
+/* ---- replaced by other numbers ---------------------------------------------------------------------------------- */
+
+/* P[t,t-1] = 1, other weights 0 */
+static tn_tensor *one_before(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    const int64_t T = x->shape[3], B = x->shape[0], H = x->shape[1];
+    double       *p = (double *)calloc((size_t)(B * H * T * T), sizeof *p);
+    tn_tensor    *y;
+    int64_t       i, t;
+    (void)user;
+    (void)name;
+    for (i = 0; i < B * H; i++) for (t = 1; t < T; t++) p[(i * T + t) * T + t - 1] = 1;
+    y = tn_tensor_from(ctx, 4, x->shape, TN_F64, p);
+    free(p);
+    return y;
+}
+
+/* With patterns that read the token before, z is v of that token. With q1 of 0 a softmax weights all keys alike, a bilinear
+   pattern is 0; with q1 = k1 = 0 and q2 as it is, a differential one has the second softmax only. */
+TEST(what_follows_from_a_replacement)
+{
+    static const tn_attention_kind kinds[3] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_BILINEAR,
+                                               TN_ATTENTION_DIFFERENTIAL_PLAIN};
+    double shifted = 0, uniform = 0;
+    int    k;
+    for (k = 0; k < 3; k++) {
+        tn_transformer_desc d = tiny();
+        world               w;
+        tn_transformer      m;
+        tn_tensor          *ids, *v = NULL, *z = NULL, *p = NULL, *of[2];
+        tn_tap              taps[3];
+        tn_edit             none;
+        int64_t             i, t, j;
+        double              weights[TEXTS * 2 * TOKENS * TOKENS], plain[TEXTS * 2 * TOKENS * TOKENS];
+        d.attention = kinds[k];
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
+        ids = ids_of(w.ctx, &m.desc, TEXTS, TOKENS, 5);
+        taps[0].points = "blocks.0.attn.pattern"; taps[0].fn = one_before; taps[0].user = NULL;
+        taps[1].points = "blocks.0.attn.z"; taps[1].fn = tn_tap_read; taps[1].user = &z;
+        taps[2].points = "blocks.0.attn.v"; taps[2].fn = tn_tap_read; taps[2].user = &v;
+        REQUIRE(tn_transformer_run(w.ctx, &m, ids, taps, 3));
+        test_raise(&shifted, apart(tn_slice(z, 1, 1, TOKENS), tn_slice(v, 1, 0, TOKENS - 1)));
+        memset(&none, 0, sizeof none);
+        taps[0].points = "blocks.0.attn.q1"; taps[0].fn = tn_tap_edit; taps[0].user = &none;
+        taps[1].points = "blocks.0.attn.pattern"; taps[1].user = &p;
+        for (i = 0; i < 2; i++) {
+            REQUIRE(tn_transformer_run(w.ctx, &m, ids, taps + i, 3 - i));
+            of[i] = p;
+        }
+        CHECK_STATUS(tn_read(of[0], TN_F64, weights, tn_tensor_count(p)), TN_OK);
+        CHECK_STATUS(tn_read(of[1], TN_F64, plain, tn_tensor_count(p)), TN_OK);
+        CHECK(memcmp(weights, plain, sizeof plain) != 0);
+        for (i = 0; i < TEXTS * 2 && k < 2; i++)
+            for (t = 0; t < TOKENS; t++)
+                for (j = 0; j < TOKENS; j++)
+                    test_raise(&uniform, fabs(weights[(i * TOKENS + t) * TOKENS + j]
+                                              - (k == 0 && j <= t ? 1 / (double)(t + 1) : 0)));
+        if (k == 2)                                         /* the first softmax has equal weights: P1 - lambda P2 */
+            for (i = 0; i < TEXTS * 2; i++) {
+                double first = 0, second = 0;
+                for (j = 0; j < 2; j++) {
+                    first += weights[(i * TOKENS + 1) * TOKENS + j];
+                    second += plain[(i * TOKENS + 1) * TOKENS + j];
+                }
+                test_raise(&uniform, fabs(first - second));     /* both are 1 - lambda */
+            }
+        close_world(&w);
+    }
+    WORST("heads that read the token before", shifted, 1e-15);
+    WORST("patterns of queries of 0", uniform, 1e-15);
+}
+
+/* "*1.mlp" is of blocks 1 and 11: the text for * is not the shortest one. */
+TEST(patterns_of_names)
+{
+    static const struct { const char *points; int called; } names[] = {
+        {"*1.mlp", 2}, {"blocks.*", 12 * 15}, {"blocks.*.attn", 12}, {"*", 12 * 15 + 4}, {"blocks.1", 1}, {"**.z", 12},
+        {"*.attn.*", 12 * 5}, {"blocks.1*.middle", 3}, {"e*d", 1}, {"*.scale", 25}
+    };
+    tn_transformer_desc d = tiny();
+    world               w;
+    tn_transformer      m;
+    size_t              i;
+    d.layers = 12;
+    REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
+    for (i = 0; i < sizeof names / sizeof *names; i++) {
+        int    called = 0;
+        tn_tap tap;
+        tap.points = names[i].points;
+        tap.fn = passes;
+        tap.user = &called;
+        CHECK(tn_transformer_run(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 5), &tap, 1) != NULL);
+        if (!CHECK_INT(called, names[i].called)) fprintf(test_out(), "in: %s\n", names[i].points);
+        tn_ctx_reset(w.ctx);
+    }
+    close_world(&w);
 }
 
 /* ---- errors --------------------------------------------------------------------------------------------------- */
@@ -627,8 +774,8 @@ TEST(runs_that_fail)
     run_fails(w.ctx, &m, NULL, passes, &e, TN_ERR_ARG, "transformer_run: points of tap 0 is NULL");
     run_fails(w.ctx, &m, "*", NULL, &e, TN_ERR_ARG, "transformer_run: fn of tap 0 is NULL");
     run_fails(w.ctx, &m, "*.z", returns_null, &e, TN_ERR_ARG, "transformer_run: the tap of blocks.0.attn.z returned NULL");
-    run_fails(w.ctx, &m, "*.1.attn.z", returns_half, &e, TN_ERR_SHAPE, "transformer_run: the tap of blocks.1.attn.z returned "
-              "[1,5,2,2], expected [2,5,2,2]");
+    run_fails(w.ctx, &m, "*.1.attn.z", returns_half, &e, TN_ERR_SHAPE, "transformer_run: the tap of blocks.1.attn.z "
+              "returned [1,5,2,2], expected [2,5,2,2]");
     e.heads = 1; e.head = 2;
     run_fails(w.ctx, &m, "*.z", tn_tap_edit, &e, TN_ERR_SHAPE, "tap_edit: blocks.0.attn.z: head");
     run_fails(w.ctx, &m, "embed", tn_tap_edit, &e, TN_ERR_ARG, "tap_edit: embed has no heads, expected heads 0");
@@ -663,4 +810,5 @@ TEST(runs_that_fail)
 
 TEST_MAIN(every_point_read, copies_in_place_of_points, points_fit_together, attribution_sums_to_logits,
           parts_do_not_depend_on_the_size_of_the_stream, edits_by_hand, patching_and_steering, gradients_through_points,
-          gradient_of_a_steering_vector, points_in_bf16, runs_that_fail)
+          gradient_of_a_steering_vector, points_in_bf16, runs_in_graphs,
+          what_follows_from_a_replacement, patterns_of_names, runs_that_fail)
