@@ -2578,7 +2578,7 @@ typedef struct tn_circuit_desc {
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
 TN_API tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right);
-TN_API void        tn_circuit_destroy(tn_circuit *circuit);                     /* frees the circuit */
+TN_API void        tn_circuit_destroy(tn_circuit *circuit);     /* frees the circuit, as the end of the context does */
 /* Makes the QK circuit of a head: row i, a query, scores column j, a key. The scale of the scores is included. Softmax
    has one set; bilinear attention the product of two, squared the square of one; differential kinds have two that are not
    multiplied: ask for set 1 or 2. With QK-norm and not in tokens of the first block, entries are scores times the root mean
@@ -31631,10 +31631,30 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 
 /* ---- circuits ----------------------------------------------------------- >>circuits-objects-impl */
 
+typedef struct tni_circuit_box { tni_owned owned; tn_circuit circuit; } tni_circuit_box;
+
+static void tni_circuit_free(tni_owned *o)
+{
+    tni_circuit_box *box = (tni_circuit_box *)(void *)o;
+    int              s;
+    for (s = 0; s < 2; s++) {
+        tn_tensor_destroy(box->circuit.left[s]);
+        tn_tensor_destroy(box->circuit.right[s]);
+    }
+    tni_disown(o);
+    tni_free(o->ctx, box, sizeof *box);
+}
+
+void tn_circuit_destroy(tn_circuit *c)
+{
+    if (c) tni_circuit_free(&((tni_circuit_box *)(void *)((char *)c - offsetof(tni_circuit_box, circuit)))->owned);
+}
+
 tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
-    tn_circuit *c;
-    int         s;
+    tni_circuit_box *box;
+    tn_circuit      *c;
+    int              s;
     if (!ctx || !left || !right) return NULL;
     if (sets < 1 || sets > 2) {
         tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
@@ -31651,8 +31671,10 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
             return NULL;
         }
     }
-    if (!(c = (tn_circuit *)tni_alloc(ctx, sizeof *c, "circuit"))) return NULL;
-    memset(c, 0, sizeof *c);
+    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
+    memset(box, 0, sizeof *box);
+    tni_own(ctx, &box->owned, tni_circuit_free);
+    c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
     c->rows = left[0]->shape[0];
@@ -31665,17 +31687,6 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
         return NULL;
     }
     return c;
-}
-
-void tn_circuit_destroy(tn_circuit *c)
-{
-    int s;
-    if (!c) return;
-    for (s = 0; s < 2; s++) {
-        tn_tensor_destroy(c->left[s]);
-        tn_tensor_destroy(c->right[s]);
-    }
-    tni_free(c->ctx, c, sizeof *c);
 }
 
 tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int64_t count)

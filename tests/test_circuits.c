@@ -369,7 +369,7 @@ TEST(virtual_heads_and_scores)
     test_raise(&worst, fabs(norm - size) / size);
     size /= frobenius(whole(&w, one)) * frobenius(whole(&w, two));
     scores = tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_V);
-    test_raise(&worst, fabs(numbers(scores)[1] - size));                            /* head 0 of block 1, head 1 of block 0 */
+    test_raise(&worst, fabs(numbers(scores)[1] - size));     /* head 0 of 1, 1 of 0 */
     tn_tensor_destroy(scores);
     tn_circuit_destroy(c);
     at.set = 2;
@@ -580,7 +580,7 @@ TEST(pairs_of_tokens)
     tn_circuit_top_desc top;
     tn_circuit_entries  e;
     tn_tensor          *x, *y, *values, *ids, *columns, *rows;
-    const int32_t       chosen[3] = {7, 0, 7};
+    const int32_t       chosen[3] = {7, 0, 7}, outside[3] = {7, VOCAB, 0};
     const int64_t       three = 3;
     const double       *t;
     double              worst = 0, best = 0, sum = 0;
@@ -625,6 +625,8 @@ TEST(pairs_of_tokens)
     test_raise(&worst, differs(ids, rows));
     tn_tensor_destroy(values);
     tn_tensor_destroy(ids);
+    CHECK(tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, outside), NULL) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_DATA, "is 11, which is outside the table");
     some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
     test_raise(&worst, differs(tn_slice(whole(&w, some), 0, 2, 3), tn_slice(y, 0, 7, 8)));
     tn_circuit_destroy(some);
