@@ -2680,7 +2680,7 @@ typedef struct tn_circuit_desc {
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
 TN_API tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right);
-TN_API void        tn_circuit_destroy(tn_circuit *circuit);                     /* frees the circuit */
+TN_API void        tn_circuit_destroy(tn_circuit *circuit);     /* frees the circuit, as the end of the context does */
 /* Makes the QK circuit of a head: row i, a query, scores column j, a key. The scale of the scores is included. Softmax
    has one set; bilinear attention the product of two, squared the square of one; differential kinds have two that are not
    multiplied: ask for set 1 or 2. With QK-norm and not in tokens of the first block, entries are scores times the root mean
@@ -33107,10 +33107,30 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 
 /* ---- circuits ----------------------------------------------------------- >>circuits-objects-impl */
 
+typedef struct tni_circuit_box { tni_owned owned; tn_circuit circuit; } tni_circuit_box;
+
+static void tni_circuit_free(tni_owned *o)
+{
+    tni_circuit_box *box = (tni_circuit_box *)(void *)o;
+    int              s;
+    for (s = 0; s < 2; s++) {
+        tn_tensor_destroy(box->circuit.left[s]);
+        tn_tensor_destroy(box->circuit.right[s]);
+    }
+    tni_disown(o);
+    tni_free(o->ctx, box, sizeof *box);
+}
+
+void tn_circuit_destroy(tn_circuit *c)
+{
+    if (c) tni_circuit_free(&((tni_circuit_box *)(void *)((char *)c - offsetof(tni_circuit_box, circuit)))->owned);
+}
+
 tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
-    tn_circuit *c;
-    int         s;
+    tni_circuit_box *box;
+    tn_circuit      *c;
+    int              s;
     if (!ctx || !left || !right) return NULL;
     if (sets < 1 || sets > 2) {
         tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
@@ -33127,8 +33147,10 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
             return NULL;
         }
     }
-    if (!(c = (tn_circuit *)tni_alloc(ctx, sizeof *c, "circuit"))) return NULL;
-    memset(c, 0, sizeof *c);
+    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
+    memset(box, 0, sizeof *box);
+    tni_own(ctx, &box->owned, tni_circuit_free);
+    c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
     c->rows = left[0]->shape[0];
@@ -33141,17 +33163,6 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
         return NULL;
     }
     return c;
-}
-
-void tn_circuit_destroy(tn_circuit *c)
-{
-    int s;
-    if (!c) return;
-    for (s = 0; s < 2; s++) {
-        tn_tensor_destroy(c->left[s]);
-        tn_tensor_destroy(c->right[s]);
-    }
-    tni_free(c->ctx, c, sizeof *c);
 }
 
 tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int64_t count)
@@ -33547,62 +33558,72 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     return s;
 }
 
-/* |outer inner| / (|outer| |inner|), or NaN where one of them is 0 */
-static tn_status tni_circuit_score(const tn_circuit *outer, tn_circuit_side side, const tn_circuit *inner, double *score)
+/* What reads in block `to`: OV, or the scores of one set */
+static tn_circuit *tni_circuit_reader(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, tn_head_part part,
+                                      const char *op)
 {
-    tn_circuit *both = tn_circuit_compose(outer, side, inner);
-    double      norm[3] = {0, 0, 0};
-    tn_status   s = both ? tn_circuit_norm(both, &norm[0]) : TN_ERR_ARG;
-    if (s == TN_OK) s = tn_circuit_norm(outer, &norm[1]);
-    if (s == TN_OK) s = tn_circuit_norm(inner, &norm[2]);
-    *score = norm[0] / (norm[1] * norm[2]);
-    tn_circuit_destroy(both);
+    tn_circuit_desc d;
+    memset(&d, 0, sizeof d);
+    d.block = block;
+    d.head = head;
+    if (part == TN_HEAD_V) return tni_circuit_ov(ctx, m, &d, true, op);
+    d.set = part == TN_HEAD_Q2 || part == TN_HEAD_K2 ? 2 : 1;
+    return tni_circuit_qk(ctx, m, &d, true, op);
+}
+
+/* Column a of the scores v [H,H]: |outer inner| / (|outer| |inner|), NaN where one of them is 0 */
+static tn_status tni_circuit_scores(tn_circuit *const *outer, const tn_circuit *inner, tn_circuit_side side, int64_t H,
+                                    double *v)
+{
+    int64_t   b;
+    double    norm[3] = {0, 0, 0};
+    tn_status s = tn_circuit_norm(inner, &norm[0]);
+    for (b = 0; b < H && s == TN_OK; b++) {
+        tn_circuit *both = tn_circuit_compose(outer[b], side, inner);
+        s = both ? tn_circuit_norm(both, &norm[1]) : tn_ctx_status(inner->ctx);
+        if (s == TN_OK) s = tn_circuit_norm(outer[b], &norm[2]);
+        v[b * H] = norm[1] / (norm[0] * norm[2]);
+        tn_circuit_destroy(both);
+    }
     return s;
 }
 
 tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
 {
     const char *op = "circuit_composition";
-    tn_circuit_desc d;
-    tn_circuit     *inner = NULL, *outer = NULL;
-    tn_tensor      *out = NULL;
-    tni_scope       scope;
-    double         *v;
-    int64_t         shape[2], H, a;
-    tn_status       s = TN_OK;
+    const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
+    tn_circuit **outer, *inner;
+    tn_tensor   *out = NULL;
+    tni_scope    scope;
+    double      *v;
+    int64_t      shape[2], H, a;
+    bool         whole;
     if (!tni_circuit_given(ctx, m, from, op) || !tni_circuit_given(ctx, m, to, op)) return NULL;
-    H = m->desc.heads;
     if (from >= to || (unsigned)part > TN_HEAD_V) {
         if (from >= to) tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
                                  (long long)to);
         else tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part);
         return NULL;
     }
-    memset(&d, 0, sizeof d);
-    shape[0] = shape[1] = H;
-    if (!(v = (double *)tni_alloc(ctx, (size_t)(H * H) * sizeof *v, op))) return NULL;
+    H = shape[0] = shape[1] = m->desc.heads;
+    outer = (tn_circuit **)tni_alloc(ctx, (size_t)H * sizeof *outer, op);
+    v = (double *)tni_alloc(ctx, (size_t)(H * H) * sizeof *v, op);
+    whole = outer && v;
     scope = tni_scope_begin(ctx);
-    for (a = 0; a < H * H && s == TN_OK; a++) {
-        d.block = from;
-        d.head = a / H;
-        if (a % H == 0) {
-            tn_circuit_destroy(inner);
-            inner = tni_circuit_ov(ctx, m, &d, true, op);
-        }
-        d.block = to;
-        d.head = a % H;
-        d.set = part == TN_HEAD_Q2 || part == TN_HEAD_K2 ? 2 : 1;
-        outer = NULL;
-        if (inner) outer = part == TN_HEAD_V ? tni_circuit_ov(ctx, m, &d, true, op) : tni_circuit_qk(ctx, m, &d, true, op);
-        d.set = 0;
-        s = outer ? tni_circuit_score(outer, part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS,
-                                      inner, &v[d.head * H + a / H]) : TN_ERR_ARG;
-        tn_circuit_destroy(outer);
+    for (a = 0; a < H && outer; a++) {
+        outer[a] = whole ? tni_circuit_reader(ctx, m, to, a, part, op) : NULL;
+        whole = outer[a] != NULL;
+    }
+    for (a = 0; a < H && whole; a++) {
+        inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
+        whole = inner && tni_circuit_scores(outer, inner, side, H, v + a) == TN_OK;
+        tn_circuit_destroy(inner);
     }
     tni_scope_end(ctx, scope);
-    tn_circuit_destroy(inner);
-    if (s == TN_OK) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    if (whole) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
     if (out && tn_write(out, TN_F64, v, H * H) != TN_OK) tni_drop(&out);
+    for (a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
+    tni_free(ctx, outer, (size_t)H * sizeof *outer);
     tni_free(ctx, v, (size_t)(H * H) * sizeof *v);
     return out;
 }
@@ -33860,12 +33881,24 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     return c;
 }
 
+static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x, const char *what)
+{
+    if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
+    if (x->shape[1] == cp->in[0]) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
+    return false;
+}
+
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
 {
     tni_scope   scope;
     tn_tensor  *q, *left;
     tn_circuit *c = NULL;
-    if (!ctx || !cp || !u || !(q = tn_cp_interaction(cp, u))) return NULL;
+    if (!ctx || !cp || !u) return NULL;
+    if (x && !tni_circuit_vectors(ctx, cp, x, "x")) return NULL;
+    if (y && !tni_circuit_vectors(ctx, cp, y, "y")) return NULL;
+    if (!(q = tn_cp_interaction(cp, u))) return NULL;
     scope = tni_scope_begin(ctx);
     left = x ? tn_matmul(ctx, x, q) : q;
     if (!y) y = tn_eye(ctx, q->shape[0]);

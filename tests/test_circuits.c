@@ -369,7 +369,7 @@ TEST(virtual_heads_and_scores)
     test_raise(&worst, fabs(norm - size) / size);
     size /= frobenius(whole(&w, one)) * frobenius(whole(&w, two));
     scores = tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_V);
-    test_raise(&worst, fabs(numbers(scores)[1] - size));                            /* head 0 of block 1, head 1 of block 0 */
+    test_raise(&worst, fabs(numbers(scores)[1] - size));     /* head 0 of 1, 1 of 0 */
     tn_tensor_destroy(scores);
     tn_circuit_destroy(c);
     at.set = 2;
@@ -580,7 +580,7 @@ TEST(pairs_of_tokens)
     tn_circuit_top_desc top;
     tn_circuit_entries  e;
     tn_tensor          *x, *y, *values, *ids, *columns, *rows;
-    const int32_t       chosen[3] = {7, 0, 7};
+    const int32_t       chosen[3] = {7, 0, 7}, outside[3] = {7, VOCAB, 0};
     const int64_t       three = 3;
     const double       *t;
     double              worst = 0, best = 0, sum = 0;
@@ -625,6 +625,8 @@ TEST(pairs_of_tokens)
     test_raise(&worst, differs(ids, rows));
     tn_tensor_destroy(values);
     tn_tensor_destroy(ids);
+    CHECK(tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, outside), NULL) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_DATA, "is 11, which is outside the table");
     some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
     test_raise(&worst, differs(tn_slice(whole(&w, some), 0, 2, 3), tn_slice(y, 0, 7, 8)));
     tn_circuit_destroy(some);
@@ -643,6 +645,33 @@ TEST(pairs_of_tokens)
     tn_tensor_destroy(rows);
     tn_circuit_destroy(c);
     WORST("tables of pairs", worst, 1e-12);
+    {                                                       /* B+OV of a dictionary: one side direct, one through a head */
+        tn_circuit_ovpp_desc od;
+        tn_circuit_ovpp      o;
+        tn_cp               *term;
+        const int64_t        shape[2] = {DIM + 1, DIM + 1};
+        tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *map, *in[2], *u, *unit = tn_eye(w.ctx, DIM);
+        memset(&od, 0, sizeof od);
+        od.factor1 = od.factor2 = 1;
+        CHECK_STATUS(tn_circuit_ovpp_of(w.ctx, &m, &od, &o), TN_OK);
+        u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
+        map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
+        map = tn_matmul(w.ctx, dictionary, tn_transpose(map, 0, 1));
+        REQUIRE((c = tn_circuit_interactions(w.ctx, o.b, u, dictionary, map)) != NULL);
+        term = tn_circuit_ovpp_term(&o, 0, 1);
+        in[0] = in[1] = dictionary;
+        y = tn_cp_apply_each(w.ctx, term, in);              /* B+OV(d_i, d_i), of both orders of the slots */
+        tn_cp_destroy(term);
+        term = tn_circuit_ovpp_term(&o, 1, 0);
+        y = tn_scale(w.ctx, tn_add(w.ctx, y, tn_cp_apply_each(w.ctx, term, in)), 0.5);
+        for (int i = 0; i < 4; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - numbers(y)[i * DIM + 2]));
+        tn_circuit_destroy(c);
+        CHECK(tn_circuit_interactions(w.ctx, o.b, u, m.embed.w, NULL) == NULL);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "x is [11,6], expected [vectors,7], the operator's inputs with the one");
+        tn_cp_destroy(term);
+        tn_circuit_ovpp_destroy(&o);
+    }
+    WORST("interactions of a dictionary", worst, 1e-12);
     CHECK(tn_circuit_pairs(w.ctx, &m, 0, VOCAB) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "out is 11, expected 0 to 10");
     close_world(&w);

@@ -1,0 +1,300 @@
+/* story_circuits.c - what a one-layer story model does, read from its weights: its n-grams, its strongest pairs, its heads
+
+   D(B+) is the table of a model's logits after one token alone, with its MLP and without attention; no text is run. Is its
+   largest entry among the ten tokens that most often follow in the text, for the commonest tokens? And are its ten largest
+   entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the same:
+   an untrained model of the same shape, and the trained table with its rows shuffled.
+       T(.) for a next token: which pairs of tokens speak for it or against it, with their share of the table's norm.
+       Heads: the copying score of each OV circuit, and the pairs of query and key that it scores highest, at a distance.
+
+   cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/story_circuits.c -o story_circuits -lm
+   build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./story_circuits --run RUN --text TEXT
+   --run FOLDER   --text FILE   --tokens N   --rare N   --show N   --threads N */
+#define _POSIX_C_SOURCE 200809L
+#define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
+#define PROGRAM "story_circuits"
+#include "program.h"
+
+enum { TEN = 10 };
+
+typedef struct options {
+    const char *run, *text;
+    int64_t     tokens, rare, show, threads;    /* tokens that are asked about; occurrences a pair needs for its PMI */
+} options;
+
+/* ---- what the text says ------------------------------------------------------------------------------------- */
+
+typedef struct counts {
+    tn_tokenizer *tokenizer;
+    int64_t       vocab, total;
+    double       *one, *pair;           /* [vocab], [vocab,vocab]: occurrences */
+    int32_t      *common;               /* [tokens], the commonest first       */
+    const char  **name;                 /* [vocab]                             */
+} counts;
+
+static void *room(int64_t count, size_t each)
+{
+    void *p = calloc((size_t)(count > 0 ? count : 1), each);
+    if (!p) stop("out of memory");
+    return p;
+}
+
+static char *read_text(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    char *text;
+    long  length;
+    if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("--text cannot be read");
+    rewind(f);
+    text = room(length + 1, 1);
+    *bytes = fread(text, 1, (size_t)length, f);
+    fclose(f);
+    return text;
+}
+
+static const double *sorted_by;
+static int falling(const void *a, const void *b)
+{
+    const double x = sorted_by[*(const int32_t *)a], y = sorted_by[*(const int32_t *)b];
+    return x != y ? (x < y) - (x > y) : *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* Marks between texts end a document: no pair crosses them. */
+static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
+{
+    static const char mark[] = "<|endoftext|>";
+    counts      c = {0};
+    size_t      bytes;
+    char       *text = read_text(o->text, &bytes), *at = text;
+    int32_t    *ids = room((int64_t)bytes + 1, sizeof *ids), *order;
+    int64_t     i, n;
+    c.tokenizer = tokenizer;
+    c.vocab = tn_tokenizer_count(tokenizer);
+    c.one = room(c.vocab, sizeof *c.one);
+    c.pair = room(c.vocab * c.vocab, sizeof *c.pair);
+    c.name = room(c.vocab, sizeof *c.name);
+    for (i = 0; i < c.vocab; i++) c.name[i] = tn_tokenizer_token(tokenizer, i);
+    while (at < text + bytes) {
+        char *end = strstr(at, mark);
+        if (!end) end = text + bytes;
+        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes, NULL);
+        if (n < 0) check(ctx);
+        for (i = 0; i < n; i++) c.one[ids[i]]++;
+        for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
+        c.total += n;
+        at = end < text + bytes ? end + sizeof mark - 1 : end;
+    }
+    order = room(c.vocab, sizeof *order);
+    for (i = 0; i < c.vocab; i++) order[i] = (int32_t)i;
+    sorted_by = c.one;
+    qsort(order, (size_t)c.vocab, sizeof *order, falling);
+    c.common = order;
+    free(ids);
+    free(text);
+    return c;
+}
+
+/* ---- tables against the text -------------------------------------------------------------------------------- */
+
+/* The first `count` ids of a row by falling number. */
+static void first_of(const double *row, int64_t n, int32_t *order)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) order[i] = (int32_t)i;
+    sorted_by = row;
+    qsort(order, (size_t)n, sizeof *order, falling);
+}
+
+typedef struct verdict { double hits, overlap; } verdict;
+
+/* d [tokens,vocab]: row i belongs to the i-th commonest token; `turn` gives it to another one. */
+static verdict judge(const options *o, const counts *c, const double *d, int64_t turn)
+{
+    const int64_t V = c->vocab, n = o->tokens;
+    double       *mean = room(V, sizeof *mean), *row = room(V, sizeof *row);
+    int32_t      *ours = room(V, sizeof *ours), *theirs = room(V, sizeof *theirs);
+    verdict       v = {0, 0};
+    int64_t       i, k, l, u, asked = 0;
+    for (i = 0; i < n; i++) for (u = 0; u < V; u++) mean[u] += d[i * V + u] / (double)n;
+    for (i = 0; i < n; i++) {
+        const int32_t token = c->common[(i + turn) % n];
+        const double *pair = c->pair + (int64_t)token * V;
+        int64_t       possible = 0, both = 0;
+        first_of(d + i * V, V, ours);
+        first_of(pair, V, theirs);
+        for (k = 0; k < TEN; k++) v.hits += pair[theirs[k]] > 0 && theirs[k] == ours[0] ? 1 / (double)n : 0;
+        for (u = 0; u < V; u++) {                               /* log p(u|token)/p(u), of pairs that are not rare */
+            row[u] = pair[u] >= (double)o->rare ? log(pair[u] * (double)c->total / c->one[token] / c->one[u]) : -HUGE_VAL;
+            possible += pair[u] >= (double)o->rare;
+        }
+        first_of(row, V, theirs);
+        for (u = 0; u < V; u++) row[u] = d[i * V + u] - mean[u];
+        first_of(row, V, ours);
+        if (possible < TEN) continue;
+        asked++;
+        for (k = 0; k < TEN; k++) for (l = 0; l < TEN; l++) both += ours[k] == theirs[l];
+        v.overlap += (double)both / TEN;
+    }
+    v.overlap = asked ? v.overlap / (double)asked : 0;
+    free(mean); free(row); free(ours); free(theirs);
+    return v;
+}
+
+/* The rows of D for the commonest tokens, on the host. */
+static double *bigrams(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+{
+    double     *d = room(o->tokens * c->vocab, sizeof *d);
+    tn_tensor  *ids = tn_tensor_from(ctx, 1, &o->tokens, TN_I32, c->common);
+    tn_circuit *all = tn_circuit_bigrams(ctx, m, m->desc.layers, 0), *some = tn_circuit_select(all, ids, NULL);
+    check(ctx);
+    if (tn_read(tn_circuit_rows(ctx, some, 0, o->tokens), TN_F64, d, o->tokens * c->vocab) != TN_OK) check(ctx);
+    tn_circuit_destroy(some);
+    tn_circuit_destroy(all);
+    return d;
+}
+
+static void show_bigrams(const options *o, const counts *c, const double *d)
+{
+    int32_t *ours = room(c->vocab, sizeof *ours), *theirs = room(c->vocab, sizeof *theirs);
+    int64_t  i, k, shown = 0;
+    printf("%-12s %-44s %s\n", "after", "D(B+), from the weights", "in the text");
+    for (i = 0; i < o->tokens && shown < o->show; i++) {
+        char left[128] = "", right[128] = "";
+        if (strlen(c->name[c->common[i]]) < 3 || strncmp(c->name[c->common[i]], "##", 2) == 0) continue;
+        first_of(d + i * c->vocab, c->vocab, ours);
+        first_of(c->pair + (int64_t)c->common[i] * c->vocab, c->vocab, theirs);
+        for (k = 0; k < 4; k++) {
+            snprintf(left + strlen(left), sizeof left - strlen(left), "%.9s ", c->name[ours[k]]);
+            snprintf(right + strlen(right), sizeof right - strlen(right), "%.9s ", c->name[theirs[k]]);
+        }
+        printf("%-12s %-44s %s\n", c->name[c->common[i]], left, right);
+        shown++;
+    }
+    free(ours);
+    free(theirs);
+}
+
+/* ---- pairs and heads ---------------------------------------------------------------------------------------- */
+
+static void show_entries(tn_ctx *ctx, const counts *c, const tn_circuit *circuit, bool pairs, tn_order order)
+{
+    const tn_circuit_top_desc desc = { .top = 5, .order = order, .pairs = pairs };
+    tn_circuit_entries        e;
+    double                    value[5], share[5];
+    int32_t                   at[10];
+    if (tn_circuit_top(circuit, &desc, &e) != TN_OK || tn_read(e.values, TN_F64, value, 5) != TN_OK
+        || tn_read(e.share, TN_F64, share, 5) != TN_OK || tn_read(e.index, TN_I32, at, 10) != TN_OK) check(ctx);
+    for (int k = 0; k < 5; k++) {                       /* a constant one, where there is a bias, comes after the tokens */
+        const char *left = at[2 * k] < c->vocab ? c->name[at[2 * k]] : "1";
+        const char *right = at[2 * k + 1] < c->vocab ? c->name[at[2 * k + 1]] : "1";
+        printf("  %-12s %-12s %+9.3f  %.2f %%\n", left, right, value[k], 100 * share[k]);
+    }
+    tn_circuit_entries_destroy(&e);
+}
+
+static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+{
+    int64_t i, shown = 0;
+    for (i = 0; i < o->tokens && shown < o->show / 4; i++) {
+        tn_circuit *t;
+        if (strlen(c->name[c->common[i]]) < 4 || strncmp(c->name[c->common[i]], "##", 2) == 0) continue;
+        if (!(t = tn_circuit_pairs(ctx, m, 0, c->common[i]))) check(ctx);
+        printf("pairs that speak for or against \"%s\", and their share of the squared norm:\n", c->name[c->common[i]]);
+        show_entries(ctx, c, t, true, TN_ORDER_MAGNITUDE);
+        tn_circuit_destroy(t);
+        shown++;
+    }
+}
+
+static void show_heads(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+{
+    tn_circuit_desc d = { .tokens = true, .query = 1 };
+    tn_tensor      *ids = tn_tensor_from(ctx, 1, &o->tokens, TN_I32, c->common);
+    for (d.head = 0; d.head < m->desc.heads; d.head++) {
+        tn_circuit *ov = tn_circuit_ov(ctx, m, &d), *qk = tn_circuit_qk(ctx, m, &d), *some;
+        double      score;
+        if (!ov || !qk || tn_circuit_copying(ov, NULL, &score) != TN_OK) check(ctx);
+        printf("copying_head_%d: %.3f\n", (int)d.head, score);
+        some = tn_circuit_select(qk, ids, ids);
+        if (!some) check(ctx);
+        printf("query and key, one token before, of the largest scores among the %d commonest (numbers of the list):\n",
+               (int)o->tokens);
+        {
+            counts      by_rank = *c;
+            const char **name = room(c->vocab, sizeof *name);
+            for (int64_t i = 0; i < o->tokens; i++) name[i] = c->name[c->common[i]];
+            by_rank.name = name;
+            show_entries(ctx, &by_rank, some, false, TN_ORDER_MAGNITUDE);
+            free(name);
+        }
+        tn_circuit_destroy(some);
+        tn_circuit_destroy(qk);
+        tn_circuit_destroy(ov);
+    }
+}
+
+/* ---- the program --------------------------------------------------------------------------------------------- */
+
+static tn_transformer load(tn_ctx *ctx, const char *run, bool trained)
+{
+    char                path[600];
+    tn_transformer_desc desc;
+    tn_transformer      model;
+    tn_params          *params = tn_params_create(ctx);
+    snprintf(path, sizeof path, "%s/config.json", run);
+    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
+    if (!trained) desc.zero_out = desc.zero_head = false;           /* an MLP that adds nothing would be no control */
+    if (tn_transformer_init(params, "", &desc, &model) != TN_OK) check(ctx);
+    snprintf(path, sizeof path, "%s/model.safetensors", run);
+    if (trained && tn_params_load(params, path) != TN_OK) check(ctx);
+    return model;
+}
+
+int main(int argc, char **argv)
+{
+    options        o = {"", "", 400, 5, 12, 0};
+    const flag     flags[] = {
+        {"--run", FLAG_TEXT, &o.run, 0, 0, "the folder of a run of tn train"},
+        {"--text", FLAG_TEXT, &o.text, 0, 0, "its text"},
+        {"--tokens", FLAG_COUNT, &o.tokens, 10, 1e6, NULL},
+        {"--rare", FLAG_COUNT, &o.rare, 1, 1e6, NULL},
+        {"--show", FLAG_COUNT, &o.show, 0, 1e4, NULL},
+        THREADS_FLAG(&o),
+        {0}
+    };
+    tn_desc        desc = {0};
+    tn_ctx        *ctx;
+    tn_transformer model, untrained;
+    tn_tokenizer  *tokenizer;
+    counts         c;
+    double        *d, *control;
+    verdict        v;
+    char           why[TN_WHY], path[600];
+    read_flags(argc, argv, flags);
+    if (!*o.run || !*o.text) stop("--run or --text is not given, expected the folder of a run of tn train, and its text");
+    desc.threads = (int)o.threads;
+    desc.seed = 1;
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
+    model = load(ctx, o.run, true);
+    untrained = load(ctx, o.run, false);
+    snprintf(path, sizeof path, "%s/tokenizer.json", o.run);
+    if (!(tokenizer = tn_tokenizer_load(ctx, path))) check(ctx);
+    if (tn_tokenizer_count(tokenizer) != model.desc.vocab) stop("the tokenizer is not the model's");
+    if (o.tokens > model.desc.vocab) o.tokens = model.desc.vocab;
+    c = count_text(ctx, &o, tokenizer);
+    d = bigrams(ctx, &o, &c, &model);
+    control = bigrams(ctx, &o, &c, &untrained);
+    show_bigrams(&o, &c, d);
+    show_pairs(ctx, &o, &c, &model);
+    show_heads(ctx, &o, &c, &model);
+    check(ctx);
+    v = judge(&o, &c, d, 0);
+    printf("argmax_among_ten_successors: %.4f\noverlap_with_pmi: %.4f\n", v.hits, v.overlap);
+    v = judge(&o, &c, control, 0);
+    printf("argmax_untrained: %.4f\noverlap_untrained: %.4f\n", v.hits, v.overlap);
+    v = judge(&o, &c, d, o.tokens / 2);
+    printf("argmax_shuffled: %.4f\noverlap_shuffled: %.4f\n", v.hits, v.overlap);
+    tn_ctx_destroy(ctx);
+    return 0;
+}
