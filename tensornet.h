@@ -11927,7 +11927,7 @@ static int tni_format_width(const tn_plan *p)
         tni_step_kernel(p, v, kernel);
         if (strlen(kernel) > name) name = strlen(kernel);
     }
-    left = 80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2 - name;
+    left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
     for (v = 0; v < 2 * p->n - 1; v++) {
         t.dst = none; t.room = 0; t.length = 0;
         tni_format_product(&t, p, v);
@@ -24808,8 +24808,8 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     tni_scope_end(net->ctx, scope);
     for (i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
     if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
-    if (f.heap) tni_free(net->ctx, f.heap, bytes + 1);
-    if (s != TN_OK) tn_net_coefficients_destroy(out);
+    tni_heap_end(net->ctx, &f.heap);
+    if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
 }
 #endif /* TN_NO_CONTRACTION */
@@ -33257,7 +33257,7 @@ static tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
     for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
     if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
     tni_free(ctx, all, (size_t)vocab * sizeof *all);
-    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position) : NULL;
+    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
 /* What the attention of a block reads: rows of tokens, or of directions, ending with the one if `constant`. */
@@ -33281,7 +33281,7 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
         }
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
-    if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0);
+    if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     if (x && constant) x = tn_append_one(ctx, x);
     return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
@@ -33853,9 +33853,9 @@ static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_
         if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
         y = tn_full(ctx, 3, shape, 0);
         if (b->attn.ob) y = tn_add(ctx, y, b->attn.ob);
-        x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
-        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x) : x;
-        x = tni_model_join(ctx, m, x, tn_mlp_forward(ctx, &b->mlp, y), m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+        x = tni_model_join(ctx, m, b, x, y, 0, NULL);
+        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, NULL, "") : x;
+        x = tni_model_join(ctx, m, b, x, tn_mlp_forward(ctx, &b->mlp, y), 1, NULL);
     }
     return x;
 }
@@ -33873,7 +33873,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     }
     scope = tni_scope_begin(ctx);
     x = tni_circuit_alone(ctx, m, blocks, position);
-    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x);
+    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
@@ -33987,61 +33987,12 @@ tn_status tn_circuit_means(const tn_circuit *c, tn_tensor **columns, tn_tensor *
     return tn_ctx_status(c->ctx);
 }
 
-/* ---- the first k of a stream -------------------------------------------- >>circuits-best
-   A buffer of 2k numbers with their places, which is cut to the first k whenever it is full. */
-typedef struct tni_best {
-    int64_t  k, held;
-    double   last;                      /* the last of the first k, once there are k of them */
-    double  *v;                         /* [2k], and scratch [k]                             */
-    int64_t *at;                        /* [2k], and scratch [2k]                            */
-} tni_best;
-
-static bool tni_best_make(tn_ctx *ctx, tni_best *b, int64_t k, const char *op)
-{
-    memset(b, 0, sizeof *b);
-    b->k = k;
-    b->v = (double *)tni_alloc(ctx, (size_t)(3 * k) * sizeof *b->v, op);
-    b->at = b->v ? (int64_t *)tni_alloc(ctx, (size_t)(4 * k) * sizeof *b->at, op) : NULL;
-    return b->at != NULL;
-}
-
-static void tni_best_free(tn_ctx *ctx, tni_best *b)
-{
-    tni_free(ctx, b->v, (size_t)(3 * b->k) * sizeof *b->v);
-    tni_free(ctx, b->at, (size_t)(4 * b->k) * sizeof *b->at);
-    memset(b, 0, sizeof *b);
-}
-
-/* Sorts, and leaves at most k. The buffer is in the order of arrival, so equal numbers stay in it. */
-static void tni_best_cut(tni_best *b, tn_order order)
-{
-    const int64_t n = tni_min(b->held, b->k);
-    int64_t      *best = b->at + 2 * b->k, i;
-    tni_select(order, b->v, b->held, n, best);
-    for (i = 0; i < n; i++) { b->v[2 * b->k + i] = b->v[best[i]]; best[b->k + i] = b->at[best[i]]; }
-    memcpy(b->v, b->v + 2 * b->k, (size_t)n * sizeof *b->v);
-    memcpy(b->at, best + b->k, (size_t)n * sizeof *b->at);
-    b->held = n;
-    if (n == b->k) b->last = b->v[n - 1];
-}
-
-static bool tni_is_better(tn_order order, double a, double b)
-{
-    return order == TN_ORDER_LARGEST ? a > b : order == TN_ORDER_SMALLEST ? a < b : fabs(a) > fabs(b);
-}
-
-static void tni_best_offer(tni_best *b, tn_order order, double v, int64_t at)
-{
-    if (b->held >= b->k && !tni_is_better(order, v, b->last)) return;
-    b->v[b->held] = v;
-    b->at[b->held++] = at;
-    if (b->held == b->k || b->held == 2 * b->k) tni_best_cut(b, order);
-}
+/* ---- the first entries --------------------------------------------------- >>circuits-best */
 
 typedef struct tni_circuit_search {
     const tn_circuit *c;
     tn_circuit_top_desc desc;
-    tni_best best;
+    tni_heap best;
     double   squares;
 } tni_circuit_search;
 
@@ -34054,7 +34005,7 @@ static tn_status tni_circuit_offer(void *user, int64_t first, int64_t count, con
         for (j = t->desc.pairs ? first + i : 0; j < n; j++) {
             const double x = t->desc.pairs && j > first + i ? 2 * v[i * n + j] : v[i * n + j];
             t->squares += x * x;
-            tni_best_offer(&t->best, t->desc.order, x, (first + i) * n + j);
+            tni_heap_offer(&t->best, x, (first + i) * n + j);
         }
     return TN_OK;
 }
@@ -34063,12 +34014,14 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
 {
     tn_ctx       *ctx = t->c->ctx;
     const int64_t n = t->best.held, shape[2] = {n, 2};
+    double       *v = (double *)tni_alloc(ctx, (size_t)n * sizeof *v, "circuit_top");
     int32_t      *index = (int32_t *)tni_alloc(ctx, (size_t)(2 * n) * sizeof *index, "circuit_top");
     int64_t       i;
-    tn_status     s = index ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; i < n && index; i++) {
-        index[2 * i] = (int32_t)(t->best.at[i] / t->c->columns);
-        index[2 * i + 1] = (int32_t)(t->best.at[i] % t->c->columns);
+    tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < n && s == TN_OK; i++) {
+        v[i] = t->best.found[i].value;
+        index[2 * i] = (int32_t)(t->best.found[i].at / t->c->columns);
+        index[2 * i + 1] = (int32_t)(t->best.found[i].at % t->c->columns);
     }
     out->count = n;
     out->norm = sqrt(t->squares);
@@ -34076,10 +34029,11 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     out->share = tn_tensor_create(ctx, TN_REAL, 1, shape);
     out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
     if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
-    if (s == TN_OK) s = tn_write(out->values, TN_F64, t->best.v, n);
+    if (s == TN_OK) s = tn_write(out->values, TN_F64, v, n);
     if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
-    for (i = 0; i < n; i++) t->best.v[i] = t->squares > 0 ? t->best.v[i] * t->best.v[i] / t->squares : 0;
-    if (s == TN_OK) s = tn_write(out->share, TN_F64, t->best.v, n);
+    for (i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
+    if (s == TN_OK) s = tn_write(out->share, TN_F64, v, n);
+    tni_free(ctx, v, (size_t)n * sizeof *v);
     tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
     return s;
 }
@@ -34100,13 +34054,13 @@ tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, t
     memset(&t, 0, sizeof t);
     t.c = c;
     t.desc = *desc;
-    s = tni_best_make(c->ctx, &t.best, desc->top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    s = tni_heap_begin(c->ctx, &t.best, desc->order, desc->top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer, &t);
     if (s == TN_OK) {
-        tni_best_cut(&t.best, desc->order);
+        tni_heap_sort(&t.best);
         s = tni_circuit_found(&t, out);
     }
-    tni_best_free(c->ctx, &t.best);
+    if (t.best.found) tni_heap_end(c->ctx, &t.best);
     if (s != TN_OK) tn_circuit_entries_destroy(out);
     return s;
 }
@@ -34123,9 +34077,8 @@ void tn_circuit_entries_destroy(tn_circuit_entries *e)
 typedef struct tni_circuit_rows_top {
     const tn_circuit *c;
     int64_t   top;
-    tn_order  order;
     tn_tensor *values, *ids;
-    int64_t  *best;
+    tni_heap  best;
     double   *v;
     int32_t  *id;
 } tni_circuit_rows_top;
@@ -34136,10 +34089,10 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
     int64_t   i, j;
     for (i = 0; i < count; i++) {
         const double *row = v + i * t->c->columns;
-        tni_select(t->order, row, t->c->columns, t->top, t->best);
+        tni_heap_select(&t->best, row, t->c->columns, t->top);
         for (j = 0; j < t->top; j++) {
-            t->v[(first + i) * t->top + j] = row[t->best[j]];
-            t->id[(first + i) * t->top + j] = (int32_t)t->best[j];
+            t->v[(first + i) * t->top + j] = t->best.found[j].value;
+            t->id[(first + i) * t->top + j] = (int32_t)t->best.found[j].at;
         }
     }
     return TN_OK;
@@ -34149,6 +34102,7 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
 {
     tni_circuit_rows_top t;
     int64_t   shape[2], n;
+    bool      whole;
     tn_status s;
     if (values) *values = NULL;
     if (ids) *ids = NULL;
@@ -34157,20 +34111,20 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_rows: top is %lld and order %d, expected 1 to %lld and a tn_order",
                         (long long)top, (int)order, (long long)c->columns);
     memset(&t, 0, sizeof t);
-    t.c = c; t.top = top; t.order = order;
+    t.c = c; t.top = top;
     shape[0] = c->rows; shape[1] = top;
     n = c->rows * top;
-    t.best = (int64_t *)tni_alloc(c->ctx, (size_t)top * sizeof *t.best, "circuit_top_rows");
+    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     t.v = (double *)tni_alloc(c->ctx, (size_t)n * sizeof *t.v, "circuit_top_rows");
     t.id = (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows");
-    s = t.best && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
     if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
     if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(*values, TN_F64, t.v, n);
     if (s == TN_OK) s = tn_write(*ids, TN_I32, t.id, n);
     if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
-    tni_free(c->ctx, t.best, (size_t)top * sizeof *t.best);
+    if (whole) tni_heap_end(c->ctx, &t.best);
     tni_free(c->ctx, t.v, (size_t)n * sizeof *t.v);
     tni_free(c->ctx, t.id, (size_t)n * sizeof *t.id);
     return s;
@@ -34353,7 +34307,7 @@ struct tn_circuit_evidence {
     tni_owned owned;                    /* first: the context destroys it by this */
     tn_circuit_evidence_desc desc;
     int64_t   rows;
-    tni_best *best;                     /* [features]          */
+    tni_heap *best;                     /* [features]          */
     double   *origin;                   /* [features]          */
     double   *power;                    /* [features,4]        */
     double   *drawn;                    /* [features,top]      */
@@ -34369,7 +34323,7 @@ static void tni_evidence_free(tni_owned *owned)
     tn_ctx      *ctx = owned->ctx;
     size_t       f;
     tni_disown(owned);
-    for (f = 0; f < n && e->best; f++) tni_best_free(ctx, &e->best[f]);
+    for (f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
     tni_free(ctx, e->best, n * sizeof *e->best);
     tni_free(ctx, e->origin, n * sizeof *e->origin);
     tni_free(ctx, e->power, 4 * n * sizeof *e->power);
@@ -34413,13 +34367,13 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     e->dice.call = 1;
     tni_own(ctx, &e->owned, tni_evidence_free);
     n = (size_t)d.features; k = (size_t)d.top;
-    whole = (e->best = (tni_best *)tni_evidence_room(ctx, n * sizeof *e->best)) != NULL
+    whole = (e->best = (tni_heap *)tni_evidence_room(ctx, n * sizeof *e->best)) != NULL
         && (e->origin = (double *)tni_evidence_room(ctx, n * sizeof *e->origin)) != NULL
         && (e->power = (double *)tni_evidence_room(ctx, 4 * n * sizeof *e->power)) != NULL
         && (e->drawn = (double *)tni_evidence_room(ctx, n * k * sizeof *e->drawn)) != NULL
         && (e->drawn_at = (int32_t *)tni_evidence_room(ctx, k * sizeof *e->drawn_at)) != NULL
         && (d.bins == 0 || (e->bins = (double *)tni_evidence_room(ctx, n * (size_t)d.bins * sizeof *e->bins)) != NULL);
-    for (f = 0; f < d.features && whole; f++) whole = tni_best_make(ctx, &e->best[f], d.top, "circuit_evidence");
+    for (f = 0; f < d.features && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, "circuit_evidence");
     if (whole) return e;
     tn_circuit_evidence_destroy(e);
     return NULL;
@@ -34436,7 +34390,7 @@ static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
         x = v[f] - e->origin[f];
         p[0] += x; p[1] += x * x; p[2] += x * x * x; p[3] += x * x * x * x;
         if (slot < d->top) e->drawn[f * d->top + slot] = v[f];
-        tni_best_offer(&e->best[f], d->order, v[f], e->rows);
+        tni_heap_offer(&e->best[f], v[f], e->rows);
         if (d->bins > 0) {
             const double at = (v[f] - d->low) / (d->high - d->low) * (double)d->bins;
             e->bins[f * d->bins + (at < 1 ? 0 : at >= (double)d->bins ? d->bins - 1 : (int64_t)at)]++;
@@ -34514,8 +34468,10 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     at = (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence");
     whole = v && at;
     for (f = 0; f < F && whole; f++) {
-        tni_best_cut(&e->best[f], e->desc.order);
-        for (i = 0; i < k; i++) { v[f * k + i] = e->best[f].v[i]; at[f * k + i] = (int32_t)e->best[f].at[i]; }
+        tni_found *found = e->best[f].found, first;
+        tni_heap_sort(&e->best[f]);
+        for (i = 0; i < k; i++) { v[f * k + i] = found[i].value; at[f * k + i] = (int32_t)found[i].at; }
+        for (i = 0; i < k / 2; i++) { first = found[i]; found[i] = found[k - 1 - i]; found[k - 1 - i] = first; }  /* a heap */
     }
     whole = whole && tni_evidence_keep(ctx, &out->values, TN_F64, 2, F, k, v)
             && tni_evidence_keep(ctx, &out->index, TN_I32, 2, F, k, at)
