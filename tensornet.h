@@ -18457,21 +18457,27 @@ static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
     return sum ? tn_div(ctx, p, sum) : NULL;
 }
 
-/* The patterns before their row scale */
+/* The patterns before the division by their sum. Row scales are multiplied into the mask, which is smaller. */
 static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                     tn_tensor *k)
 {
-    const bool softmax = a->kind == TN_ATTEND_SOFTMAX;
-    const int  sets = tni_attention_kinds[layer->desc.kind].sets;
-    tn_tensor *mask = tni_pattern_mask(ctx, a, q->shape[1], softmax ? 0 : 1, softmax ? -HUGE_VAL : 0), *p[2];
-    int        i;
+    const bool    softmax = a->kind == TN_ATTEND_SOFTMAX;
+    const bool    scaled = a->row == TN_ROW_SCALE_LENGTH || a->row == TN_ROW_SCALE_MEAN;
+    const int     sets = tni_attention_kinds[layer->desc.kind].sets;
+    const int64_t T = q->shape[1];
+    tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
+    tn_tensor    *rows = scaled ? tni_pattern_rows(ctx, a, T) : NULL, *p[2];
+    int           i;
+    if (!mask || (scaled && !rows)) return NULL;
+    if (scaled && !softmax) mask = tn_mul(ctx, mask, rows);
     for (i = 0; i < sets; i++) {
-        p[i] = mask ? tni_pattern_scores(ctx, layer, a->scale, q, k, i) : NULL;
+        p[i] = tni_pattern_scores(ctx, layer, a->scale, q, k, i);
         if (p[i] && softmax) p[i] = tn_softmax(ctx, tn_add(ctx, p[i], mask));
         if (!p[i]) return NULL;
     }
-    if (sets == 2 && softmax) return tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
-    return softmax ? p[0] : tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+    if (!softmax) return tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+    if (sets == 2) p[0] = tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
+    return scaled ? tn_mul(ctx, p[0], rows) : p[0];
 }
 
 /* The patterns of the heads, [B,heads,T,T], from all scores at once: that takes less time than attention to unit vectors. */
@@ -18480,17 +18486,13 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
     const tn_dtype made = ctx->made;
     tn_attend_desc a = tni_attention_attend(&layer->desc);
     int64_t        shape[4];
-    tn_tensor     *p, *rows;
+    tn_tensor     *p;
     if (!tni_attend_numbers(ctx, &a, layer->desc.d_qk)) return NULL;
     shape[0] = q->shape[0]; shape[1] = layer->desc.heads; shape[2] = shape[3] = q->shape[1];
     if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
     ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
     p = tni_pattern_pairs(ctx, layer, &a, q, k);
     if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
-    else if (a.row != TN_ROW_SCALE_NONE && p) {
-        rows = tni_pattern_rows(ctx, &a, shape[2]);
-        p = rows ? tn_mul(ctx, p, rows) : NULL;
-    }
     ctx->made = made;
     return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
 }
