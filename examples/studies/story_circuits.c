@@ -4,8 +4,9 @@
    largest entry among the ten tokens that most often follow in the text, for the commonest tokens? And are its ten largest
    entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the same:
    an untrained model of the same shape, and the trained table with its rows shuffled.
-       T(.) for a next token: which pairs of tokens speak for it or against it, with their share of the table's norm.
-       Heads: the copying score of each OV circuit, and the pairs of query and key that it scores highest, at a distance.
+       T(.) for a next token: which pairs of the commonest tokens speak for it or against it, with their share.
+       Heads: the copying score of each OV circuit; the pairs of query and key, a token apart, with the largest scores; and
+       the tokens with the largest mean scores, as queries and as keys.
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/story_circuits.c -o story_circuits -lm
    build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./story_circuits --run RUN --text TEXT
@@ -44,7 +45,7 @@ static char *read_text(const char *path, size_t *bytes)
 {
     FILE *f = fopen(path, "rb");
     char *text;
-    long  length;
+    long  length = -1;
     if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("--text cannot be read");
     rewind(f);
     text = room(length + 1, 1);
@@ -177,58 +178,64 @@ static void show_bigrams(const options *o, const counts *c, const double *d)
 
 /* ---- pairs and heads ---------------------------------------------------------------------------------------- */
 
-static void show_entries(tn_ctx *ctx, const counts *c, const tn_circuit *circuit, bool pairs, tn_order order)
+/* names: of the rows and columns, which are the commonest tokens. */
+static void show_entries(tn_ctx *ctx, const char **names, const tn_circuit *all, tn_tensor *ids, bool pairs)
 {
-    const tn_circuit_top_desc desc = { .top = 5, .order = order, .pairs = pairs };
+    const tn_circuit_top_desc desc = { .top = 5, .order = TN_ORDER_MAGNITUDE, .pairs = pairs };
+    tn_circuit               *c = tn_circuit_select(all, ids, ids);
     tn_circuit_entries        e;
     double                    value[5], share[5];
     int32_t                   at[10];
-    if (tn_circuit_top(circuit, &desc, &e) != TN_OK || tn_read(e.values, TN_F64, value, 5) != TN_OK
+    if (tn_circuit_top(c, &desc, &e) != TN_OK || tn_read(e.values, TN_F64, value, 5) != TN_OK
         || tn_read(e.share, TN_F64, share, 5) != TN_OK || tn_read(e.index, TN_I32, at, 10) != TN_OK) check(ctx);
-    for (int k = 0; k < 5; k++) {                       /* a constant one, where there is a bias, comes after the tokens */
-        const char *left = at[2 * k] < c->vocab ? c->name[at[2 * k]] : "1";
-        const char *right = at[2 * k + 1] < c->vocab ? c->name[at[2 * k + 1]] : "1";
-        printf("  %-12s %-12s %+9.3f  %.2f %%\n", left, right, value[k], 100 * share[k]);
-    }
+    for (int k = 0; k < 5; k++)
+        printf("  %-12s %-12s %+10.3f  %.2f %%\n", names[at[2 * k]], names[at[2 * k + 1]], value[k], 100 * share[k]);
     tn_circuit_entries_destroy(&e);
+    tn_circuit_destroy(c);
 }
 
-static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m, const char **names,
+                       tn_tensor *ids)
 {
     int64_t i, shown = 0;
     for (i = 0; i < o->tokens && shown < o->show / 4; i++) {
         tn_circuit *t;
-        if (strlen(c->name[c->common[i]]) < 4 || strncmp(c->name[c->common[i]], "##", 2) == 0) continue;
+        if (strlen(names[i]) < 4 || strncmp(names[i], "##", 2) == 0) continue;
         if (!(t = tn_circuit_pairs(ctx, m, 0, c->common[i]))) check(ctx);
-        printf("pairs that speak for or against \"%s\", and their share of the squared norm:\n", c->name[c->common[i]]);
-        show_entries(ctx, c, t, true, TN_ORDER_MAGNITUDE);
+        printf("pairs that speak for or against \"%s\", and their share of the squared norm:\n", names[i]);
+        show_entries(ctx, names, t, ids, true);
         tn_circuit_destroy(t);
         shown++;
     }
 }
 
-static void show_heads(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+/* The five with the largest means: what a head's queries, or keys, are about. */
+static void show_means(tn_ctx *ctx, const char *what, const char **names, const tn_tensor *means, tn_tensor *ids)
+{
+    int32_t    at[5];
+    tn_tensor *of = tn_gather(ctx, (tn_tensor *)means, 0, ids), *first;
+    if (!tn_topk(ctx, of, 0, 5, TN_ORDER_MAGNITUDE, &first) || tn_read(first, TN_I32, at, 5) != TN_OK) check(ctx);
+    printf("  %s of the largest mean scores:", what);
+    for (int k = 0; k < 5; k++) printf(" %s", names[at[k]]);
+    printf("\n");
+}
+
+static void show_heads(tn_ctx *ctx, const tn_transformer *m, const char **names, tn_tensor *ids)
 {
     tn_circuit_desc d = { .tokens = true, .query = 1 };
-    tn_tensor      *ids = tn_tensor_from(ctx, 1, &o->tokens, TN_I32, c->common);
     for (d.head = 0; d.head < m->desc.heads; d.head++) {
-        tn_circuit *ov = tn_circuit_ov(ctx, m, &d), *qk = tn_circuit_qk(ctx, m, &d), *some;
-        double      score;
-        if (!ov || !qk || tn_circuit_copying(ov, NULL, &score) != TN_OK) check(ctx);
+        tn_circuit *ov = tn_circuit_ov(ctx, m, &d), *qk = tn_circuit_qk(ctx, m, &d);
+        tn_tensor  *keys = NULL, *queries = NULL;
+        double      score = 0;
+        if (!ov || !qk || tn_circuit_copying(ov, NULL, &score) != TN_OK
+            || tn_circuit_means(qk, &keys, &queries) != TN_OK) check(ctx);
         printf("copying_head_%d: %.3f\n", (int)d.head, score);
-        some = tn_circuit_select(qk, ids, ids);
-        if (!some) check(ctx);
-        printf("query and key, one token before, of the largest scores among the %d commonest (numbers of the list):\n",
-               (int)o->tokens);
-        {
-            counts      by_rank = *c;
-            const char **name = room(c->vocab, sizeof *name);
-            for (int64_t i = 0; i < o->tokens; i++) name[i] = c->name[c->common[i]];
-            by_rank.name = name;
-            show_entries(ctx, &by_rank, some, false, TN_ORDER_MAGNITUDE);
-            free(name);
-        }
-        tn_circuit_destroy(some);
+        printf("query and key, one token before, of the largest scores, and their share of the squared norm:\n");
+        show_entries(ctx, names, qk, ids, false);
+        show_means(ctx, "queries", names, queries, ids);
+        show_means(ctx, "keys", names, keys, ids);
+        tn_tensor_destroy(keys);
+        tn_tensor_destroy(queries);
         tn_circuit_destroy(qk);
         tn_circuit_destroy(ov);
     }
@@ -269,6 +276,8 @@ int main(int argc, char **argv)
     tn_tokenizer  *tokenizer;
     counts         c;
     double        *d, *control;
+    const char   **names;
+    tn_tensor     *ids;
     verdict        v;
     char           why[TN_WHY], path[600];
     read_flags(argc, argv, flags);
@@ -286,8 +295,11 @@ int main(int argc, char **argv)
     d = bigrams(ctx, &o, &c, &model);
     control = bigrams(ctx, &o, &c, &untrained);
     show_bigrams(&o, &c, d);
-    show_pairs(ctx, &o, &c, &model);
-    show_heads(ctx, &o, &c, &model);
+    names = room(o.tokens, sizeof *names);
+    for (int64_t i = 0; i < o.tokens; i++) names[i] = c.name[c.common[i]];
+    ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
+    show_pairs(ctx, &o, &c, &model, names, ids);
+    show_heads(ctx, &model, names, ids);
     check(ctx);
     v = judge(&o, &c, d, 0);
     printf("argmax_among_ten_successors: %.4f\noverlap_with_pmi: %.4f\n", v.hits, v.overlap);
