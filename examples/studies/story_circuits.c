@@ -7,6 +7,7 @@
        T(.) for a next token: which pairs of the commonest tokens speak for it or against it, with their share.
        Heads: the copying score of each OV circuit; the pairs of query and key, a token apart, with the largest scores; and
        the tokens with the largest mean scores, as queries and as keys.
+       The block as tensors (OV++) with the denominators of its norms held at their means: what that does to the loss.
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/story_circuits.c -o story_circuits -lm
    build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./story_circuits --run RUN --text TEXT
@@ -32,6 +33,7 @@ typedef struct counts {
     double       *one, *pair;           /* [vocab], [vocab,vocab]: occurrences */
     int32_t      *common;               /* [tokens], the commonest first       */
     const char  **name;                 /* [vocab]                             */
+    int32_t      *ids;                  /* [total]: the text                   */
 } counts;
 
 static void *room(int64_t count, size_t each)
@@ -70,6 +72,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     char       *text = read_text(o->text, &bytes), *at = text;
     int32_t    *ids = room((int64_t)bytes + 1, sizeof *ids), *order;
     int64_t     i, n;
+    c.ids = ids;
     c.tokenizer = tokenizer;
     c.vocab = tn_tokenizer_count(tokenizer);
     c.one = room(c.vocab, sizeof *c.one);
@@ -79,11 +82,12 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     while (at < text + bytes) {
         char *end = strstr(at, mark);
         if (!end) end = text + bytes;
-        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes, NULL);
+        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)(bytes - (size_t)c.total), NULL);
         if (n < 0) check(ctx);
         for (i = 0; i < n; i++) c.one[ids[i]]++;
         for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
         c.total += n;
+        ids += n;
         at = end < text + bytes ? end + sizeof mark - 1 : end;
     }
     order = room(c.vocab, sizeof *order);
@@ -91,7 +95,6 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     sorted_by = c.one;
     qsort(order, (size_t)c.vocab, sizeof *order, falling);
     c.common = order;
-    free(ids);
     free(text);
     return c;
 }
@@ -241,6 +244,83 @@ static void show_heads(tn_ctx *ctx, const tn_transformer *m, const char **names,
     }
 }
 
+/* ---- the block as tensors, with the means of its norms ---------------------------------------------------------- */
+
+enum { WINDOWS = 16 };
+
+/* The mean over rows of 1/sqrt(mean x^2 + eps): what an RMS norm multiplies by. */
+static double mean_factor(tn_ctx *ctx, tn_tensor *x, double eps)
+{
+    const int64_t n = x->shape[x->rank - 1], rows = tn_tensor_count(x) / n;
+    double       *v = room(rows * n, sizeof *v), sum = 0;
+    if (tn_read(x, TN_F64, v, rows * n) != TN_OK) check(ctx);
+    for (int64_t r = 0; r < rows; r++) {
+        double square = 0;
+        for (int64_t i = 0; i < n; i++) square += v[r * n + i] * v[r * n + i] / (double)n;
+        sum += 1 / sqrt(square + eps) / (double)rows;
+    }
+    free(v);
+    return sum;
+}
+
+/* The stream at the beginning of the block, and after its attention: [1,T,dim] */
+static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor **after)
+{
+    tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids), *y;
+    if (m->desc.embed_norm && !m->desc.no_norm) x = tn_norm_forward(ctx, &m->embed_norm, x);
+    y = m->desc.no_norm ? x : tn_norm_forward(ctx, &m->blocks[0].norm1, x);
+    y = tn_attention_forward(ctx, &m->blocks[0].attn, y, NULL);
+    *after = tn_add(ctx, x, tn_scale(ctx, y, m->desc.attn_scale));
+    check(ctx);
+    return x;
+}
+
+/* The loss of the block as OV++: B+ of sum_g A^g M^g x~, with the patterns of the run. */
+static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp *o, tn_tensor *ids, tn_tensor *next)
+{
+    const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
+    tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n)), *sum = NULL, *both[2], *y;
+    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0);
+    for (int64_t g = 0; g <= o->heads; g++) {
+        y = tn_matmul(ctx, x, tn_transpose(tn_reshape(tn_slice(o->m, 0, g, g + 1), 2, map), 0, 1));
+        if (g > 0) y = tn_matmul(ctx, tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square), y);
+        sum = sum ? tn_add(ctx, sum, y) : y;
+    }
+    both[0] = both[1] = sum;
+    y = tn_reshape(tn_cp_apply_each(ctx, o->b, both), 3, (int64_t[]){1, T, n});
+    if (!m->desc.no_norm) y = tn_norm_forward(ctx, &m->norm, y);
+    return tn_item(tn_cross_entropy(ctx, tn_transformer_head(ctx, m, y), next));
+}
+
+/* What it costs to hold the denominators of the norms at their means, on windows at the end of the text. */
+static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
+{
+    const int64_t        T = m->desc.context;
+    tn_circuit_ovpp_desc d = {0};
+    tn_circuit_ovpp      o;
+    double               loss[2] = {0, 0};
+    if (m->desc.norm != TN_NORM_RMS || c->total < WINDOWS * (T + 1)) return;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && tn_circuit_ovpp_of(ctx, m, &d, &o) != TN_OK) check(ctx);
+        for (int k = 0; k < WINDOWS; k++) {
+            const tn_mark  mark = tn_arena_mark(ctx);
+            const int32_t *from = c->ids + c->total - (k + 1) * (T + 1);
+            tn_tensor *ids = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from), *after, *x;
+            tn_tensor *next = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from + 1);
+            if (pass == 0) {
+                x = stream(ctx, m, ids, &after);
+                d.factor1 += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
+                d.factor2 += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
+                loss[0] += tn_item(tn_transformer_loss(ctx, m, ids, next)) / WINDOWS;
+            } else loss[1] += loss_of_tensors(ctx, m, &o, ids, next) / WINDOWS;
+            tn_arena_release(ctx, mark);
+        }
+    }
+    check(ctx);
+    printf("loss_of_windows: %.6f\nloss_of_tensors_with_mean_norms: %.6f\n", loss[0], loss[1]);
+    tn_circuit_ovpp_destroy(&o);
+}
+
 /* ---- the program --------------------------------------------------------------------------------------------- */
 
 static tn_transformer load(tn_ctx *ctx, const char *run, bool trained)
@@ -300,6 +380,7 @@ int main(int argc, char **argv)
     ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
     show_pairs(ctx, &o, &c, &model, names, ids);
     show_heads(ctx, &model, names, ids);
+    show_freezing(ctx, &c, &model);
     check(ctx);
     v = judge(&o, &c, d, 0);
     printf("argmax_among_ten_successors: %.4f\noverlap_with_pmi: %.4f\n", v.hits, v.overlap);
