@@ -2,8 +2,8 @@
 
    D(B+) is the table of a model's logits after one token alone, with its MLP and without attention; no text is run. Is its
    largest entry among the ten tokens that most often follow in the text, for the commonest tokens? And are its ten largest
-   entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the same:
-   an untrained model of the same shape, and the trained table with its rows shuffled.
+   entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the
+   same: an untrained model of the same shape, and the trained table with its rows shuffled.
        T(.) for a next token: which pairs of the commonest tokens speak for it or against it, with their share.
        Heads: the copying score of each OV circuit; the pairs of query and key, a token apart, with the largest scores; and
        the tokens with the largest mean scores, as queries and as keys.
@@ -82,7 +82,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     while (at < text + bytes) {
         char *end = strstr(at, mark);
         if (!end) end = text + bytes;
-        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)(bytes - (size_t)c.total), NULL);
+        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes - c.total, NULL);
         if (n < 0) check(ctx);
         for (i = 0; i < n; i++) c.one[ids[i]]++;
         for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
@@ -276,11 +276,12 @@ static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, t
 }
 
 /* The loss of the block as OV++: B+ of sum_g A^g M^g x~, with the patterns of the run. */
-static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp *o, tn_tensor *ids, tn_tensor *next)
+static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp *o, tn_tensor *ids,
+                              tn_tensor *next)
 {
     const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
-    tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n)), *sum = NULL, *both[2], *y;
-    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0);
+    tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n));
+    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0), *sum = NULL, *both[2], *y;
     for (int64_t g = 0; g <= o->heads; g++) {
         y = tn_matmul(ctx, x, tn_transpose(tn_reshape(tn_slice(o->m, 0, g, g + 1), 2, map), 0, 1));
         if (g > 0) y = tn_matmul(ctx, tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square), y);
