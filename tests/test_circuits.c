@@ -925,6 +925,7 @@ static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc
     if (!random_model(w, d, &m)) return;
     if (what == 'q') none = tn_circuit_qk(w->ctx, &m, at) == NULL;
     if (what == 'o') none = tn_circuit_ov(w->ctx, &m, at) == NULL;
+    if (what == 't') none = tn_circuit_pairs(w->ctx, &m, at->block, 0) == NULL;
     if (what == 'm') none = tn_circuit_mlp(w->ctx, &m, at->block) == NULL;
     if (what == 'a') none = tn_circuit_attention(w->ctx, &m, at->block, 0) == NULL;
     if (what == 'p' || what == 'f') none = tn_circuit_ovpp_of(w->ctx, &m, &od, &o) != TN_OK;
@@ -950,6 +951,7 @@ TEST(refusals_by_name)
     d.x0_residual = true;
     d.qk_norm = false;
     refuse(&w, &d, &later, 'q', "the model has x0_residual");
+    refuse(&w, &d, &at, 't', "circuit_pairs: the model has x0_residual: tokens reach the MLP in several ways");
     d = usual();
     d.value_residual = true;
     later.tokens = false;
