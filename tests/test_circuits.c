@@ -448,7 +448,7 @@ static tn_tensor *held(world *w, const tn_transformer *m, const tn_norm *norm, t
     if (m->desc.no_norm) return x;
     if (norm->desc.kind == TN_NORM_LAYER) {
         const int64_t shape[3] = {1, tn_tensor_count(x) / DIM, 1};
-        tn_tensor    *mean = tn_scale(w->ctx, tn_sum_axis(w->ctx, x, 2), 1.0 / DIM);
+        tn_tensor    *mean = tn_scale(w->ctx, tn_sum_axis(w->ctx, x, 2), 1 / (double)DIM);
         x = tn_sub(w->ctx, x, tn_reshape(mean, 3, shape));
     }
     x = tn_scale(w->ctx, x, factor);
@@ -464,7 +464,7 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     tn_circuit_ovpp      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *n, *y, *pattern, *direct, *one, *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
-    const int64_t square[2] = {T, T};
+    const int64_t square[2] = {T, T}, dim = DIM;
     memset(&od, 0, sizeof od);
     od.factor1 = 0.8; od.factor2 = 1.25;
     od.compact = true;
@@ -492,7 +492,7 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
             tn_tensor *left[2], *right[2], *at[2], *last = tn_slice(mixed[k], 1, DIM, DIM + 1);
             at[0] = at[1] = one;
             left[0] = mixed[g]; left[1] = tn_slice(mixed[g], 1, 0, DIM);
-            right[0] = mixed[k]; right[1] = tn_mul(w->ctx, last, tn_full(w->ctx, 1, &(const int64_t){DIM}, 1));
+            right[0] = mixed[k]; right[1] = tn_mul(w->ctx, last, tn_full(w->ctx, 1, &dim, 1));
             in[0] = tn_concat(w->ctx, 2, left, 1);
             in[1] = tn_concat(w->ctx, 2, right, 1);
             y = tn_cp_apply_each(w->ctx, o.doubled, in);
@@ -643,7 +643,7 @@ TEST(pairs_of_tokens)
     CHECK_STATUS(tn_circuit_means(c, &columns, &rows), TN_OK);
     y = whole(&w, c);
     test_raise(&worst, differs(columns, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 0), 1.0 / 3)));
-    test_raise(&worst, differs(rows, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 1), 1.0 / VOCAB)));
+    test_raise(&worst, differs(rows, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 1), 1 / (double)VOCAB)));
     tn_tensor_destroy(columns);
     tn_tensor_destroy(rows);
     tn_circuit_destroy(c);
@@ -726,6 +726,7 @@ TEST(maximising_inputs)
     tn_tensor *p[3], *u, *x;
     tn_net    *net, *deep;
     tn_cp     *cp, *layers[2];
+    const tn_cp *twice[2];
     tn_eigen   eigen;
     tn_circuit_maximum      best;
     tn_circuit_maximum_desc d;
@@ -757,7 +758,8 @@ TEST(maximising_inputs)
     tn_cp_destroy(cp);
     layers[0] = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     layers[1] = tn_cp_residual(layers[0]);
-    deep = tn_net_from_stack(w.ctx, 2, (const tn_cp *const[]){layers[1], layers[1]}, false);
+    twice[0] = twice[1] = layers[1];
+    deep = tn_net_from_stack(w.ctx, 2, twice, false);
     REQUIRE(deep && deep->constant && deep->legs == 4);
     for (int minimum = 0; minimum < 2; minimum++) {
         const double sign = minimum ? -1 : 1;
