@@ -841,12 +841,12 @@ TEST(evidence_of_a_data_set)
         for (int i = 0; i < ROWS; i++) {
             better += v[i][f] > top[6];
             low += v[i][f] < -0.25;
-            mean += v[i][f] / ROWS;
+            mean += v[i][f] / (double)ROWS;
         }
         for (int i = 0; i < ROWS; i++) {
             const double x = v[i][f] - mean;
-            m2 += x * x / ROWS;
-            m4 += x * x * x * x / ROWS;
+            m2 += x * x / (double)ROWS;
+            m4 += x * x * x * x / (double)ROWS;
         }
         CHECK_INT(better, 6);
         CHECK_NEAR(numbers(r.histogram)[4 * f], low, 0);
