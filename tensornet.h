@@ -2754,8 +2754,8 @@ TN_API void        tn_circuit_ovpp_destroy(tn_circuit_ovpp *ovpp);              
    Token i is at `position`, which matters with learned positions only. The soft-cap is left out. */
 TN_API tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *model, int64_t blocks, int64_t position);
 /* Makes T(.), the table of token pairs of an MLP for output token `out`: entry (i,j) is B(x_i, x_j), symmetrised, where x_i
-   is token i at position 0, normed alone (so far norms are held constant), with the one where there are biases. Logits are
-   before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
+   is the embedding of token i at position 0, normed alone (so far norms are held constant), with the one where there are
+   biases. Logits are before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
 TN_API tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t out);
 /* Makes the circuit of an operator for output direction u [out] between two lists of vectors: entry (i,j) is x_i^T Q_u y_j.
    x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_ovpp: T(B+OV). */
@@ -33923,7 +33923,9 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
                  (long long)m->desc.vocab - 1);
         return NULL;
     }
-    if (!(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
+    if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
+                            "tokens reach the MLP in several ways")
+        || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
     scope = tni_scope_begin(ctx);
     x = tni_circuit_stream(ctx, m, 0);
     norm = m->blocks[block].norm2;
