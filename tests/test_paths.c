@@ -88,7 +88,7 @@ static tn_transformer_desc option(int k)
 
 typedef struct sums { double frozen, parts, paths, sources, count; } sums;
 
-static double share(double error, double whole) { return fabs(error) / fmax(fabs(whole), 1); }
+static double share(double error, double whole) { return fabs(error) / (fabs(whole) > 1 ? fabs(whole) : 1); }
 
 static void add_up(const tn_circuit_frozen *f, sums *worst)
 {
@@ -374,7 +374,8 @@ static double subset_of(plain *p, unsigned s, int t, int token)
     return sum;
 }
 
-static void values_of(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_circuit_by by, int64_t count, double *v)
+static void values_of(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_circuit_by by, int64_t count,
+                      double *v)
 {
     tn_circuit_parts_desc d;
     tn_circuit_parts      p;
@@ -440,7 +441,7 @@ static double follow(const plain *p, const tn_circuit_paths *q, int64_t leaf, in
 {
     const tn_circuit_node *node = &q->node[leaf];
     double x[AUG] = {0}, y[AUG], z;
-    int    stage = 0;                                   /* the constant gathers output biases on its way: ob of block stage/2 */
+    int    stage = 0;                               /* the constant gathers the output biases of blocks on its way */
     if (node->block == 0) memcpy(x, p->e[node->position], sizeof p->e[0]); else x[DIM] = 1;
     for (node = &q->node[node->next];; node = &q->node[node->next]) {
         const int l = node->block, to = node->next < 0 ? p->layers : l;
@@ -528,12 +529,13 @@ TEST(paths_are_those_of_plain_loops)
         } while (!some.frozen);
         CHECK(some.open > 0 && some.expanded == few.budget);
         for (int64_t i = 0; i < some.open; i++) {
-            for (sum = 0, target.other = 0; target.other < q.count; target.other++)
-                if (ends_as(&q, q.path[target.other], &some, some.frontier[i])) sum += q.node[q.path[target.other]].value;
+            sum = 0;
+            for (int64_t j = 0; j < q.count; j++)
+                if (ends_as(&q, q.path[j], &some, some.frontier[i])) sum += q.node[q.path[j]].value;
             test_raise(&worst[1], fabs(sum - some.node[some.frontier[i]].value));
-            sorted = sorted && (i == 0 || fabs(some.node[some.frontier[i - 1]].value) >= fabs(some.node[some.frontier[i]].value));
+            sorted = sorted && (i == 0 || fabs(some.node[some.frontier[i - 1]].value)
+                                          >= fabs(some.node[some.frontier[i]].value));
         }
-        target.other = 0;
         REQUIRE(tn_circuit_attribute(&f, &target, &a) == TN_OK);
         CHECK_STATUS(tn_read(a.values, TN_F64, values, f.sources * T), TN_OK);
         for (int i = 0; i < f.sources * T; i++) test_raise(&worst[2], fabs(values[i] - source[i]));
@@ -579,6 +581,7 @@ TEST(patterns_are_expanded)
         tn_transformer        m;
         tn_circuit_frozen     f;
         double                v[DEGREE + 1], c;
+        int                   j;
         memset(&d, 0, sizeof d);
         memset(&pd, 0, sizeof pd);
         pd.patterns = true;
@@ -603,10 +606,9 @@ TEST(patterns_are_expanded)
             if (by == 1 && k < 4 && CHECK_INT(p.count, DEGREE + 1)) {
                 CHECK_STATUS(tn_read(p.values, TN_F64, v, DEGREE + 1), TN_OK);
                 for (int i = -4; i <= 4; i++) {
-                    for (c = 0, target.other = DEGREE; target.other >= 0; target.other--) c = c * (i * 0.3) + v[target.other];
+                    for (c = 0, j = DEGREE; j >= 0; j--) c = c * (i * 0.3) + v[j];
                     test_raise(&worst[1], share(c - logit_at(&w, &m, i * 0.3, T - 1, 5), c));
                 }
-                target.other = 0;
             }
             tn_circuit_parts_destroy(&p);
         }
@@ -674,7 +676,8 @@ TEST(deleted_paths_are_measured)
             const tn_circuit_node *node = &q.node[leaf[i]], *next = &q.node[node->next];
             const int64_t          s = node->position, shape[3] = {1, T, DIM};
             const tn_transformer_block *b = &m.blocks[0];
-            tn_tensor             *one = tn_slice(tn_eye(w.ctx, T), 1, s, s + 1), *e = tn_slice(f.block[0].run1, 0, s, s + 1);
+            tn_tensor             *one = tn_slice(tn_eye(w.ctx, T), 1, s, s + 1);
+            tn_tensor             *e = tn_slice(f.block[0].run1, 0, s, s + 1);
             tn_tensor             *gone1 = tn_sub(w.ctx, f.block[0].run1, tn_matmul(w.ctx, one, e)), *change = e;
             double                 linear = node->value;
             for (; next->next >= 0; next = &q.node[next->next]) {
@@ -696,7 +699,7 @@ TEST(deleted_paths_are_measured)
                 }
             }
             test_raise(&worst[0], fabs(measured[i] - end_without(&w, &f, change, T - 1, target)));
-            if (linear < HUGE_VAL) test_raise(&worst[1], fabs(predicted[i] - linear));      /* without a product: its value */
+            if (linear < HUGE_VAL) test_raise(&worst[1], fabs(predicted[i] - linear));  /* without a product: its value */
             else if (q.node[node->next].head == TN_CIRCUIT_MLP && k == 0) {                 /* from the token itself */
                 double y[AUG], g[AUG], before[AUG], after[AUG], v[AUG];
                 memcpy(v, x[T - 1], sizeof v);
@@ -845,7 +848,9 @@ TEST(means_are_frozen_as_given)
     CHECK_STATUS(tn_circuit_frozen_update(&f), TN_OK);
     CHECK(f.error > 1e-3 && f.error < 10);
     add_up(&f, &worst);
-    WORST("sums with given patterns", fmax(fmax(worst.parts, worst.paths), worst.sources), 1e-12);
+    test_raise(&worst.parts, worst.paths);
+    test_raise(&worst.parts, worst.sources);
+    WORST("sums with given patterns", worst.parts, 1e-12);
     tn_circuit_frozen_destroy(&f);
     close_world(&w);
 }
