@@ -2727,8 +2727,8 @@ typedef struct tn_circuit_deletion {
 /* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
    input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
    the last one from the input of the last norm. Both networks pass MLPs as they are, with their products: deleting an input of
-   B(x,x) changes it by 2 B(x,d) - B(d,d), of which a path's value is B(x,d). A change is that of the target, old - new;
-   of TN_CIRCUIT_LOSS, `measured` is that of the loss itself. */
+   B(x,x) changes it by 2 B(x,d) - B(d,d), of which a path's value is B(x,d). A change is that of the target, old - new, with
+   TN_CIRCUIT_LOSS that of the loss itself. */
 TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
 TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
 #endif /* TN_NO_CIRCUITS */
@@ -33183,15 +33183,24 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
     return product ? tn_affine(ctx, tn_slice(product, -1, 0, b->p->shape[1]), b->p, NULL) : NULL;  /* its bias stays */
 }
 
-/* The change of the target itself, when d is taken from what the last norm reads */
-static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d)
+/* The change of the target itself, when d is taken from what the last norm reads, which is frozen or not */
+static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
 {
     const int64_t t = target->position;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
+    tn_tensor *pair[2], *y;
     double     change;
-    y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1)) : NULL;
-    y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
+    if (frozen) {
+        pair[0] = tn_slice(f->logits, 0, t, t + 1);
+        y = tn_affine(ctx, tni_frozen_read(ctx, tni_frozen_with(ctx, d, 0), tn_slice(f->scale, 0, t, t + 1)), f->u, NULL);
+        if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
+        pair[1] = tn_sub(ctx, pair[0], y);
+        y = tn_concat(ctx, 2, pair, 0);
+    } else {
+        y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
+        y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1)) : NULL;
+        y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
+    }
     if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
     y = tni_rows_differ(ctx, y);
     if (!y) return (double)NAN;
@@ -33201,8 +33210,7 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
 }
 
 /* Follows a path from its source with what its deletion changes. */
-static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, tn_tensor *covector, double *predicted,
-                            double *measured)
+static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
 {
     const tn_circuit_frozen *f = p->frozen;
     const tn_circuit_node   *node = &p->node[leaf], *next;
@@ -33222,8 +33230,8 @@ static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, tn_tensor *
         for (i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
     }
     if (!d[0] || !d[1]) return false;
-    *predicted = tn_item(tn_sum(ctx, tn_mul(ctx, d[0], tn_slice(covector, 0, 0, n))));
-    *measured = tni_delete_end(f, &p->target, d[1]);
+    *predicted = tni_delete_end(f, &p->target, d[0], true);
+    *measured = tni_delete_end(f, &p->target, d[1], false);
     return tn_ctx_status(ctx) == TN_OK;
 }
 
@@ -33244,8 +33252,7 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
 {
     const tn_circuit_frozen *f;
     tni_scope  scope, each;
-    tn_tensor *c;
-    double    *v, whole;
+    double    *v;
     int32_t   *leaf;
     int64_t    i, k = 0, room;
     bool       done;
@@ -33258,14 +33265,13 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
     leaf = (int32_t *)tni_alloc(f->ctx, (size_t)room * sizeof *leaf, "circuit_paths_delete");
     scope = tni_scope_begin(f->ctx);
-    c = v && leaf ? tni_target_covector(f, &p->target, "circuit_paths_delete", &whole) : NULL;
-    done = c != NULL;
+    done = v && leaf;
     for (i = 0; i < p->count && k < room && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
         each = tni_scope_begin(f->ctx);
-        done = tni_delete_path(p, p->path[i], c, &v[k], &v[room + k]);
+        done = tni_delete_path(p, p->path[i], &v[k], &v[room + k]);
         tni_scope_end(f->ctx, each);
         k++;
     }

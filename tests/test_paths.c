@@ -699,6 +699,18 @@ TEST(deleted_paths_are_measured)
                 }
             }
             test_raise(&worst[0], fabs(measured[i] - end_without(&w, &f, change, T - 1, target)));
+            if (target->aim == TN_CIRCUIT_LOSS) {                                       /* of the logits without the path */
+                double e[AUG] = {0}, sum[2] = {0, 0}, gap = 0;
+                if (node->next != 0) continue;
+                memcpy(e, p->e[T - 1], sizeof p->e[0]);
+                for (int v = 0; v < VOCAB; v++) {
+                    sum[0] += exp(logit_of(p, x[T - 1], T - 1, v));
+                    sum[1] += exp(logit_of(p, x[T - 1], T - 1, v) - logit_of(p, e, T - 1, v));
+                }
+                gap = log(sum[0]) - log(sum[1]) - logit_of(p, e, T - 1, (int)target->token);
+                test_raise(&worst[1], fabs(predicted[i] - gap));
+                continue;
+            }
             if (linear < HUGE_VAL) test_raise(&worst[1], fabs(predicted[i] - linear));  /* without a product: its value */
             else if (q.node[node->next].head == TN_CIRCUIT_MLP && k == 0) {                 /* from the token itself */
                 double y[AUG], g[AUG], before[AUG], after[AUG], v[AUG];
