@@ -2731,6 +2731,35 @@ typedef struct tn_circuit_deletion {
    TN_CIRCUIT_LOSS that of the loss itself. */
 TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
 TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
+
+/* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds
+   A model of one block reads from a text only the tokens that its last position sees. Given how the text ends, bounds from
+   the weights say what all tokens before that end can change, whatever they are. Softmax: a head gives them at most the
+   weight beta = S'/(S + S'), S the sum of exp(scores) over the known end and S' at most the sum over the unknown positions
+   of the largest one of any token; its output moves by beta (m - known output), m in the convex hull of the vectors O V of
+   all tokens. Squared and bilinear: at most by the sum over the positions of the largest |pattern| times such a vector.
+   A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
+   change e of y0, and neither the last norm nor a soft cap changes an order. */
+typedef struct tn_circuit_bound_desc {
+    int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
+    uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change */
+} tn_circuit_bound_desc;
+typedef struct tn_circuit_bound {
+    int64_t    count;           /* N                                                                             */
+    tn_tensor *best;            /* I32 [N] the circuit's prediction for each end                                 */
+    tn_tensor *margin;          /* [N] its logit minus any other is above this, before the last norm; certified if > 0 */
+    tn_tensor *change;          /* [N] no difference of its logit and another one changes by more                */
+    double     certified;       /* share of the ends whose prediction no text changes                            */
+    double     accuracy;        /* of the circuit, for texts that are these ends                                 */
+    double     lower, upper;    /* bounds of the model's accuracy for all texts with these ends                  */
+} tn_circuit_bound;
+/* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] such as
+   counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE or
+   none; no head_norm, differential attention, TN_ROW_SCALE_MEAN or _SUM; a row scale by length if c + unknown does not
+   exceed it: TN_ERR_ARG otherwise. Takes heads vocab^2 numbers, and as many operations for each end. */
+TN_API tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ends, tn_tensor *next,
+                                     const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out);
+TN_API void      tn_circuit_bound_destroy(tn_circuit_bound *bound);                /* frees the tensors of the result */
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
@@ -33299,6 +33328,386 @@ void tn_circuit_deletion_destroy(tn_circuit_deletion *d)
     tn_tensor_destroy(d->predicted);
     tn_tensor_destroy(d->measured);
     memset(d, 0, sizeof *d);
+}
+
+/* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds-impl */
+
+typedef struct tni_bound {
+    tn_ctx               *ctx;
+    const tn_transformer *m;
+    int64_t  V, n, heads, hidden, c, unknown;
+    uint64_t dropped;
+    bool     softmax;
+    tn_tensor *keys;            /* [V,sets heads,d] at position 0, owned                        */
+    double   scale;             /* of scores: of both sets together, with attn_scale, unless softmax */
+    double  *moved;             /* [heads,V,V] logit v of what head h adds for token j          */
+    double  *vector;            /* [heads,V,n] that vector                                      */
+    double  *length;            /* [heads] the longest of these                                 */
+    double  *form;              /* [V,V] inner products of the forms Q_v                        */
+    tn_tensor *up;              /* [V,hidden] U P, owned                                        */
+} tni_bound;
+
+static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen)
+{
+    const tn_transformer_desc *d = &m->desc;
+    const tn_attention_desc   *a = &m->blocks[0].attn.desc;
+    const tn_mlp_desc         *mlp = &m->blocks[0].mlp.desc;
+    const bool    softmax = a->kind == TN_ATTENTION_SOFTMAX;
+    const int64_t length = a->length > 0 ? a->length : 512;
+    const char   *what = d->layers != 1 ? "the model has more than one block"
+        : d->bidirectional ? "bidirectional is true"
+        : d->place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
+        : mlp->kind != TN_MLP_BILINEAR || mlp->order != 2 ? "the MLP is not bilinear of order 2"
+        : d->positions == TN_POSITIONS_LEARNED ? "positions are learned"
+        : a->head_norm || (!softmax && !tni_takes_form(a->kind)) ? "heads have norms, or are differential"
+        : !softmax && (a->row == TN_ROW_SCALE_MEAN || a->row == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
+        : !softmax && a->row != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
+        : NULL;
+    if (what) tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s, expected what the function's comment lists", what);
+    return what != NULL;
+}
+
+/* What depends on the weights alone. f: any frozen text, for its folded weights */
+static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
+{
+    const tn_transformer_block    *block = &b->m->blocks[0];
+    const tn_circuit_frozen_block *z = &f->block[0];
+    const int64_t V = b->V, n = b->n;
+    tn_ctx    *ctx = b->ctx;
+    int32_t   *id = (int32_t *)tni_alloc(ctx, (size_t)V * sizeof *id, "circuit_bound");
+    int64_t    shape[3], i, h;
+    tn_tensor *x, *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
+    tn_cp     *cp;
+    if (!id) return false;
+    for (i = 0; i < V; i++) id[i] = (int32_t)i;
+    shape[0] = V; shape[1] = 1; shape[2] = n;
+    x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    tni_free(ctx, id, (size_t)V * sizeof *id);
+    x = x ? tni_model_embedded(ctx, b->m, x, 0) : NULL;                         /* [V,1,n]: a text for each token */
+    if (x && block->lambdas) x = tn_scale(ctx, x, z->keep + z->again);
+    y = x ? tni_model_normed(ctx, b->m, &block->norm1, x) : NULL;
+    vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
+    b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
+    in[0] = y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL; in[1] = z->o;
+    vector = tn_einsum(ctx, "jbhv,ohv->hjo", 2, in);
+    if (vector && b->softmax) vector = tn_scale(ctx, vector, b->m->desc.attn_scale);
+    in[0] = vector; in[1] = u;
+    x = tn_einsum(ctx, "hjo,vo->hjv", 2, in);
+    b->up = tn_tensor_keep(tn_matmul(ctx, u, z->p));
+    if (!x || !b->up || !b->keys) return false;
+    in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
+    in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
+    cp = in[0] && in[1] ? tn_cp_create(ctx, 2, b->up, in, TN_CP_INPUT_PLAIN) : NULL;
+    form = cp ? tn_cp_gram(cp, cp) : NULL;
+    tn_cp_destroy(cp);
+    b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
+    tn_tensor_destroy(form);
+    b->moved = tni_analysis_read(x, "circuit_bound");
+    b->vector = tni_analysis_read(vector, "circuit_bound");
+    b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
+    for (h = 0; b->length && b->vector && h < b->heads; h++) for (i = 0; i < V; i++) {
+        const double *v = b->vector + (h * V + i) * n, size = sqrt(tni_dot_f64(v, v, n));
+        if (!(size <= b->length[h])) b->length[h] = size;
+    }
+    return b->form && b->moved && b->vector && b->length;
+}
+
+/* The weight that head h can give to unknown tokens: softmax at most beta, others at most the sum of |pattern|.
+   y [1,1,n]: what the last known token is read as; known: log of the sum of exp(scores) of the known end */
+static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known, double *mass)
+{
+    const tn_attention *layer = &b->m->blocks[0].attn;
+    const int64_t window = layer->desc.window, sets = layer->desc.kind == TN_ATTENTION_BILINEAR ? 2 : 1;
+    const int64_t all = b->c + b->unknown, end = window > 0 ? tni_min(window, all) : all;
+    int64_t       h, o, j, first, shape[3];
+    tn_ctx       *ctx = b->ctx;
+    tn_tensor    *q, *in[2], *s;
+    double       *v;
+    shape[0] = 1; shape[2] = b->n;
+    for (h = 0; h < b->heads; h++) mass[h] = 0;
+    if (end <= 0) return true;
+    shape[1] = end;
+    s = tn_full(ctx, 3, shape, 0);                          /* the query at each distance from a key at position 0 */
+    q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
+    in[0] = q ? tn_slice(q, 2, 0, sets * b->heads) : NULL; in[1] = b->keys;
+    s = tn_einsum(ctx, "bthd,jbhd->htj", 2, in);
+    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (h = 0; v && h < b->heads; h++) {
+        const bool dropped = b->dropped >> h & 1;
+        double     sum = 0, most;
+        first = dropped ? 0 : b->c;
+        for (o = first; o < end; o++) {
+            const double *a = v + (h * end + o) * b->V, *a2 = v + (((sets - 1) * b->heads + h) * end + o) * b->V;
+            for (most = b->softmax ? -HUGE_VAL : 0, j = 0; j < b->V; j++) {
+                const double p = b->softmax ? b->scale * a[j] - known[h] : fabs(b->scale * a[j] * a2[j]);
+                if (!(p <= most)) most = p;
+            }
+            sum += b->softmax ? exp(most) : most;
+        }
+        mass[h] = !b->softmax ? sum : dropped ? 1 : sum < HUGE_VAL ? sum / (1 + sum) : sum != sum ? sum : 1;
+    }
+    if (v) tni_analysis_free(s, v);
+    return v != NULL;
+}
+
+/* log of the sum of exp(scores) over the known end, of the last position */
+static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
+{
+    const tn_attention_desc *d = &b->m->blocks[0].attn.desc;
+    const int64_t c = b->c, first = d->window > 0 && d->window < c ? c - d->window : 0;
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *qk, *in[2], *s;
+    double    *v, sum;
+    int64_t    h, o;
+    if (!b->softmax) return true;
+    qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
+    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
+    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
+    s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
+    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (h = 0; v && h < b->heads; h++) {
+        const double *at = v + h * (c - first);
+        double        most = at[0];
+        for (o = 1; o < c - first; o++) most = at[o] > most ? at[o] : most;
+        for (sum = 0, o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
+        known[h] = b->scale * most + log(sum);
+    }
+    if (v) tni_analysis_free(s, v);
+    return v != NULL;
+}
+
+/* One end of texts: arrays of the host */
+typedef struct tni_bound_end {
+    int64_t best;
+    double *logit;              /* [V] of the circuit, before the last norm                     */
+    double *gradient;           /* [V,n] of logit v in what the MLP reads, by the MLP           */
+    double *out;                /* [heads,V] what the known end adds to logit v by head h       */
+    double *margin, *change, *least, *most;     /* [V]                                          */
+    double  eta;                /* largest change of what the MLP reads                         */
+} tni_bound_end;
+
+/* margin[v]: lower bound of logit best - logit v; change[v]: by how much that difference can change */
+static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *mass)
+{
+    const int64_t V = b->V, n = b->n, best = e->best;
+    const double *g = e->gradient + best * n;
+    int64_t       h, j, v, i;
+    for (v = 0; v < V; v++) {
+        const double *k = e->gradient + v * n;
+        const double  curve = b->form[best * V + best] - 2 * b->form[best * V + v] + b->form[v * V + v];
+        double        slope = 0;
+        for (i = 0; i < n; i++) slope += (g[i] - k[i]) * (g[i] - k[i]);
+        e->change[v] = e->eta > 0 ? sqrt(slope) * e->eta + sqrt(curve > 0 ? curve : 0) * e->eta * e->eta : 0;
+        e->margin[v] = e->logit[best] - e->logit[v] - e->change[v];
+    }
+    for (h = 0; h < b->heads; h++) {
+        const double *moved = b->moved + h * V * V;
+        const bool    dropped = b->dropped >> h & 1;
+        if (mass[h] == 0) continue;
+        for (v = 0; v < V; v++) { e->least[v] = HUGE_VAL; e->most[v] = -HUGE_VAL; }
+        for (j = 0; j < V; j++) for (v = 0; v < V; v++) {
+            const double w = moved[j * V + best] - moved[j * V + v];
+            e->least[v] = w < e->least[v] ? w : e->least[v];
+            e->most[v] = w > e->most[v] ? w : e->most[v];
+        }
+        for (v = 0; v < V; v++) {
+            const double known = b->softmax && !dropped ? e->out[h * V + best] - e->out[h * V + v] : 0;
+            double       low = e->least[v] - known, high = e->most[v] - known;
+            if (!b->softmax) { high = high > -low ? high : -low; low = -high; }
+            if (!dropped && low > 0) low = 0;           /* the weight of the unknown can be less than its bound */
+            e->margin[v] += mass[h] * low;
+            e->change[v] += mass[h] * (fabs(low) > fabs(high) ? fabs(low) : fabs(high));
+        }
+    }
+}
+
+/* How far the vectors of all tokens are from the head's known output [n], or from 0 */
+static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
+{
+    double  most = 0, sum, d;
+    int64_t j, i;
+    if (!b->softmax || b->dropped >> h & 1) return b->length[h];
+    for (j = 0; j < b->V; j++) {
+        const double *m = b->vector + (h * b->V + j) * b->n;
+        for (sum = 0, i = 0; i < b->n; i++) { d = m[i] - out[i]; sum += d * d; }
+        if (!(sum <= most)) most = sum;
+    }
+    return sqrt(most);
+}
+
+/* The largest change of what the MLP reads, for a change of at most `shift` of the stream x [n] */
+static double tni_bound_eta(const tni_bound *b, const double *x, double shift)
+{
+    const double n = (double)b->n, eps = b->m->blocks[0].norm2.desc.eps;
+    double       least = sqrt(tni_dot_f64(x, x, b->n)) - shift, eta;
+    if (b->m->desc.no_norm || shift == 0) return shift;
+    if (least < 0) least = 0;
+    eta = sqrt(n) * shift / sqrt(least * least + n * eps);
+    return eta < 2 * sqrt(n) ? eta : 2 * sqrt(n);
+}
+
+/* Removes what is dropped from a frozen end. */
+static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
+{
+    int64_t h;
+    for (h = 0; h < b->heads; h++)
+        if ((b->dropped >> h & 1) && tni_fill(tn_slice(f->block[0].pattern, 0, h, h + 1), 0) != TN_OK) return false;
+    return !b->dropped || tn_circuit_frozen_update(f) == TN_OK;
+}
+
+/* Bounds one end, ids [1,c]. e has space for its arrays; mass, known [heads] */
+static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, double *mass, double *known)
+{
+    const tn_circuit_frozen_block *z = &f->block[0];
+    const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
+    int64_t    h, v, shape[3];
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
+    double    *o = NULL, *x = NULL, shift = 0;
+    bool       done;
+    shape[0] = 1; shape[1] = c; shape[2] = n;
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape)) : NULL;
+    done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
+    in[0] = tn_slice(z->pattern, 1, last, c); in[1] = z->values; in[2] = z->o;
+    out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
+    in[0] = out; in[1] = u;
+    w = tn_einsum(ctx, "ho,vo->hv", 2, in);
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_analysis_read(out, "circuit_bound")) != NULL;
+    w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
+    done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
+    in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
+    in[1] = tn_slice(tn_slice(z->w, 1, 0, b->hidden), 2, 0, n);
+    w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
+    w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
+    done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
+    x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
+    if (x) {
+        for (h = 0; h < b->heads; h++) if (mass[h] > 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
+        e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
+        for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
+        tni_bound_pairs(b, e, mass);
+    }
+    if (x) tni_analysis_free(z->x2, x);
+    if (o) tni_analysis_free(out, o);
+    return x != NULL;
+}
+
+/* Sums over the ends. next, weight [N]; weight may be NULL */
+static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const double *margin, const int32_t *next,
+                           const double *weight)
+{
+    double  all = 0, w;
+    int64_t i;
+    out->upper = 1;
+    for (i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
+    for (i = 0; i < out->count; i++) {
+        w = (weight ? weight[i] : 1) / all;
+        if (best[i] == next[i]) out->accuracy += w;
+        if (!(margin[i] > 0)) continue;
+        out->certified += w;
+        if (best[i] == next[i]) out->lower += w;
+        else out->upper -= w;
+    }
+}
+
+static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
+{
+    const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
+    tn_ctx   *ctx = b->ctx;
+    double   *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads, *margin, *change;
+    double   *weight = NULL;
+    int32_t  *id = (int32_t *)tni_alloc(ctx, (size_t)N * 2 * sizeof *id, "circuit_bound");
+    int64_t   i, v;
+    bool      done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
+    tni_bound_end     e;
+    tn_circuit_frozen f;
+    if (done) {
+        memset(&e, 0, sizeof e);
+        e.logit = known + b->heads;
+        e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
+        e.out = e.most + V; e.gradient = e.out + b->heads * V;
+        margin = e.gradient + V * b->n;
+        change = margin + N;
+        if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
+        for (i = 0; i < N && done; i++) {
+            const tni_scope scope = tni_scope_begin(ctx);
+            done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
+                && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
+            tn_circuit_frozen_destroy(&f);
+            tni_scope_end(ctx, scope);
+            if (!done) break;
+            id[i] = (int32_t)e.best;
+            for (margin[i] = HUGE_VAL, change[i] = 0, v = 0; v < V; v++) {
+                if (v == e.best) continue;
+                if (!(e.margin[v] >= margin[i])) margin[i] = e.margin[v];
+                if (!(e.change[v] <= change[i])) change[i] = e.change[v];
+            }
+        }
+        if (done) {
+            out->count = N;
+            tni_bound_sums(out, id, margin, id + N, weight);
+            out->best = tni_owned_counts(ctx, N, id);
+            out->margin = tni_owned_from(ctx, 1, &N, margin);
+            out->change = tni_owned_from(ctx, 1, &N, change);
+            done = out->best && out->margin && out->change;
+        }
+    }
+    tni_free_f64(ctx, room, all, 1);
+    tni_free(ctx, id, (size_t)N * 2 * sizeof *id);
+    return done;
+}
+
+tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
+                              const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
+{
+    const tn_attention_desc *a;
+    tni_scope scope;
+    tni_bound b;
+    bool      done;
+    if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
+    memset(out, 0, sizeof *out);
+    memset(&b, 0, sizeof b);
+    if (!tni_model_given(ctx, m, ends, "ends") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
+        return tni_analysis_status(ctx);
+    if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
+        || (weights && tn_tensor_count(weights) != ends->shape[0]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_bound: ends are %s and next is %s, expected [N,c], [N] and as many "
+                        "weights", TNI_SHAPE(ends), TNI_SHAPE(next));
+    b.ctx = ctx;
+    b.m = m;
+    b.V = m->desc.vocab; b.n = m->desc.dim; b.heads = m->desc.heads; b.hidden = m->blocks[0].mlp.desc.hidden;
+    b.c = ends->shape[1];
+    b.unknown = desc ? desc->unknown : 0;
+    b.dropped = desc ? desc->dropped : 0;
+    if (b.unknown < 0 || b.heads > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld and there are %lld heads, expected 0 or more, "
+                        "and at most 64", (long long)b.unknown, (long long)b.heads);
+    if (tni_bound_refuses(ctx, m, b.c + b.unknown)) return TN_ERR_ARG;
+    a = &m->blocks[0].attn.desc;
+    b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
+    b.scale = a->scale > 0 ? a->scale : b.softmax ? 1 / sqrt((double)a->d_qk) : 1 / (double)a->d_qk;
+    if (!b.softmax) b.scale *= b.scale * m->desc.attn_scale;
+    scope = tni_scope_begin(ctx);
+    done = tni_bound_ends(&b, ends, next, weights, out);
+    tni_scope_end(ctx, scope);
+    tn_tensor_destroy(b.keys);
+    tn_tensor_destroy(b.up);
+    tni_free_f64(ctx, b.moved, b.heads * b.V, b.V);
+    tni_free_f64(ctx, b.vector, b.heads * b.V, b.n);
+    tni_free_f64(ctx, b.length, b.heads, 1);
+    tni_free_f64(ctx, b.form, b.V, b.V);
+    if (done) return TN_OK;
+    tn_circuit_bound_destroy(out);
+    return tni_analysis_status(ctx);
+}
+
+void tn_circuit_bound_destroy(tn_circuit_bound *b)
+{
+    if (!b) return;
+    tn_tensor_destroy(b->best);
+    tn_tensor_destroy(b->margin);
+    tn_tensor_destroy(b->change);
+    memset(b, 0, sizeof *b);
 }
 #endif /* TN_NO_CIRCUITS */
 

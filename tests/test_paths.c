@@ -700,14 +700,14 @@ TEST(deleted_paths_are_measured)
             }
             test_raise(&worst[0], fabs(measured[i] - end_without(&w, &f, change, T - 1, target)));
             if (target->aim == TN_CIRCUIT_LOSS) {                                       /* of the logits without the path */
-                double e[AUG] = {0}, sum[2] = {0, 0}, gap = 0;
+                double direct[AUG] = {0}, sum[2] = {0, 0}, gap = 0;
                 if (node->next != 0) continue;
-                memcpy(e, p->e[T - 1], sizeof p->e[0]);
+                memcpy(direct, p->e[T - 1], sizeof p->e[0]);
                 for (int v = 0; v < VOCAB; v++) {
                     sum[0] += exp(logit_of(p, x[T - 1], T - 1, v));
-                    sum[1] += exp(logit_of(p, x[T - 1], T - 1, v) - logit_of(p, e, T - 1, v));
+                    sum[1] += exp(logit_of(p, x[T - 1], T - 1, v) - logit_of(p, direct, T - 1, v));
                 }
-                gap = log(sum[0]) - log(sum[1]) - logit_of(p, e, T - 1, (int)target->token);
+                gap = log(sum[0]) - log(sum[1]) - logit_of(p, direct, T - 1, (int)target->token);
                 test_raise(&worst[1], fabs(predicted[i] - gap));
                 continue;
             }
@@ -777,6 +777,107 @@ TEST(what_is_not_frozen_is_exact)
     tn_circuit_deletion_destroy(&gone);
     tn_circuit_paths_destroy(&q);
     tn_circuit_frozen_destroy(&f);
+    close_world(&w);
+}
+
+/* ---- bounds for all texts ----------------------------------------------------------------------------------- */
+
+enum { ENDS = VOCAB, EARLIER = 3, TEXTS = 60 };
+
+/* The end's logits before the last norm, with some heads removed */
+static void logits_before(world *w, const tn_transformer *m, const int32_t *id, int64_t n, uint64_t dropped, double v[VOCAB])
+{
+    const int64_t     shape[2] = {1, n};
+    const tn_mark     mark = tn_arena_mark(w->ctx);
+    tn_circuit_frozen f;
+    if (!CHECK_STATUS(tn_circuit_freeze(w->ctx, m, tn_tensor_from(w->ctx, 2, shape, TN_I32, id), &f), TN_OK)) return;
+    for (int64_t h = 0; h < m->desc.heads; h++) {
+        static const double zeros[T * T] = {0};
+        if (dropped >> h & 1) CHECK_STATUS(tn_write(tn_slice(f.block[0].pattern, 0, h, h + 1), TN_F64, zeros, n * n), TN_OK);
+    }
+    if (dropped) CHECK_STATUS(tn_circuit_frozen_update(&f), TN_OK);
+    CHECK_STATUS(tn_read(tn_affine(w->ctx, tn_slice(f.x, 0, n - 1, n), f.u, NULL), TN_F64, v, VOCAB), TN_OK);
+    tn_circuit_frozen_destroy(&f);
+    tn_arena_release(w->ctx, mark);
+}
+
+/* Random texts before each end: no certified prediction changes, no margin is below its bound, no change above. Attention is
+   weak, so that bounds are positive at all. */
+TEST(bounds_hold_for_all_texts)
+{
+    double worst = 0, tightest = 0, certified = 0, full = 0;
+    world  w;
+    REQUIRE(open_on(&w, TN_F64, 15, 1, NULL));
+    for (int k = 0; k < 8; k++) {
+        const int64_t         c = 1 + k % 2, shape[2] = {ENDS, c}, rows = ENDS;
+        tn_circuit_bound_desc bd = {EARLIER, 0};
+        tn_circuit_bound      b;
+        tn_transformer_desc   d;
+        tn_transformer        m;
+        tn_tensor            *e, *after;
+        int32_t               ends[ENDS * 2], next[ENDS], best[ENDS];
+        double                margin[ENDS], change[ENDS], weights[ENDS], sum = 0, right = 0;
+        memset(&d, 0, sizeof d);
+        d.layers = 1;
+        d.heads = 2;
+        d.attention = (tn_attention_kind)(k % 3);
+        d.no_norm = k % 4 == 3;
+        d.window = k == 5 ? 3 : 0;
+        d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = k > 3;
+        d.qk_norm = k == 6;
+        d.attn_scale = k == 2 || k == 4 ? 0.01 : 0.05;
+        d.x0_residual = k == 3;
+        if (k == 7) bd.dropped = 2;
+        REQUIRE(make(&w, d, &m));
+        for (int i = 0; i < ENDS; i++) {
+            for (int j = 0; j < c; j++) ends[i * c + j] = (int32_t)test_random_int(&w.seed, 0, VOCAB - 1);
+            next[i] = (int32_t)test_random_int(&w.seed, 0, VOCAB - 1);
+            weights[i] = i + 1;
+        }
+        e = tn_tensor_from(w.ctx, 2, shape, TN_I32, ends);
+        after = tn_tensor_from(w.ctx, 1, &rows, TN_I32, next);
+        REQUIRE(tn_circuit_bound_of(w.ctx, &m, e, after, tn_tensor_from(w.ctx, 1, &rows, TN_F64, weights), &bd, &b) == TN_OK);
+        CHECK_STATUS(tn_read(b.best, TN_I32, best, ENDS), TN_OK);
+        CHECK_STATUS(tn_read(b.margin, TN_F64, margin, ENDS), TN_OK);
+        CHECK_STATUS(tn_read(b.change, TN_F64, change, ENDS), TN_OK);
+        for (int i = 0; i < ENDS; i++) {
+            double at[VOCAB], v[VOCAB];
+            logits_before(&w, &m, ends + i * c, c, bd.dropped, at);
+            for (int j = 0; j < TEXTS; j++) {
+                int32_t       id[EARLIER + 2];
+                const int64_t more = test_random_int(&w.seed, 0, EARLIER);
+                for (int64_t n = 0; n < more; n++)              /* often the same token: the worst text is like that */
+                    id[n] = n && j % 2 ? id[0] : (int32_t)test_random_int(&w.seed, 0, VOCAB - 1);
+                memcpy(id + more, ends + i * c, (size_t)c * sizeof *id);
+                logits_before(&w, &m, id, more + c, 0, v);
+                for (int t = 0; t < VOCAB; t++) {
+                    const double gap = v[best[i]] - v[t], moved = fabs(gap - (at[best[i]] - at[t]));
+                    if (t == best[i]) continue;
+                    test_raise(&worst, margin[i] - gap);
+                    test_raise(&worst, moved - change[i]);
+                    if (change[i] > 0) test_raise(&tightest, moved / change[i]);
+                }
+            }
+            if (best[i] == next[i]) right += weights[i];
+            sum += weights[i];
+            certified += margin[i] > 0;
+        }
+        CHECK_NEAR(b.accuracy, right / sum, 1e-12);
+        CHECK(b.lower <= b.upper && b.lower <= b.accuracy + 1e-12 && b.upper >= b.accuracy - 1e-12);
+        tn_circuit_bound_destroy(&b);
+        bd.unknown = 0;
+        bd.dropped = 0;                                 /* the end is the text: everything is certain */
+        REQUIRE(tn_circuit_bound_of(w.ctx, &m, e, after, NULL, &bd, &b) == TN_OK);
+        test_raise(&full, 1 - b.certified);
+        CHECK_NEAR(b.lower, b.accuracy, 1e-12);
+        CHECK_NEAR(b.upper, b.accuracy, 1e-12);
+        tn_circuit_bound_destroy(&b);
+        end_model(&w);
+    }
+    WORST("how far a bound was crossed", worst, 1e-12);
+    WORST("ends not certified although they are the text", full, 0);
+    printf("     %g of %d ends certified; the largest change was %.2f of its bound\n", certified, 8 * ENDS, tightest);
+    CHECK(certified > 8 && certified < 8 * ENDS - 8 && tightest > 0.1);
     close_world(&w);
 }
 
@@ -936,5 +1037,5 @@ TEST(what_is_wrong_is_named)
 }
 
 TEST_MAIN(everything_adds_up, parts_are_those_of_plain_loops, paths_are_those_of_plain_loops, patterns_are_expanded,
-          deleted_paths_are_measured, what_is_not_frozen_is_exact, paths_have_names, means_are_frozen_as_given,
+          deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, paths_have_names, means_are_frozen_as_given,
           what_is_wrong_is_named)
