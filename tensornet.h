@@ -2739,7 +2739,8 @@ TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);           
    of the largest one of any token; its output moves by beta (m - known output), m in the convex hull of the vectors O V of
    all tokens. Squared and bilinear: at most by the sum over the positions of the largest |pattern| times such a vector.
    A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
-   change e of y0, and neither the last norm nor a soft cap changes an order. */
+   change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
+   (unknown 1, or a window of c + 1) every token is tried instead, and the bounds are attained. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change */
@@ -33521,6 +33522,51 @@ static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *
     }
 }
 
+/* Narrows margin and change to what the texts id [count,length] give. */
+static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, int64_t count, int64_t length,
+                            const int32_t *id)
+{
+    const int64_t V = b->V, best = e->best;
+    int64_t    shape[2], r, v;
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *x;
+    double    *logit;
+    shape[0] = count; shape[1] = length;
+    x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    x = x ? tni_model_embedded(ctx, b->m, x, 0) : NULL;
+    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL) : NULL;
+    x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
+    x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
+    logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
+    if (!logit) return false;
+    for (r = 0; r < count; r++) for (v = 0; v < V; v++) {
+        const double gap = logit[r * V + best] - logit[r * V + v], moved = fabs(gap - (e->logit[best] - e->logit[v]));
+        if (!(gap >= e->margin[v])) e->margin[v] = gap;
+        if (!(moved <= e->change[v])) e->change[v] = moved;
+    }
+    tni_analysis_free(x, logit);
+    return true;
+}
+
+/* One unknown token that the end can see: all of them are tried, and none. */
+static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e)
+{
+    const int64_t V = b->V, c = b->c;
+    int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
+    int64_t       v;
+    bool          done;
+    if (!id) return false;
+    for (v = 0; v < V; v++) {
+        e->margin[v] = HUGE_VAL;
+        e->change[v] = 0;
+        id[v * (c + 1)] = (int32_t)v;
+        memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
+    }
+    done = tni_bound_texts(b, f, e, 1, c, f->id) && tni_bound_texts(b, f, e, V, c + 1, id);
+    tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
+    return done;
+}
+
 /* How far the vectors of all tokens are from the head's known output [n], or from 0 */
 static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
 {
@@ -33560,6 +33606,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
 {
     const tn_circuit_frozen_block *z = &f->block[0];
     const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
+    const int64_t window = b->m->blocks[0].attn.desc.window, all = c + b->unknown;
     int64_t    h, v, shape[3];
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
@@ -33585,11 +33632,12 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         for (h = 0; h < b->heads; h++) if (mass[h] > 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
-        tni_bound_pairs(b, e, mass);
+        if ((window > 0 ? tni_min(window, all) : all) == c + 1) done = tni_bound_exact(b, f, e);
+        else tni_bound_pairs(b, e, mass);
     }
     if (x) tni_analysis_free(z->x2, x);
     if (o) tni_analysis_free(out, o);
-    return x != NULL;
+    return x && done;
 }
 
 /* Sums over the ends. next, weight [N]; weight may be NULL */

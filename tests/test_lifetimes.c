@@ -679,6 +679,29 @@ static void paths(life *l)
     tn_params_destroy(ps);
 }
 
+/* Bounds for the texts with a known end. */
+static void bounds(life *l)
+{
+    const int64_t         three = 3;
+    tn_circuit_bound_desc more = {2, 1};
+    tn_params            *ps = tn_params_create(l->ctx);
+    tn_transformer_desc   d = small_model();
+    tn_transformer        m;
+    tn_circuit_bound      b;
+    tn_tensor            *next = ids_of(l, 1, 3, 7);
+    tn_status             s;
+    if (!CHECK(ps != NULL)) return;
+    d.layers = 1;
+    next = next ? tn_reshape(next, 1, &three) : NULL;
+    if (CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK))
+        for (more.unknown = 1; more.unknown < 3; more.unknown++) {
+            s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
+            whole(l, s, b.best, b.margin, b.change, b.best);
+            tn_circuit_bound_destroy(&b);
+        }
+    tn_params_destroy(ps);
+}
+
 /* Terms below and above half the inputs: the small problem and the full one. */
 static void eigenpairs(life *l)
 {
@@ -1067,7 +1090,8 @@ static const part parts[] = {
     {"tensor trains", trains, false}, {"factorisations", factorisations, false},
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
-    {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false}, {"eigenpairs", eigenpairs, false},
+    {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},
+    {"bounds", bounds, false}, {"eigenpairs", eigenpairs, false},
     {"spectra", spectra, false}, {"analyses", analyses, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false},
     {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},

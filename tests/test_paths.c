@@ -814,7 +814,7 @@ TEST(bounds_hold_for_all_texts)
         tn_circuit_bound      b;
         tn_transformer_desc   d;
         tn_transformer        m;
-        tn_tensor            *e, *after;
+        tn_tensor            *e, *after, *heavy;
         int32_t               ends[ENDS * 2], next[ENDS], best[ENDS];
         double                margin[ENDS], change[ENDS], weights[ENDS], sum = 0, right = 0;
         memset(&d, 0, sizeof d);
@@ -836,13 +836,22 @@ TEST(bounds_hold_for_all_texts)
         }
         e = tn_tensor_from(w.ctx, 2, shape, TN_I32, ends);
         after = tn_tensor_from(w.ctx, 1, &rows, TN_I32, next);
-        REQUIRE(tn_circuit_bound_of(w.ctx, &m, e, after, tn_tensor_from(w.ctx, 1, &rows, TN_F64, weights), &bd, &b) == TN_OK);
+        heavy = tn_tensor_from(w.ctx, 1, &rows, TN_F64, weights);
+        REQUIRE(tn_circuit_bound_of(w.ctx, &m, e, after, heavy, &bd, &b) == TN_OK);
         CHECK_STATUS(tn_read(b.best, TN_I32, best, ENDS), TN_OK);
         CHECK_STATUS(tn_read(b.margin, TN_F64, margin, ENDS), TN_OK);
         CHECK_STATUS(tn_read(b.change, TN_F64, change, ENDS), TN_OK);
         for (int i = 0; i < ENDS; i++) {
-            double at[VOCAB], v[VOCAB];
+            double at[VOCAB], v[VOCAB], least = HUGE_VAL;
             logits_before(&w, &m, ends + i * c, c, bd.dropped, at);
+            for (int j = -1; j < VOCAB && k == 5; j++) {        /* one unknown token is seen: the bound is attained */
+                int32_t id[3];
+                id[0] = j;
+                memcpy(id + 1, ends + i * c, (size_t)c * sizeof *id);
+                logits_before(&w, &m, id + (j < 0), c + (j >= 0), 0, v);
+                for (int t = 0; t < VOCAB; t++) if (t != best[i] && v[best[i]] - v[t] < least) least = v[best[i]] - v[t];
+            }
+            if (k == 5) test_raise(&full, fabs(least - margin[i]) > 1e-12);
             for (int j = 0; j < TEXTS; j++) {
                 int32_t       id[EARLIER + 2];
                 const int64_t more = test_random_int(&w.seed, 0, EARLIER);
@@ -875,7 +884,7 @@ TEST(bounds_hold_for_all_texts)
         end_model(&w);
     }
     WORST("how far a bound was crossed", worst, 1e-12);
-    WORST("ends not certified although they are the text", full, 0);
+    WORST("ends not certified although they are the text, and bounds not attained", full, 0);
     printf("     %g of %d ends certified; the largest change was %.2f of its bound\n", certified, 8 * ENDS, tightest);
     CHECK(certified > 8 && certified < 8 * ENDS - 8 && tightest > 0.1);
     close_world(&w);
@@ -984,6 +993,7 @@ TEST(what_is_wrong_is_named)
 {
     const int64_t         two[2] = {2, 2}, none[2] = {1, 0};
     const int32_t         some[4] = {0, 1, 2, 3};
+    const int64_t         flat = -1;
     const double          nan_value = (double)NAN;
     tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T, 3, 0};
     tn_circuit_parts_desc pd;
@@ -992,6 +1002,8 @@ TEST(what_is_wrong_is_named)
     tn_circuit_paths      q;
     tn_circuit_attribution a;
     tn_circuit_deletion   gone;
+    tn_circuit_bound      b;
+    tn_tensor            *next;
     tn_transformer_desc   d = option(1);
     tn_transformer        m;
     tn_circuit_frozen     f;
@@ -1033,9 +1045,15 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f), TN_ERR_NONFINITE);
     CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "circuit_freeze: a logit is not finite");
     CHECK(!f.ctx);
+    next = tn_slice(tn_reshape(ids_of(&w), 1, &flat), 0, 0, 1);
+    CHECK_STATUS(tn_circuit_bound_of(w.ctx, &m, ids_of(&w), next, NULL, NULL, &b), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_bound: the model has more than one block");
+    next = tn_reshape(ids_of(&w), 1, &flat);
+    CHECK_STATUS(tn_circuit_bound_of(w.ctx, &m, ids_of(&w), next, NULL, NULL, &b), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "circuit_bound: ends are [1,5] and next is [5], expected [N,c], [N]");
     close_world(&w);
 }
 
 TEST_MAIN(everything_adds_up, parts_are_those_of_plain_loops, paths_are_those_of_plain_loops, patterns_are_expanded,
-          deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, paths_have_names, means_are_frozen_as_given,
-          what_is_wrong_is_named)
+          deleted_paths_are_measured, what_is_not_frozen_is_exact, bounds_hold_for_all_texts, paths_have_names,
+          means_are_frozen_as_given, what_is_wrong_is_named)
