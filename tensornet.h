@@ -33513,9 +33513,8 @@ static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *
         }
         for (v = 0; v < V; v++) {
             const double known = b->softmax && !dropped ? e->out[h * V + best] - e->out[h * V + v] : 0;
-            double       low = e->least[v] - known, high = e->most[v] - known;
+            double       low = e->least[v] - known, high = e->most[v] - known;  /* low <= 0 <= high */
             if (!b->softmax) { high = high > -low ? high : -low; low = -high; }
-            if (!dropped && low > 0) low = 0;           /* the weight of the unknown can be less than its bound */
             e->margin[v] += mass[h] * low;
             e->change[v] += mass[h] * (fabs(low) > fabs(high) ? fabs(low) : fabs(high));
         }
