@@ -2548,7 +2548,15 @@ TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transf
    Elhage et al. 2021, "A mathematical framework for transformer circuits"; docs/math.md 21
    ====================================================================== */
 
-/* ---- objects ------------------------------------------------------------ >>circuits-objects */
+/* ---- objects ------------------------------------------------------------ >>circuits-objects
+   Rows and columns of a head's circuits are tokens of the vocabulary, or directions of the normed residual stream: of
+   (x - mean x)/denominator before the gain, which is folded in, with the constant one as a last direction where the layer or
+   the norm has a bias. In the first block the denominators of norm1 and of QK-norm depend on one token alone, so that tables
+   of tokens are exact there. In later blocks they depend on the text: tables of tokens then show what the embedding alone
+   contributes, with a constant in place of the denominator.
+   What has no such form is an error that names it: a head's output under head_norm or differential attention, under a norm
+   of what is written (TN_PLACE_POST, TN_PLACE_SANDWICH), mixed values; MLPs that are not bilinear. The row scale of
+   tn_row_scale, masks, softmax and soft-cap are not part of a circuit: they act on its numbers. */
 
 /* A circuit: a matrix [rows,columns] in factors, with the entries  c[i,j] = prod_s (left[s][i] . right[s][j]). */
 typedef struct tn_circuit {
@@ -2558,12 +2566,184 @@ typedef struct tn_circuit {
     tn_tensor *left[2];         /* [rows,rank_s]                                                                */
     tn_tensor *right[2];        /* [columns,rank_s]                                                             */
 } tn_circuit;
-/* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. NULL on
-   error. */
+typedef struct tn_circuit_desc {
+    int64_t block, head;
+    bool    tokens;             /* rows and columns are tokens [vocab]; else directions of the stream           */
+    int     set;                /* of QK: 1 or 2, the scores of one set alone; 0: the product of all            */
+    int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
+                                   OV reads at `key`; without positions they have no effect                     */
+    double  factor;             /* tokens in blocks after the first: what stands for 1/denominator of norm1, such as its mean
+                                   over a text; required there unless the model has no norms                    */
+} tn_circuit_desc;
+/* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
+   that return a circuit, an operator or a net return a new, owned one; NULL on error. */
 TN_API tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right);
-TN_API void        tn_circuit_destroy(tn_circuit *circuit);                     /* frees the circuit */
+TN_API void        tn_circuit_destroy(tn_circuit *circuit);     /* frees the circuit, as the end of the context does */
+/* Makes the QK circuit of a head: row i, a query, scores column j, a key. The scale of the scores is included. Softmax
+   has one set; bilinear attention the product of two, squared the square of one; differential kinds have two that are not
+   multiplied: ask for set 1 or 2. With QK-norm and not in tokens of the first block, entries are scores times the root mean
+   squares of q and of k. */
+TN_API tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_desc *desc);
+/* Makes the OV circuit of a head: what it writes (rows) when it attends to one source (columns) with weight 1, attn_scale
+   included. Rows are directions of the residual stream or, with `tokens`, logits before the final norm's denominator. The
+   bias of the output matrix belongs to no head. */
+TN_API tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_desc *desc);
+
+typedef enum tn_circuit_side { TN_CIRCUIT_ROWS = 0, TN_CIRCUIT_COLUMNS } tn_circuit_side;
+/* Makes the circuit in which one side of `outer` reads what `inner` writes: with COLUMNS outer inner, the virtual head or
+   the K-composition of two heads, with ROWS inner^T outer, Q-composition. outer has directions of the stream on that side (a
+   constant one there is left out); inner has one set, and directions as rows. Denominators of the norm between them are left
+   out, as above. */
+TN_API tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, const tn_circuit *inner);
+/* Computes the composition scores of all heads of block `to` with those of an earlier block `from`: |outer inner| / (|outer|
+   |inner|), without biases and at distance 0, where inner is the OV circuit of a head of `from`, and outer the part of a
+   head of `to` that reads: its scores of set 1 (TN_HEAD_Q1, TN_HEAD_K1) or 2, or OV (TN_HEAD_V). Random matrices of the same
+   extents have about 1/sqrt(dim).   -> [heads of to,heads of from], owned   Elhage et al. 2021 */
+TN_API tn_tensor  *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *model, int64_t from, int64_t to,
+                                          tn_head_part part);
+/* Computes the Frobenius norm of the matrix: of one set from the factors, of two row by row. */
+TN_API tn_status   tn_circuit_norm(const tn_circuit *circuit, double *norm);
+/* Computes the eigenvalues that can differ from 0, [rank,2] by decreasing magnitude (real and imaginary parts, owned), of a
+   square circuit of one set, without forming it: those of right^T left. *score = sum Re l / sum |l| is the copying score:
+   1 for an OV circuit that raises the logits of what it attends to, -1 where it lowers them. A column of the constant one is
+   left out. values or score may be NULL; the score of a zero matrix is NaN. */
+TN_API tn_status   tn_circuit_copying(const tn_circuit *circuit, tn_tensor **values, double *score);
 /* Computes rows [first,first+count) of the matrix: an arena tensor [count,columns]. */
 TN_API tn_tensor  *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *circuit, int64_t first, int64_t count);
+
+/* Makes the operator of a block's MLP on the normed stream, with gain, centring and biases of norm2 folded in and mlp_scale.
+   Bilinear MLPs only (any order): of others tn_mlp_modifier gives the modifier to freeze. */
+TN_API tn_cp      *tn_circuit_mlp(tn_ctx *ctx, const tn_transformer *model, int64_t block);
+/* Makes the net of a block's attention on the normed stream: tn_net_from_attention with norm1 folded in and attn_scale. */
+TN_API tn_net     *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t distance);
+/* Returns the unembedding [vocab,dim] with gain and centring of the final norm: logits are its product with the stream, over
+   the denominator, plus that of the norm's bias. An arena tensor, or the parameter itself where there is
+   nothing to fold in. */
+TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *model);
+
+typedef struct tn_circuit_ovpp_desc {
+    int64_t block;
+    double  factor1, factor2;   /* what stands for 1/denominator of norm1 and norm2; required if the model has norms    */
+    bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
+} tn_circuit_ovpp_desc;
+/* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
+       out_t = sum_gk sum_sr A^g_ts A^k_tr B+(M^g x~_s, M^k x~_r),   A^0 = I, A^h the pattern of head h - 1 */
+typedef struct tn_circuit_ovpp {
+    int64_t    heads;
+    tn_cp     *b;               /* B+ = P B + I on x~, hidden + dim terms                                               */
+    tn_cp     *doubled;         /* the same as one operator without constant columns on two inputs, [x;1;x] and [x;1;1..1],
+                                   of length 2 dim + 1: diag(P B, e_o). The stream x may differ from the normed x here  */
+    tn_tensor *m;               /* [H+1,dim+1,dim+1]                                                                    */
+    tn_tensor *v;               /* [H,d_v,dim+1]: V~, values from x~                                                    */
+    tn_tensor *compact;         /* [H,H,dim,d_v,d_v]: B+ of M^g and M^k from values alone; or NULL                      */
+} tn_circuit_ovpp;
+/* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_ovpp_destroy frees the result. */
+TN_API tn_status   tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_ovpp_desc *desc,
+                                      tn_circuit_ovpp *out);
+/* Makes the operator B+(M^g x~_s, M^k x~_r) of one pair, 0 <= g, k <= heads; 0 and h: "B+OV". */
+TN_API tn_cp      *tn_circuit_ovpp_term(const tn_circuit_ovpp *ovpp, int64_t g, int64_t k);
+TN_API void        tn_circuit_ovpp_destroy(tn_circuit_ovpp *ovpp);              /* frees what the result holds */
+
+/* ---- tables ------------------------------------------------------------- >>circuits-tables
+   Tables of tokens are circuits: T(.) of a vocabulary of 50,000 has 2.5 billion entries, and is read row by row. */
+
+/* Makes D(.), the bigram table: row i has the logits after token i where attention reads nothing (all patterns are 0), with
+   the MLPs of the first `blocks` blocks, 0 for embedding and unembedding alone, and every norm of that stream. Any model.
+   Token i is at `position`, which matters with learned positions only. The soft-cap is left out. */
+TN_API tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *model, int64_t blocks, int64_t position);
+/* Makes T(.), the table of token pairs of an MLP for output token `out`: entry (i,j) is B(x_i, x_j), symmetrised, where x_i
+   is the embedding of token i at position 0, normed alone (so far norms are held constant), with the one where there are
+   biases. Logits are before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
+TN_API tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t out);
+/* Makes the circuit of an operator for output direction u [out] between two lists of vectors: entry (i,j) is x_i^T Q_u y_j.
+   x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_ovpp: T(B+OV). */
+TN_API tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y);
+/* Makes the circuit of some rows and columns: ids I32 [n]; NULL: all of them. One id is "P_tok". */
+TN_API tn_circuit *tn_circuit_select(const tn_circuit *circuit, tn_tensor *rows, tn_tensor *columns);
+/* Computes the mean of each column and of each row, owned: for A(.), the filter of the tokens that a QK circuit scores
+   highest (tn_topk of both, then tn_circuit_select). From the factors, without the matrix. NULL for what is not needed. */
+TN_API tn_status   tn_circuit_means(const tn_circuit *circuit, tn_tensor **columns, tn_tensor **rows);
+
+typedef struct tn_circuit_top_desc {
+    int64_t  top;               /* required: number of entries                                                  */
+    tn_order order;
+    bool     pairs;             /* of a symmetric matrix: entries (i,j) and (j,i), i < j, are added and count as one */
+} tn_circuit_top_desc;
+typedef struct tn_circuit_entries {
+    int64_t    count;
+    tn_tensor *values;          /* [count] in the given order, equal ones by index                              */
+    tn_tensor *index;           /* I32 [count,2] row and column                                                 */
+    tn_tensor *share;           /* [count] value^2 over the sum of squares of all entries (with `pairs`, of pairs) */
+    double     norm;            /* the root of that sum                                                         */
+} tn_circuit_entries;
+/* Finds the first entries in an order. The matrix is computed in blocks of rows and never stored: they take at most an
+   eighth of desc.max_bytes, 32 MiB without a limit. TN_ERR_NONFINITE. */
+TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
+TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
+/* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
+TN_API tn_status   tn_circuit_top_rows(const tn_circuit *circuit, int64_t top, tn_order order, tn_tensor **values,
+                                       tn_tensor **ids);
+
+typedef struct tn_circuit_maximum_desc {
+    int64_t  starts, steps;     /* random starts, and at most so many steps of each; 0: 8 and 1000              */
+    double   radius;            /* length of each input, without the one; 0: 1                                  */
+    double   tol;               /* ends when a step gains less than this part of the value; 0: 1e-12            */
+    uint64_t seed;
+    bool     minimum;           /* the smallest value instead                                                   */
+} tn_circuit_maximum_desc;
+typedef struct tn_circuit_maximum {
+    double     value;           /* of sum_o u_o f(x)_o                                                          */
+    tn_tensor *x;               /* [inputs,n]: one vector per input number of the net, with the one last if `constant` */
+    int64_t    agree;           /* number of starts that ended within 1e-6 of the value, of `starts`            */
+    bool       converged;       /* whether the best of them met tol                                             */
+} tn_circuit_maximum;
+/* Searches the inputs of a given length that maximise output direction u of a net of any order (u is in the shape of the
+   outputs): shifted power iteration, whose value never falls. A local maximum is possible; `agree` says how often it was
+   found. Of two legs of one input, without a constant, tn_net_eigen has the exact answer. All legs have equal length.
+   Kolda & Mayo 2011 */
+TN_API tn_status   tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *desc,
+                                       tn_circuit_maximum *out);
+TN_API void        tn_circuit_maximum_destroy(tn_circuit_maximum *maximum);     /* frees the result's tensor */
+
+/* What a data set says of features: numbers that are computed for each of its rows (positions of texts), such as
+   contributions of paths, and products of activations with eigenvectors or with rows of a dictionary. */
+typedef struct tn_circuit_evidence tn_circuit_evidence;
+typedef struct tn_circuit_evidence_desc {
+    int64_t  features;          /* required: number of features                                                 */
+    int64_t  top;               /* rows to keep for each; 0: 10. As many random rows are kept as controls       */
+    tn_order order;             /* of the rows that are kept                                                    */
+    int64_t  bins;              /* of the histograms; 0: none. Numbers outside count in the first or last bin   */
+    double   low, high;         /* their range; required with bins                                              */
+    uint64_t seed;              /* of the random rows                                                           */
+} tn_circuit_evidence_desc;
+typedef struct tn_circuit_evidence_result {
+    int64_t    rows, top, random;   /* rows so far; rows that are kept: at most the desc's top                  */
+    tn_tensor *values, *index;      /* [features,top] and I32, the row numbers, which count from 0              */
+    tn_tensor *random_values;       /* [features,random]: numbers of rows that were drawn at random             */
+    tn_tensor *random_index;        /* I32 [random]                                                             */
+    tn_tensor *histogram;           /* [features,bins] counts, or NULL                                          */
+    tn_tensor *mean, *std, *kurtosis; /* [features]; kurtosis is the mean of ((v - mean)/std)^4, 3 for a normal one */
+} tn_circuit_evidence_result;
+/* Creates an empty collection, whose memory does not grow with the data. Freed by _destroy or with the context. */
+TN_API tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_evidence_desc *desc);
+/* Adds the next rows: values [n,features]. At most 2^31 - 1 rows; a number that is not finite is an error, and nothing is
+   added. */
+TN_API tn_status   tn_circuit_evidence_add(tn_circuit_evidence *evidence, const tn_tensor *values);
+/* Reads what was collected, at any time. tn_circuit_evidence_result_destroy frees the tensors. */
+TN_API tn_status   tn_circuit_evidence_read(const tn_circuit_evidence *evidence, tn_circuit_evidence_result *out);
+TN_API void        tn_circuit_evidence_result_destroy(tn_circuit_evidence_result *result);  /* frees its tensors */
+TN_API void        tn_circuit_evidence_destroy(tn_circuit_evidence *evidence);              /* frees the collection */
+
+/* How far directions keep to a few coordinates. */
+typedef struct tn_circuit_sparsity {
+    tn_tensor *kurtosis;        /* [rows] n sum x^4 / (sum x^2)^2: 1 if all coordinates are equal in size, n for one alone */
+    tn_tensor *participation;   /* [rows] (sum x^2)^2 / sum x^4 = n / kurtosis: number of coordinates that take part       */
+    tn_tensor *deviations;      /* [rows] (kurtosis - expected) / std                                                      */
+    double     expected, std;   /* of the kurtosis after a random rotation: 3 n/(n+2), and its exact standard deviation    */
+} tn_circuit_sparsity;
+/* Computes them for each row of x [rows,n], in the coordinates that it is given in. NaN for a row of zeros. */
+TN_API tn_status   tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out);
+TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  /* frees the tensors of the result */
 
 /* ---- paths -------------------------------------------------------------- >>circuits-paths
    A frozen network is a transformer on one text whose attention patterns and norm denominators are constants. Gains of norms
@@ -31648,17 +31828,38 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
 
 /* ---- circuits ----------------------------------------------------------- >>circuits-objects-impl */
 
+typedef struct tni_circuit_box { tni_owned owned; tn_circuit circuit; } tni_circuit_box;
+
+static void tni_circuit_free(tni_owned *o)
+{
+    tni_circuit_box *box = (tni_circuit_box *)(void *)o;
+    int              s;
+    for (s = 0; s < 2; s++) {
+        tn_tensor_destroy(box->circuit.left[s]);
+        tn_tensor_destroy(box->circuit.right[s]);
+    }
+    tni_disown(o);
+    tni_free(o->ctx, box, sizeof *box);
+}
+
+void tn_circuit_destroy(tn_circuit *c)
+{
+    if (c) tni_circuit_free(&((tni_circuit_box *)(void *)((char *)c - offsetof(tni_circuit_box, circuit)))->owned);
+}
+
 tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
-    tn_circuit *c;
-    int         s;
+    tni_circuit_box *box;
+    tn_circuit      *c;
+    int              s;
     if (!ctx || !left || !right) return NULL;
     if (sets < 1 || sets > 2) {
         tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
         return NULL;
     }
     for (s = 0; s < sets; s++) {
-        if (!tni_is_matrix(ctx, left[s], "circuit", "left") || !tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
+        if (!tni_is_matrix(ctx, left[s], "circuit", "left")) return NULL;
+        if (!tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
         if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
             || right[s]->shape[0] != right[0]->shape[0]) {
             tni_fail(ctx, TN_ERR_SHAPE, "circuit: left %d is %s and right %d is %s, expected [%lld,rank] and [%lld,rank]", s,
@@ -31667,8 +31868,10 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
             return NULL;
         }
     }
-    if (!(c = (tn_circuit *)tni_alloc(ctx, sizeof *c, "circuit"))) return NULL;
-    memset(c, 0, sizeof *c);
+    if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
+    memset(box, 0, sizeof *box);
+    tni_own(ctx, &box->owned, tni_circuit_free);
+    c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
     c->rows = left[0]->shape[0];
@@ -31681,17 +31884,6 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
         return NULL;
     }
     return c;
-}
-
-void tn_circuit_destroy(tn_circuit *c)
-{
-    int s;
-    if (!c) return;
-    for (s = 0; s < 2; s++) {
-        tn_tensor_destroy(c->left[s]);
-        tn_tensor_destroy(c->right[s]);
-    }
-    tni_free(c->ctx, c, sizeof *c);
 }
 
 tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int64_t count)
@@ -31709,6 +31901,1413 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
         y = s ? tn_mul(ctx, y, part) : part;
     }
     return y;
+}
+
+/* ---- what a circuit reads ----------------------------------------------- >>circuits-reading */
+
+static bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+{
+    if (!ctx) return false;
+    if (!m || !m->blocks || !tni_alive(m->embed.w)) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, !m ? "NULL" : m->blocks ? "destroyed" : "not initialised");
+        return false;
+    }
+    if (block >= 0 && block < m->desc.layers) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: block is %lld, expected 0 to %lld", op, (long long)block, (long long)m->desc.layers - 1);
+    return false;
+}
+
+static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, const char *op)
+{
+    if (!ctx || !d) {
+        if (ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
+        return false;
+    }
+    if (!tni_circuit_given(ctx, m, d->block, op)) return false;
+    if (d->head < 0 || d->head >= m->desc.heads)
+        tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
+                 (long long)m->desc.heads - 1);
+    else if (d->query < 0 || d->key < 0)
+        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions >= 0", op, (long long)d->query,
+                 (long long)d->key);
+    else return true;
+    return false;
+}
+
+/* What a part of the model that the caller asked for cannot be. */
+static bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
+{
+    if (is) tni_fail(ctx, TN_ERR_ARG, "%s: the model has %s: %s", op, what, why);
+    return is;
+}
+
+/* Whether what a branch adds to the stream is normed again. */
+static bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
+{
+    return tni_circuit_refused(ctx, op, m->desc.place != TN_PLACE_PRE,
+                               m->desc.place == TN_PLACE_POST ? "post norms" : "sandwich norms",
+                               "what is written to the residual stream is normed again, expected pre-norms or none");
+}
+
+/* The rows [diag(gain) C; bias], and with `constant` the column of the one: what is read per direction of the normed stream.
+   [dim,dim] or [dim+1,dim+1]; the rows of directions times `factor`. C centres where the norm is a LayerNorm. */
+static tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
+{
+    const int64_t dim = m->desc.dim, row[2] = {1, dim};
+    const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    tn_tensor    *x = tn_eye(ctx, dim), *join[2];
+    if (normed && norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tn_full(ctx, 2, row, 1 / (double)dim));
+    if (normed && norm->gain) x = tn_mul(ctx, x, norm->gain);
+    if (x && factor != 1) x = tn_scale(ctx, x, factor);
+    if (!x || !constant) return x;
+    join[0] = x;
+    join[1] = normed && norm->bias ? tn_reshape(norm->bias, 2, row) : tn_full(ctx, 2, row, 0);
+    join[0] = tn_concat(ctx, 2, join, 0);
+    join[1] = tn_slice(tn_eye(ctx, dim + 1), 1, dim, dim + 1);
+    return join[0] && join[1] ? tn_concat(ctx, 2, join, 1) : NULL;
+}
+
+/* The residual stream before block 0 of each token, alone at a position: [vocab,1,dim] */
+static tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
+{
+    const int64_t vocab = m->desc.vocab;
+    tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
+    int32_t      *all = (int32_t *)tni_alloc(ctx, (size_t)vocab * sizeof *all, "circuit");
+    int64_t       i;
+    tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
+    if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
+    tni_free(ctx, all, (size_t)vocab * sizeof *all);
+    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position) : NULL;
+}
+
+/* What the attention of a block reads: rows of tokens, or of directions, ending with the one if `constant`. */
+static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool constant,
+                                    int64_t position, const char *op)
+{
+    const tn_transformer_block *b = &m->blocks[d->block];
+    const bool normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    tn_tensor *x, *x0;
+    if (!d->tokens) return tni_circuit_basis(ctx, m, &b->norm1, constant, 1);
+    if (d->block > 0) {
+        if (tni_circuit_refused(ctx, op, b->lambdas != NULL, "x0_residual",
+                                "tokens reach a later block in several ways, expected directions of the stream")
+            || tni_circuit_refused(ctx, op, m->desc.place == TN_PLACE_POST, "post norms",
+                                   "tokens reach a later block through them, expected directions of the stream"))
+            return NULL;
+        if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
+            tni_fail(ctx, TN_ERR_ARG, "%s: factor is %g, expected a number > 0: the denominator of norm1 in block %lld "
+                     "depends on the text", op, d->factor, (long long)d->block);
+            return NULL;
+        }
+    }
+    x = x0 = tni_circuit_stream(ctx, m, position);
+    if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0);
+    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    if (x && constant) x = tn_append_one(ctx, x);
+    return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
+}
+
+/* x w^T, and b times the last column of x where there is a bias */
+static tn_tensor *tni_circuit_through(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
+{
+    const int64_t n = w ? w->shape[1] : 0;
+    tn_tensor *y;
+    if (!x || !w) return NULL;
+    y = tn_matmul(ctx, tn_slice(x, 1, 0, n), tn_transpose(w, 0, 1));
+    return y && b ? tn_add(ctx, y, tn_mul(ctx, tn_slice(x, 1, n, n + 1), b)) : y;
+}
+
+/* Queries or keys of one head: [rows,d_qk], rotated to a position and, where it is exact, normed. */
+static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, tn_tensor *x,
+                                   tn_head_part part, int64_t position)
+{
+    const tn_attention *a = &m->blocks[d->block].attn;
+    const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
+    const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
+    int64_t       shape[4];
+    tn_rope_desc  rope;
+    tn_tensor    *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
+    memset(&rope, 0, sizeof rope);
+    rope.base = a->desc.rope_base;
+    rope.scaling = a->desc.rope_scaling;
+    rope.first = position;
+    rope.no_rotation = a->desc.no_rope;
+    rope.norm = a->desc.qk_norm && d->tokens && d->block == 0;
+    if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
+    x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
+    if (!x) return NULL;
+    shape[0] = x->shape[0]; shape[1] = shape[2] = 1; shape[3] = dq;
+    x = tn_rope(ctx, tn_reshape(x, 4, shape), &rope);
+    return x ? tn_reshape_2d(x, shape[0], dq) : NULL;
+}
+
+/* ---- heads -------------------------------------------------------------- >>circuits-heads */
+
+/* `plain` leaves out biases. */
+static tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+{
+    static const tn_head_part parts[2][2] = {{TN_HEAD_Q1, TN_HEAD_K1}, {TN_HEAD_Q2, TN_HEAD_K2}};
+    const tn_transformer_block *b = &m->blocks[d->block];
+    const tn_attention_desc    *a = &b->attn.desc;
+    const int  sets = (int)b->attn.qk->shape[0] / 2, factors = a->kind == TN_ATTENTION_SQUARED ? 2 : sets;
+    const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.place != TN_PLACE_POST));
+    tn_circuit *c = NULL;
+    tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}}, *query, *key;
+    double      scale = a->scale;
+    int         i, n = 0;
+    if (d->set < 0 || d->set > sets) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets);
+        return NULL;
+    }
+    if (tni_circuit_refused(ctx, op, d->set == 0 && tni_attention_kinds[a->kind].differential, "differential attention",
+                            "its two sets are not multiplied, expected set 1 or 2")
+        || tni_circuit_refused(ctx, op, a->qk_norm && d->tokens && d->block > 0, "QK-norm",
+                               "in later blocks it depends on the text, expected directions of the stream")) return NULL;
+    if (scale == 0) scale = tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)a->d_qk)
+                                                                                     : 1 / (double)a->d_qk;
+    query = tni_circuit_input(ctx, m, d, constant, d->query, op);
+    key = query && m->position && d->tokens ? tni_circuit_input(ctx, m, d, constant, d->key, op) : query;
+    for (i = 0; i < factors && key; i++) {
+        const int set = d->set > 0 ? d->set - 1 : sets == 2 ? i : 0;
+        if (d->set > 0 && i > 0) break;
+        side[0][i] = tni_circuit_part(ctx, m, d, query, parts[set][0], d->query);
+        side[1][i] = tni_circuit_part(ctx, m, d, key, parts[set][1], d->key);
+        side[0][i] = side[0][i] ? tn_scale(ctx, side[0][i], scale) : NULL;
+        n++;
+    }
+    if (n > 0 && side[0][n - 1] && side[1][n - 1]) c = tn_circuit_create(ctx, n, side[0], side[1]);
+    return c;
+}
+
+tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+{
+    tni_scope   scope;
+    tn_circuit *c;
+    if (!tni_circuit_head(ctx, m, d, "circuit_qk")) return NULL;
+    scope = tni_scope_begin(ctx);
+    c = tni_circuit_qk(ctx, m, d, false, "circuit_qk");
+    tni_scope_end(ctx, scope);
+    return c;
+}
+
+/* Values of one head per row of x: [rows,d_v] */
+static tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
+{
+    const tn_attention *a = &m->blocks[block].attn;
+    const int64_t       dv = a->desc.d_v;
+    tn_tensor          *b = a->vb && x && x->shape[1] > m->desc.dim ? tn_slice(a->vb, 0, h * dv, (h + 1) * dv) : NULL;
+    return tni_circuit_through(ctx, x, tn_attention_head(a, h, TN_HEAD_V), b);
+}
+
+/* Whether what a head writes is linear in the normed stream. */
+static bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+{
+    const tn_attention *a = &m->blocks[block].attn;
+    return !tni_circuit_normed_after(ctx, m, op)
+           && !tni_circuit_refused(ctx, op, a->desc.head_norm || a->desc.kind == TN_ATTENTION_DIFFERENTIAL,
+                                   a->desc.head_norm ? "head_norm" : "differential attention",
+                                   "the norm of a head's output depends on all that it reads")
+           && !tni_circuit_refused(ctx, op, a->mix && block > 0, "value_residual",
+                                   "a head of a later block reads the first block's values as well");
+}
+
+static tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+{
+    const tn_transformer_block *b = &m->blocks[d->block];
+    const bool constant = !plain && (b->attn.vb || b->norm1.bias);
+    tn_tensor *x, *left, *right;
+    if (!tni_circuit_writes(ctx, m, d->block, op)) return NULL;
+    x = tni_circuit_input(ctx, m, d, constant, d->key, op);
+    right = tni_circuit_values(ctx, m, d->block, d->head, x);
+    left = right ? tn_attention_head(&b->attn, d->head, TN_HEAD_O) : NULL;
+    if (left && d->tokens) left = tn_matmul(ctx, tn_circuit_unembedding(ctx, m), left);
+    left = left ? tn_scale(ctx, left, m->desc.attn_scale) : NULL;
+    return left ? tn_circuit_create(ctx, 1, &left, &right) : NULL;
+}
+
+tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
+{
+    tni_scope   scope;
+    tn_circuit *c;
+    if (!tni_circuit_head(ctx, m, d, "circuit_ov")) return NULL;
+    scope = tni_scope_begin(ctx);
+    c = tni_circuit_ov(ctx, m, d, false, "circuit_ov");
+    tni_scope_end(ctx, scope);
+    return c;
+}
+
+tn_tensor *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *m)
+{
+    if (!tni_circuit_given(ctx, m, 0, "circuit_unembedding")) return NULL;
+    return m->desc.no_norm || m->desc.place == TN_PLACE_POST || (m->desc.norm == TN_NORM_RMS && !m->norm.gain)
+        ? m->head.w : tn_matmul(ctx, m->head.w, tn_transpose(tni_circuit_basis(ctx, m, &m->norm, false, 1), 0, 1));
+}
+
+/* ---- composition, norms, eigenvalues ------------------------------------ >>circuits-composition */
+
+tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, const tn_circuit *inner)
+{
+    const tn_circuit *o = outer;
+    tn_tensor  *l[2], *r[2], *to;
+    tn_circuit *c = NULL;
+    tni_scope   scope;
+    int64_t     n;
+    int         s;
+    if (!outer || !inner) return NULL;
+    n = side == TN_CIRCUIT_ROWS ? o->rows : o->columns;
+    if (inner->ctx != o->ctx || inner->sets != 1 || (inner->rows != n && inner->rows != n - 1)) {
+        if (inner->ctx != o->ctx) tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts");
+        else if (inner->sets != 1)
+            tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: inner has %d sets, expected 1", inner->sets);
+        else tni_fail(o->ctx, TN_ERR_SHAPE, "circuit_compose: inner has %lld rows, expected %lld, the %s of outer",
+                      (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns");
+        return NULL;
+    }
+    scope = tni_scope_begin(o->ctx);
+    for (s = 0, to = o->left[0]; s < o->sets && to; s++) {
+        l[s] = o->left[s];
+        r[s] = o->right[s];
+        to = tn_slice(side == TN_CIRCUIT_ROWS ? l[s] : r[s], 0, 0, inner->rows);
+        to = to ? tn_matmul(o->ctx, tn_transpose(inner->left[0], 0, 1), to) : NULL;         /* [inner's rank,outer's] */
+        to = to ? tn_matmul(o->ctx, inner->right[0], to) : NULL;
+        *(side == TN_CIRCUIT_ROWS ? &l[s] : &r[s]) = to;
+    }
+    if (to) c = tn_circuit_create(o->ctx, o->sets, l, r);
+    tni_scope_end(o->ctx, scope);
+    return c;
+}
+
+/* A function of rows [first,first+count) as doubles of the host. */
+typedef tn_status (*tni_circuit_fn)(void *user, int64_t first, int64_t count, const double *rows);
+
+/* Calls fn for all rows, in blocks that need at most an eighth of max_bytes, or 32 MiB without a limit. */
+static tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
+{
+    const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
+    const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
+    double       *v = (double *)tni_alloc(c->ctx, (size_t)(block * c->columns) * sizeof *v, op);
+    tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
+    int64_t       at, i;
+    for (at = 0; at < c->rows && s == TN_OK; at += block) {
+        const int64_t   n = tni_min(block, c->rows - at);
+        const tni_scope scope = tni_scope_begin(c->ctx);
+        double          sum = 0;
+        tn_tensor      *y = tn_circuit_rows(c->ctx, c, at, n);
+        s = y ? tn_read(y, TN_F64, v, n * c->columns) : tn_ctx_status(c->ctx);
+        tni_scope_end(c->ctx, scope);
+        for (i = 0; i < n * c->columns && s == TN_OK; i++) sum += v[i] - v[i];
+        if (sum != 0) s = tni_fail(c->ctx, TN_ERR_NONFINITE, "%s: an entry in rows %lld to %lld is not finite", op,
+                                   (long long)at, (long long)(at + n - 1));
+        if (s == TN_OK) s = fn(user, at, n, v);
+    }
+    tni_free(c->ctx, v, (size_t)(block * c->columns) * sizeof *v);
+    return s;
+}
+
+typedef struct tni_circuit_sum { double squares; int64_t columns; } tni_circuit_sum;
+
+static tn_status tni_circuit_squares(void *user, int64_t first, int64_t count, const double *v)
+{
+    tni_circuit_sum *sum = (tni_circuit_sum *)user;
+    int64_t i;
+    (void)first;
+    for (i = 0; i < count * sum->columns; i++) sum->squares += v[i] * v[i];
+    return TN_OK;
+}
+
+/* Of one set: <left^T left, right^T right> */
+tn_status tn_circuit_norm(const tn_circuit *c, double *norm)
+{
+    tni_circuit_sum sum;
+    tni_scope       scope;
+    tn_tensor      *l, *r;
+    tn_status       s;
+    if (!c || !norm) return TN_ERR_ARG;
+    *norm = 0;
+    sum.squares = 0;
+    sum.columns = c->columns;
+    if (c->sets == 1) {
+        scope = tni_scope_begin(c->ctx);
+        l = tn_matmul(c->ctx, tn_transpose(c->left[0], 0, 1), c->left[0]);
+        r = tn_matmul(c->ctx, tn_transpose(c->right[0], 0, 1), c->right[0]);
+        l = l && r ? tn_sum(c->ctx, tn_mul(c->ctx, l, r)) : NULL;
+        s = l ? tn_read(l, TN_F64, &sum.squares, 1) : tn_ctx_status(c->ctx);
+        tni_scope_end(c->ctx, scope);
+    } else s = tni_circuit_each(c, "circuit_norm", tni_circuit_squares, &sum);
+    if (s == TN_OK && !(sum.squares < HUGE_VAL))
+        s = tni_fail(c->ctx, TN_ERR_NONFINITE, "circuit_norm: the norm is not finite");
+    if (s == TN_OK) *norm = sqrt(sum.squares > 0 ? sum.squares : 0);
+    return s;
+}
+
+tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *score)
+{
+    tn_eig_result e;
+    tn_eig_desc   desc;
+    tni_scope     scope;
+    tn_tensor    *a;
+    tn_status     s;
+    double       *v = NULL, sum = 0, size = 0;
+    int64_t       rank, i;
+    if (values) *values = NULL;
+    if (score) *score = 0;
+    if (!c) return TN_ERR_ARG;
+    if (c->sets != 1)
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_copying: the circuit has %d sets, expected 1", c->sets);
+    if (c->columns != c->rows && c->columns != c->rows + 1)
+        return tni_fail(c->ctx, TN_ERR_SHAPE, "circuit_copying: the circuit is [%lld,%lld], expected a square one",
+                        (long long)c->rows, (long long)c->columns);
+    memset(&desc, 0, sizeof desc);
+    memset(&e, 0, sizeof e);
+    desc.no_vectors = true;
+    rank = c->left[0]->shape[1];
+    scope = tni_scope_begin(c->ctx);
+    a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
+    s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
+    tni_scope_end(c->ctx, scope);
+    if (s == TN_OK && !(v = (double *)tni_alloc(c->ctx, (size_t)rank * 2 * sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
+    for (i = 0; i < rank && s == TN_OK; i++) {
+        sum += v[2 * i];
+        size += hypot(v[2 * i], v[2 * i + 1]);
+    }
+    if (s == TN_OK && score) *score = sum / size;
+    tni_free(c->ctx, v, (size_t)rank * 2 * sizeof *v);
+    if (s == TN_OK && values) { *values = e.values; e.values = NULL; }
+    tn_eig_destroy(&e);
+    return s;
+}
+
+/* What reads in block `to`: OV, or the scores of one set */
+static tn_circuit *tni_circuit_reader(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, tn_head_part part,
+                                      const char *op)
+{
+    tn_circuit_desc d;
+    memset(&d, 0, sizeof d);
+    d.block = block;
+    d.head = head;
+    if (part == TN_HEAD_V) return tni_circuit_ov(ctx, m, &d, true, op);
+    d.set = part == TN_HEAD_Q2 || part == TN_HEAD_K2 ? 2 : 1;
+    return tni_circuit_qk(ctx, m, &d, true, op);
+}
+
+/* Column a of the scores v [H,H]: |outer inner| / (|outer| |inner|), NaN where one of them is 0 */
+static tn_status tni_circuit_scores(tn_circuit *const *outer, const tn_circuit *inner, tn_circuit_side side, int64_t H,
+                                    double *v)
+{
+    int64_t   b;
+    double    norm[3] = {0, 0, 0};
+    tn_status s = tn_circuit_norm(inner, &norm[0]);
+    for (b = 0; b < H && s == TN_OK; b++) {
+        tn_circuit *both = tn_circuit_compose(outer[b], side, inner);
+        s = both ? tn_circuit_norm(both, &norm[1]) : tn_ctx_status(inner->ctx);
+        if (s == TN_OK) s = tn_circuit_norm(outer[b], &norm[2]);
+        v[b * H] = norm[1] / (norm[0] * norm[2]);
+        tn_circuit_destroy(both);
+    }
+    return s;
+}
+
+tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t from, int64_t to, tn_head_part part)
+{
+    const char *op = "circuit_composition";
+    const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
+    tn_circuit **outer, *inner;
+    tn_tensor   *out = NULL;
+    tni_scope    scope;
+    double      *v;
+    int64_t      shape[2], H, a;
+    bool         whole;
+    if (!tni_circuit_given(ctx, m, from, op) || !tni_circuit_given(ctx, m, to, op)) return NULL;
+    if (from >= to || (unsigned)part > TN_HEAD_V) {
+        if (from >= to) tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
+                                 (long long)to);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: part is %d, expected a query, a key or V", op, (int)part);
+        return NULL;
+    }
+    H = shape[0] = shape[1] = m->desc.heads;
+    outer = (tn_circuit **)tni_alloc(ctx, (size_t)H * sizeof *outer, op);
+    v = (double *)tni_alloc(ctx, (size_t)(H * H) * sizeof *v, op);
+    whole = outer && v;
+    scope = tni_scope_begin(ctx);
+    for (a = 0; a < H && outer; a++) {
+        outer[a] = whole ? tni_circuit_reader(ctx, m, to, a, part, op) : NULL;
+        whole = outer[a] != NULL;
+    }
+    for (a = 0; a < H && whole; a++) {
+        inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
+        whole = inner && tni_circuit_scores(outer, inner, side, H, v + a) == TN_OK;
+        tn_circuit_destroy(inner);
+    }
+    tni_scope_end(ctx, scope);
+    if (whole) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    if (out && tn_write(out, TN_F64, v, H * H) != TN_OK) tni_drop(&out);
+    for (a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
+    tni_free(ctx, outer, (size_t)H * sizeof *outer);
+    tni_free(ctx, v, (size_t)(H * H) * sizeof *v);
+    return out;
+}
+
+/* ---- blocks as tensors -------------------------------------------------- >>circuits-blocks */
+
+static bool tni_circuit_bilinear(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+{
+    const tn_mlp_kind kind = m->blocks[block].mlp.desc.kind;
+    if (kind == TN_MLP_BILINEAR) return !tni_circuit_normed_after(ctx, m, op);
+    tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear: of other kinds the modifier has to be "
+             "held constant, see tn_mlp_modifier", op, (long long)block, tn_mlp_kind_name(kind));
+    return false;
+}
+
+/* The norm as a map E x + b; b only where it is not 0 */
+static bool tni_circuit_map(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor **e, tn_tensor **b)
+{
+    *e = tni_circuit_basis(ctx, m, norm, false, 1);
+    *e = *e ? tn_transpose(*e, 0, 1) : NULL;
+    *b = m->desc.no_norm ? NULL : norm->bias;
+    return *e != NULL;
+}
+
+tn_cp *tn_circuit_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block)
+{
+    tni_scope  scope;
+    tn_tensor *e, *b;
+    tn_cp     *cp = NULL;
+    if (!tni_circuit_given(ctx, m, block, "circuit_mlp") || !tni_circuit_bilinear(ctx, m, block, "circuit_mlp")) return NULL;
+    scope = tni_scope_begin(ctx);
+    if (tni_circuit_map(ctx, m, &m->blocks[block].norm2, &e, &b)) cp = tn_cp_from_mlp(ctx, &m->blocks[block].mlp);
+    if (cp && !m->desc.no_norm) cp = tni_cp_next(cp, tn_cp_fold_in(cp, e, b));
+    if (cp && m->desc.mlp_scale != 1
+        && tn_assign(cp->p, tn_scale(ctx, tn_copy(ctx, cp->p), m->desc.mlp_scale)) != TN_OK) {
+        tn_cp_destroy(cp);
+        cp = NULL;
+    }
+    tni_scope_end(ctx, scope);
+    return cp;
+}
+
+static tn_net *tni_net_next(tn_net *net, tn_net *next)
+{
+    tn_net_destroy(net);
+    return next;
+}
+
+tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t distance)
+{
+    const char *op = "circuit_attention";
+    tni_scope   scope;
+    tn_tensor  *e, *b;
+    tn_net     *net = NULL;
+    if (!tni_circuit_given(ctx, m, block, op) || tni_circuit_normed_after(ctx, m, op)) return NULL;
+    scope = tni_scope_begin(ctx);
+    if (tni_circuit_map(ctx, m, &m->blocks[block].norm1, &e, &b))
+        net = tn_net_from_attention(ctx, &m->blocks[block].attn, distance);
+    if (net && !m->desc.no_norm) net = tni_net_next(net, tn_net_fold_in(net, TN_NET_ALL, e, b));
+    if (net && m->desc.attn_scale != 1)
+        net = tni_net_next(net, tn_net_fold_out(net, tn_scale(ctx, tn_eye(ctx, m->desc.dim), m->desc.attn_scale)));
+    tni_scope_end(ctx, scope);
+    return net;
+}
+
+void tn_circuit_ovpp_destroy(tn_circuit_ovpp *o)
+{
+    if (!o) return;
+    tn_cp_destroy(o->b);
+    tn_cp_destroy(o->doubled);
+    tni_drop(&o->m);
+    tni_drop(&o->v);
+    tni_drop(&o->compact);
+    memset(o, 0, sizeof *o);
+}
+
+/* diag(a, b) */
+static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    tn_tensor *rows[2][2];
+    int64_t    shape[2];
+    if (!a || !b) return NULL;
+    shape[0] = a->shape[0]; shape[1] = b->shape[1];
+    rows[0][0] = a;
+    rows[0][1] = tn_full(ctx, 2, shape, 0);
+    shape[0] = b->shape[0]; shape[1] = a->shape[1];
+    rows[1][0] = tn_full(ctx, 2, shape, 0);
+    rows[1][1] = b;
+    rows[0][0] = tn_concat(ctx, 2, rows[0], 1);
+    rows[0][1] = tn_concat(ctx, 2, rows[1], 1);
+    return rows[0][0] && rows[0][1] ? tn_concat(ctx, 2, rows[0], 0) : NULL;
+}
+
+/* M^0 .. M^H, V~ and, with v, O: stacked */
+static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double factor,
+                                tn_tensor **maps, tn_tensor **v, tn_tensor **o)
+{
+    const tn_attention *a = &m->blocks[d->block].attn;
+    const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
+    tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
+    tn_tensor   **list = (tn_tensor **)tni_alloc(ctx, (size_t)(3 * H + 1) * sizeof *list, "circuit_ovpp"), *join[2];
+    int64_t       h;
+    bool          whole = list && x;
+    if (whole) {
+        list[0] = tn_eye(ctx, dim + 1);
+        if (a->ob) {                                    /* [I b; 0 1] = [I 0; 0 1] + (b,0) (x) (0,1) */
+            join[0] = tn_scale(ctx, tn_reshape_2d(a->ob, dim, 1), m->desc.attn_scale);
+            join[1] = tn_slice(tn_full(ctx, 2, shape, 0), 1, 0, 1);
+            join[0] = tn_concat(ctx, 2, join, 0);
+            join[0] = tn_matmul(ctx, join[0], tn_slice(tn_eye(ctx, dim + 1), 0, dim, dim + 1));
+            list[0] = tn_add(ctx, list[0], join[0]);
+        }
+    }
+    for (h = 0; h < H && whole; h++) {
+        tn_tensor **at = list + 1 + h;
+        at[H] = tni_circuit_values(ctx, m, d->block, h, x);
+        at[H] = at[H] ? tn_transpose(at[H], 0, 1) : NULL;
+        at[2 * H] = tn_scale(ctx, tn_attention_head(a, h, TN_HEAD_O), m->desc.attn_scale);
+        join[0] = at[H] && at[2 * H] ? tn_matmul(ctx, at[2 * H], at[H]) : NULL;
+        join[1] = tn_full(ctx, 2, shape, 0);
+        at[0] = join[0] && join[1] ? tn_concat(ctx, 2, join, 0) : NULL;
+        whole = at[0] != NULL;
+    }
+    *maps = whole ? tn_stack(ctx, H + 1, list, 0) : NULL;
+    *v = whole ? tn_stack(ctx, H, list + H + 1, 0) : NULL;
+    *o = whole ? tn_stack(ctx, H, list + 2 * H + 1, 0) : NULL;
+    tni_free(ctx, list, (size_t)(3 * H + 1) * sizeof *list);
+    return *maps && *v && *o;
+}
+
+static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double f1, double f2,
+                                  tn_circuit_ovpp *out)
+{
+    const int64_t dim = m->desc.dim;
+    tn_tensor *maps, *v, *o, *zero = tn_full(ctx, 1, &dim, 0), *eye = tn_eye(ctx, dim), *f[2], *p[4];
+    tn_cp     *cp = tn_circuit_mlp(ctx, m, d->block);
+    tn_status  s = TN_ERR_ARG;
+    if (cp && cp->order != 2)
+        s = tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp: the MLP of block %lld has order %d, expected 2", (long long)d->block,
+                     cp->order);
+    else if (cp) cp = tni_cp_next(cp, tn_cp_fold_in(cp, tn_scale(ctx, eye, f2), zero));     /* on [x;1] in any case */
+    if (cp && cp->order == 2 && tni_circuit_writers(ctx, m, d, f1, &maps, &v, &o)) {
+        out->heads = m->desc.heads;
+        out->b = tn_cp_residual(cp);
+        out->m = tn_tensor_keep(maps);
+        out->v = tn_tensor_keep(v);
+        p[0] = cp->p;
+        p[1] = eye;
+        p[0] = tn_concat(ctx, 2, p, 1);
+        f[0] = tni_circuit_diag(ctx, cp->f[0], eye);
+        f[1] = tni_circuit_diag(ctx, cp->f[1], eye);
+        out->doubled = p[0] && f[0] && f[1] ? tn_cp_create(ctx, 2, p[0], f, TN_CP_INPUT_PLAIN) : NULL;
+        if (d->compact) {
+            p[0] = cp->p;
+            p[1] = tn_matmul(ctx, tn_slice(cp->f[0], 1, 0, dim), o);                        /* [H,h,d_v] */
+            p[2] = tn_matmul(ctx, tn_slice(cp->f[1], 1, 0, dim), o);
+            p[3] = tn_einsum(ctx, "oh,gha,khb->gkoab", 3, p);
+            out->compact = p[3] ? tn_tensor_keep(p[3]) : NULL;
+        }
+        s = out->b && out->m && out->v && out->doubled && (out->compact || !d->compact) ? TN_OK : tn_ctx_status(ctx);
+    }
+    tn_cp_destroy(cp);
+    return s;
+}
+
+tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, tn_circuit_ovpp *out)
+{
+    const char *op = "circuit_ovpp";
+    tni_scope   scope;
+    tn_status   s;
+    double      f1, f2;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!ctx) return TN_ERR_ARG;
+    if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
+    if (!tni_circuit_given(ctx, m, d->block, op) || !tni_circuit_writes(ctx, m, d->block, op)
+        || !tni_circuit_bilinear(ctx, m, d->block, op)) return TN_ERR_ARG;
+    f1 = m->desc.no_norm ? 1 : d->factor1;
+    f2 = m->desc.no_norm ? 1 : d->factor2;
+    if (!(f1 > 0 && f1 < HUGE_VAL && f2 > 0 && f2 < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
+                        "whose denominators have to be held constant", op, f1, f2);
+    scope = tni_scope_begin(ctx);
+    s = tni_circuit_ovpp(ctx, m, d, f1, f2, out);
+    tni_scope_end(ctx, scope);
+    if (s != TN_OK) tn_circuit_ovpp_destroy(out);
+    return s;
+}
+
+tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
+{
+    int64_t    pair[2], shape[2];
+    tn_tensor *f[2];
+    tni_scope  scope;
+    tn_ctx    *ctx;
+    tn_cp     *cp;
+    int        i;
+    if (!o || !o->b) return NULL;
+    ctx = o->b->ctx;
+    pair[0] = g; pair[1] = k;
+    if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
+                 (long long)k, (long long)o->heads);
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    shape[0] = shape[1] = o->m->shape[1];
+    for (i = 0; i < 2; i++) {
+        f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);
+        f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape(f[i], 2, shape)) : NULL;
+    }
+    cp = f[0] && f[1] ? tn_cp_create(ctx, 2, o->b->p, f, TN_CP_INPUT_CONSTANT) : NULL;
+    tni_scope_end(ctx, scope);
+    return cp;
+}
+
+/* ---- tables ------------------------------------------------------------- >>circuits-tables-impl */
+
+/* The stream of each token after some blocks whose patterns are 0: [vocab,1,dim]. b_O is all that attention adds. */
+static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
+{
+    const int64_t shape[3] = {m->desc.vocab, 1, m->desc.dim};
+    tn_tensor    *x0 = tni_circuit_stream(ctx, m, position), *x = x0, *y;
+    int64_t       l;
+    for (l = 0; l < blocks && x; l++) {
+        const tn_transformer_block *b = &m->blocks[l];
+        if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
+        y = tn_full(ctx, 3, shape, 0);
+        if (b->attn.ob) y = tn_add(ctx, y, b->attn.ob);
+        x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
+        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x) : x;
+        x = tni_model_join(ctx, m, x, tn_mlp_forward(ctx, &b->mlp, y), m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+    }
+    return x;
+}
+
+tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
+{
+    tni_scope   scope;
+    tn_tensor  *x, *head;
+    tn_circuit *c = NULL;
+    if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
+    if (blocks < 0 || blocks > m->desc.layers || position < 0) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and at least 0",
+                 (long long)blocks, (long long)position, (long long)m->desc.layers);
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    x = tni_circuit_alone(ctx, m, blocks, position);
+    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x);
+    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    head = m->head.w;
+    if (x) c = tn_circuit_create(ctx, 1, &x, &head);
+    tni_scope_end(ctx, scope);
+    return c;
+}
+
+static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x, const char *what)
+{
+    if (!tni_is_matrix(ctx, x, "circuit_interactions", what)) return false;
+    if (x->shape[1] == cp->in[0]) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "circuit_interactions: %s is %s, expected [vectors,%lld], the operator's inputs%s", what,
+             TNI_SHAPE(x), (long long)cp->in[0], cp->constant ? " with the one" : "");
+    return false;
+}
+
+tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
+{
+    tni_scope   scope;
+    tn_tensor  *q, *left;
+    tn_circuit *c = NULL;
+    if (!ctx || !cp || !u) return NULL;
+    if (x && !tni_circuit_vectors(ctx, cp, x, "x")) return NULL;
+    if (y && !tni_circuit_vectors(ctx, cp, y, "y")) return NULL;
+    if (!(q = tn_cp_interaction(cp, u))) return NULL;
+    scope = tni_scope_begin(ctx);
+    left = x ? tn_matmul(ctx, x, q) : q;
+    if (!y) y = tn_eye(ctx, q->shape[0]);
+    if (left && y) c = tn_circuit_create(ctx, 1, &left, &y);
+    tni_scope_end(ctx, scope);
+    tn_tensor_destroy(q);
+    return c;
+}
+
+tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t out)
+{
+    tni_scope   scope;
+    tn_norm     norm;
+    tn_tensor  *x, *u;
+    tn_cp      *cp;
+    tn_circuit *c = NULL;
+    if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
+    if (out < 0 || out >= m->desc.vocab) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit_pairs: out is %lld, expected 0 to %lld", (long long)out,
+                 (long long)m->desc.vocab - 1);
+        return NULL;
+    }
+    if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
+                            "tokens reach the MLP in several ways")
+        || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
+    scope = tni_scope_begin(ctx);
+    x = tni_circuit_stream(ctx, m, 0);
+    norm = m->blocks[block].norm2;
+    norm.gain = norm.bias = NULL;                                               /* they are in the operator */
+    if (x && !m->desc.no_norm) x = tn_norm_forward(ctx, &norm, x);
+    x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
+    if (x && cp->constant) x = tn_append_one(ctx, x);
+    u = tn_circuit_unembedding(ctx, m);
+    u = u ? tn_slice(u, 0, out, out + 1) : NULL;
+    u = u ? tn_reshape(u, 1, &m->desc.dim) : NULL;
+    if (x && u) c = tn_circuit_interactions(ctx, cp, u, x, x);
+    tni_scope_end(ctx, scope);
+    tn_cp_destroy(cp);
+    return c;
+}
+
+tn_circuit *tn_circuit_select(const tn_circuit *c, tn_tensor *rows, tn_tensor *columns)
+{
+    tn_tensor  *l[2], *r[2];
+    tn_circuit *to = NULL;
+    tni_scope   scope;
+    int         s;
+    bool        whole = true;
+    if (!c) return NULL;
+    scope = tni_scope_begin(c->ctx);
+    for (s = 0; s < c->sets && whole; s++) {
+        l[s] = rows ? tn_embed(c->ctx, c->left[s], rows) : c->left[s];
+        r[s] = columns ? tn_embed(c->ctx, c->right[s], columns) : c->right[s];
+        whole = l[s] && r[s];
+    }
+    if (whole && tn_ctx_sync(c->ctx) == TN_OK) to = tn_circuit_create(c->ctx, c->sets, l, r);
+    tni_scope_end(c->ctx, scope);
+    return to;
+}
+
+/* mean_i prod_s (a_s[i].b_s[j]) for all j: with the matrix mean_i a_1 a_2^T if there are two sets */
+static tn_tensor *tni_circuit_mean(const tn_circuit *c, tn_tensor *const *a, tn_tensor *const *b)
+{
+    tn_tensor *in[4];
+    if (c->sets == 1) {
+        in[0] = a[0]; in[1] = b[0];
+        in[0] = tn_einsum(c->ctx, "ik,jk->j", 2, in);
+    } else {
+        in[0] = a[0]; in[1] = a[1]; in[2] = b[0]; in[3] = b[1];
+        in[0] = tn_einsum(c->ctx, "ik,il,jk,jl->j", 4, in);
+    }
+    return in[0] ? tn_tensor_keep(tn_scale(c->ctx, in[0], 1 / (double)a[0]->shape[0])) : NULL;
+}
+
+tn_status tn_circuit_means(const tn_circuit *c, tn_tensor **columns, tn_tensor **rows)
+{
+    tni_scope scope;
+    if (columns) *columns = NULL;
+    if (rows) *rows = NULL;
+    if (!c) return TN_ERR_ARG;
+    scope = tni_scope_begin(c->ctx);
+    if (columns) *columns = tni_circuit_mean(c, c->left, c->right);
+    if (rows) *rows = tni_circuit_mean(c, c->right, c->left);
+    tni_scope_end(c->ctx, scope);
+    if ((!columns || *columns) && (!rows || *rows)) return TN_OK;
+    if (columns) tni_drop(columns);
+    if (rows) tni_drop(rows);
+    return tn_ctx_status(c->ctx);
+}
+
+/* ---- the first k of a stream -------------------------------------------- >>circuits-best
+   A buffer of 2k numbers with their places, which is cut to the first k whenever it is full. */
+typedef struct tni_best {
+    int64_t  k, held;
+    double   last;                      /* the last of the first k, once there are k of them */
+    double  *v;                         /* [2k], and scratch [k]                             */
+    int64_t *at;                        /* [2k], and scratch [2k]                            */
+} tni_best;
+
+static bool tni_best_make(tn_ctx *ctx, tni_best *b, int64_t k, const char *op)
+{
+    memset(b, 0, sizeof *b);
+    b->k = k;
+    b->v = (double *)tni_alloc(ctx, (size_t)(3 * k) * sizeof *b->v, op);
+    b->at = b->v ? (int64_t *)tni_alloc(ctx, (size_t)(4 * k) * sizeof *b->at, op) : NULL;
+    return b->at != NULL;
+}
+
+static void tni_best_free(tn_ctx *ctx, tni_best *b)
+{
+    tni_free(ctx, b->v, (size_t)(3 * b->k) * sizeof *b->v);
+    tni_free(ctx, b->at, (size_t)(4 * b->k) * sizeof *b->at);
+    memset(b, 0, sizeof *b);
+}
+
+/* Sorts, and leaves at most k. The buffer is in the order of arrival, so equal numbers stay in it. */
+static void tni_best_cut(tni_best *b, tn_order order)
+{
+    const int64_t n = tni_min(b->held, b->k);
+    int64_t      *best = b->at + 2 * b->k, i;
+    tni_select(order, b->v, b->held, n, best);
+    for (i = 0; i < n; i++) { b->v[2 * b->k + i] = b->v[best[i]]; best[b->k + i] = b->at[best[i]]; }
+    memcpy(b->v, b->v + 2 * b->k, (size_t)n * sizeof *b->v);
+    memcpy(b->at, best + b->k, (size_t)n * sizeof *b->at);
+    b->held = n;
+    if (n == b->k) b->last = b->v[n - 1];
+}
+
+static bool tni_is_better(tn_order order, double a, double b)
+{
+    return order == TN_ORDER_LARGEST ? a > b : order == TN_ORDER_SMALLEST ? a < b : fabs(a) > fabs(b);
+}
+
+static void tni_best_offer(tni_best *b, tn_order order, double v, int64_t at)
+{
+    if (b->held >= b->k && !tni_is_better(order, v, b->last)) return;
+    b->v[b->held] = v;
+    b->at[b->held++] = at;
+    if (b->held == b->k || b->held == 2 * b->k) tni_best_cut(b, order);
+}
+
+typedef struct tni_circuit_search {
+    const tn_circuit *c;
+    tn_circuit_top_desc desc;
+    tni_best best;
+    double   squares;
+} tni_circuit_search;
+
+static tn_status tni_circuit_offer(void *user, int64_t first, int64_t count, const double *v)
+{
+    tni_circuit_search *t = (tni_circuit_search *)user;
+    const int64_t       n = t->c->columns;
+    int64_t             i, j;
+    for (i = 0; i < count; i++)
+        for (j = t->desc.pairs ? first + i : 0; j < n; j++) {
+            const double x = t->desc.pairs && j > first + i ? 2 * v[i * n + j] : v[i * n + j];
+            t->squares += x * x;
+            tni_best_offer(&t->best, t->desc.order, x, (first + i) * n + j);
+        }
+    return TN_OK;
+}
+
+static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *out)
+{
+    tn_ctx       *ctx = t->c->ctx;
+    const int64_t n = t->best.held, shape[2] = {n, 2};
+    int32_t      *index = (int32_t *)tni_alloc(ctx, (size_t)(2 * n) * sizeof *index, "circuit_top");
+    int64_t       i;
+    tn_status     s = index ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < n && index; i++) {
+        index[2 * i] = (int32_t)(t->best.at[i] / t->c->columns);
+        index[2 * i + 1] = (int32_t)(t->best.at[i] % t->c->columns);
+    }
+    out->count = n;
+    out->norm = sqrt(t->squares);
+    out->values = tn_tensor_create(ctx, TN_REAL, 1, shape);
+    out->share = tn_tensor_create(ctx, TN_REAL, 1, shape);
+    out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
+    if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_write(out->values, TN_F64, t->best.v, n);
+    if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
+    for (i = 0; i < n; i++) t->best.v[i] = t->squares > 0 ? t->best.v[i] * t->best.v[i] / t->squares : 0;
+    if (s == TN_OK) s = tn_write(out->share, TN_F64, t->best.v, n);
+    tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
+    return s;
+}
+
+tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+{
+    tni_circuit_search t;
+    tn_status          s;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!c) return TN_ERR_ARG;
+    if (!desc || desc->top < 1 || desc->top > INT32_MAX / 8 || (unsigned)desc->order > TN_ORDER_MAGNITUDE)
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top: top is %lld and order %d, expected at least 1 and a tn_order",
+                        desc ? (long long)desc->top : 0, desc ? (int)desc->order : 0);
+    if (desc->pairs && c->rows != c->columns)
+        return tni_fail(c->ctx, TN_ERR_SHAPE, "circuit_top: the circuit is [%lld,%lld], expected a square one for pairs",
+                        (long long)c->rows, (long long)c->columns);
+    memset(&t, 0, sizeof t);
+    t.c = c;
+    t.desc = *desc;
+    s = tni_best_make(c->ctx, &t.best, desc->top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer, &t);
+    if (s == TN_OK) {
+        tni_best_cut(&t.best, desc->order);
+        s = tni_circuit_found(&t, out);
+    }
+    tni_best_free(c->ctx, &t.best);
+    if (s != TN_OK) tn_circuit_entries_destroy(out);
+    return s;
+}
+
+void tn_circuit_entries_destroy(tn_circuit_entries *e)
+{
+    if (!e) return;
+    tni_drop(&e->values);
+    tni_drop(&e->index);
+    tni_drop(&e->share);
+    memset(e, 0, sizeof *e);
+}
+
+typedef struct tni_circuit_rows_top {
+    const tn_circuit *c;
+    int64_t   top;
+    tn_order  order;
+    tn_tensor *values, *ids;
+    int64_t  *best;
+    double   *v;
+    int32_t  *id;
+} tni_circuit_rows_top;
+
+static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t count, const double *v)
+{
+    tni_circuit_rows_top *t = (tni_circuit_rows_top *)user;
+    int64_t   i, j;
+    for (i = 0; i < count; i++) {
+        const double *row = v + i * t->c->columns;
+        tni_select(t->order, row, t->c->columns, t->top, t->best);
+        for (j = 0; j < t->top; j++) {
+            t->v[(first + i) * t->top + j] = row[t->best[j]];
+            t->id[(first + i) * t->top + j] = (int32_t)t->best[j];
+        }
+    }
+    return TN_OK;
+}
+
+tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, tn_tensor **values, tn_tensor **ids)
+{
+    tni_circuit_rows_top t;
+    int64_t   shape[2], n;
+    tn_status s;
+    if (values) *values = NULL;
+    if (ids) *ids = NULL;
+    if (!c || !values || !ids) return TN_ERR_ARG;
+    if (top < 1 || top > c->columns || (unsigned)order > TN_ORDER_MAGNITUDE)
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_rows: top is %lld and order %d, expected 1 to %lld and a tn_order",
+                        (long long)top, (int)order, (long long)c->columns);
+    memset(&t, 0, sizeof t);
+    t.c = c; t.top = top; t.order = order;
+    shape[0] = c->rows; shape[1] = top;
+    n = c->rows * top;
+    t.best = (int64_t *)tni_alloc(c->ctx, (size_t)top * sizeof *t.best, "circuit_top_rows");
+    t.v = (double *)tni_alloc(c->ctx, (size_t)n * sizeof *t.v, "circuit_top_rows");
+    t.id = (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows");
+    s = t.best && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
+    if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
+    if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_write(*values, TN_F64, t.v, n);
+    if (s == TN_OK) s = tn_write(*ids, TN_I32, t.id, n);
+    if (s != TN_OK) { tni_drop(values); tni_drop(ids); }
+    tni_free(c->ctx, t.best, (size_t)top * sizeof *t.best);
+    tni_free(c->ctx, t.v, (size_t)n * sizeof *t.v);
+    tni_free(c->ctx, t.id, (size_t)n * sizeof *t.id);
+    return s;
+}
+
+/* ---- maximising inputs -------------------------------------------------- >>circuits-maximum
+   On spheres |x_a| = r: x_a <- r (g_a + s x_a) / |g_a + s x_a|, g_a the gradient. For a shift s that is large enough the
+   value rises; a step after which it does not is repeated with a larger one. */
+typedef struct tni_climb {
+    const tn_net *net;
+    const tn_tensor *u;
+    int64_t inputs, n, free;            /* free: n without the one */
+    double  sign, radius;
+} tni_climb;
+
+/* f(x) and its gradient g [inputs,n]: leg by leg, with the unit vectors as its rows and the same rows for the others, so that
+   all calls have the same shapes and one plan */
+static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, double *g)
+{
+    tn_ctx       *ctx = t->net->ctx;
+    const tni_scope scope = tni_scope_begin(ctx);
+    tn_tensor    *leg[TN_MAX_RANK * 8], *in[TN_MAX_RANK * 8], *y, *w;
+    const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
+    int           k;
+    int64_t       i;
+    double        sum = 0, *part = (double *)tni_alloc(ctx, (size_t)n * sizeof *part, "circuit_maximise");
+    tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
+    for (i = 0; i < t->inputs * n; i++) g[i] = 0;
+    for (k = 0; k < t->net->legs; k++)
+        leg[k] = tn_add(ctx, tn_full(ctx, 2, square, 0), tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
+    w = tn_reshape_2d(tn_copy(ctx, (tn_tensor *)t->u), outs, 1);
+    for (k = 0; k < t->net->legs && s == TN_OK; k++) {
+        memcpy(in, leg, (size_t)t->net->legs * sizeof *in);
+        in[k] = tn_eye(ctx, n);
+        y = tn_net_apply_each(ctx, t->net, in);
+        y = y ? tn_matmul(ctx, tn_reshape_2d(y, n, outs), w) : NULL;
+        s = y ? tn_read(y, TN_F64, part, n) : tn_ctx_status(ctx);
+        for (i = 0; i < n && s == TN_OK; i++) g[t->net->in[k].input * n + i] += t->sign * part[i];
+    }
+    for (i = 0; i < n && s == TN_OK; i++) sum += part[i] * x[t->net->in[t->net->legs - 1].input * n + i];
+    *f = t->sign * sum;
+    tni_free(ctx, part, (size_t)n * sizeof *part);
+    tni_scope_end(ctx, scope);
+    return s;
+}
+
+/* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
+static void tni_climb_step(const tni_climb *t, const double *x, const double *g, double shift, double *to)
+{
+    int64_t a, i;
+    for (a = 0; a < t->inputs; a++) {
+        double norm = 0;
+        for (i = a * t->n; i < a * t->n + t->free; i++) {
+            to[i] = g[i] + shift * x[i];
+            norm += to[i] * to[i];
+        }
+        norm = norm > 0 ? t->radius / sqrt(norm) : 0;
+        for (i = a * t->n; i < a * t->n + t->free; i++) to[i] = norm > 0 ? norm * to[i] : x[i];
+        if (t->free < t->n) to[a * t->n + t->free] = 1;
+    }
+}
+
+/* x becomes a local maximum, with its value *f. room [3,inputs n] */
+static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double *room, int64_t steps, double tol,
+                                bool *done)
+{
+    const int64_t m = t->inputs * t->n;
+    double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
+    int64_t       step, i;
+    tn_status     s = tni_climb_at(t, x, f, g);
+    *done = false;
+    for (step = 0; step < steps && s == TN_OK && !*done; step++) {
+        tni_climb_step(t, x, g, shift, y);
+        s = tni_climb_at(t, y, &value, h);
+        if (s != TN_OK) break;
+        if (!(value - value == 0)) return tni_fail(t->net->ctx, TN_ERR_NONFINITE, "circuit_maximise: a value is not finite");
+        for (scale = 0, i = 0; i < m; i++) scale += g[i] * g[i];
+        scale = sqrt(scale) / t->radius;
+        if (value >= *f) {
+            *done = value - *f <= tol * fabs(value);
+            *f = value;
+            memcpy(x, y, (size_t)m * sizeof *x);
+            memcpy(g, h, (size_t)m * sizeof *g);
+            shift = shift > 1e-3 * scale ? shift / 2 : 0;
+        } else if (shift > 1e8 * scale) *done = true;               /* no step of this size gains anything */
+        else shift = shift > 0 ? 4 * shift : scale / 4 + 1e-300;
+    }
+    return s;
+}
+
+static bool tni_climb_check(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *d)
+{
+    const char *op = "circuit_maximise";
+    int64_t outs = 1;
+    int     k;
+    for (k = 0; k < net->outs; k++) outs *= net->out[k].extent;
+    for (k = 1; k < net->legs && net->in[k].extent == net->in[0].extent; k++) {}
+    if (net->legs < 1 || net->legs > TN_MAX_RANK * 8 || k < net->legs)
+        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs%s, expected 1 to %d of one length", op, net->legs,
+                 k < net->legs ? " of different lengths" : "", TN_MAX_RANK * 8);
+    else if (!tni_is_real(net->ctx, u, op, "u")) return false;
+    else if (tn_tensor_count(u) != outs)
+        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected the %lld outputs of the net", op, TNI_SHAPE(u),
+                 (long long)outs);
+    else if (d->starts < 0 || d->steps < 0 || !(d->radius >= 0 && d->radius < HUGE_VAL) || !(d->tol >= 0 && d->tol < 1))
+        tni_fail(net->ctx, TN_ERR_ARG, "%s: starts is %lld, steps %lld, radius %g and tol %g, expected at least 0, and tol "
+                 "below 1", op, (long long)d->starts, (long long)d->steps, d->radius, d->tol);
+    else return true;
+    return false;
+}
+
+tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *desc,
+                              tn_circuit_maximum *out)
+{
+    tn_circuit_maximum_desc d;
+    tni_climb t;
+    tni_dice  dice;
+    double   *room, *ends, *x, *best;
+    int64_t   m, shape[2], start, i;
+    bool      done;
+    int       k;
+    tn_status s = TN_OK;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!net) return TN_ERR_ARG;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!tni_climb_check(net, u, &d)) return tn_ctx_status(net->ctx);
+    if (d.starts == 0) d.starts = 8;
+    if (d.steps == 0) d.steps = 1000;
+    if (d.tol == 0) d.tol = 1e-12;
+    memset(&t, 0, sizeof t);
+    t.net = net; t.u = u;
+    t.sign = d.minimum ? -1 : 1;
+    t.radius = d.radius > 0 ? d.radius : 1;
+    t.n = net->in[0].extent;
+    t.free = t.n - net->constant;
+    for (k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
+    m = t.inputs * t.n;
+    if (!(room = (double *)tni_alloc(net->ctx, (size_t)(5 * m + d.starts) * sizeof *room, "circuit_maximise")))
+        return TN_ERR_MEMORY;
+    x = room + 3 * m; best = room + 4 * m; ends = room + 5 * m;
+    memset(&dice, 0, sizeof dice);
+    dice.key = d.seed;
+    for (start = 0; start < d.starts && s == TN_OK; start++) {
+        for (i = 0; i < m; i++) {                                                    /* normal numbers, Box & Muller */
+            const double radius = sqrt(-2 * log(tni_dice_unit(&dice)));
+            room[i] = radius * cos(6.283185307179586 * tni_dice_unit(&dice));
+        }
+        tni_climb_step(&t, room, room, 0, x);
+        s = tni_climb_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
+        if (s == TN_OK && (start == 0 || ends[start] > out->value)) {
+            out->value = ends[start];
+            out->converged = done;
+            memcpy(best, x, (size_t)m * sizeof *best);
+        }
+    }
+    for (start = 0; start < d.starts && s == TN_OK; start++)
+        out->agree += ends[start] >= out->value - 1e-6 * fabs(out->value);
+    out->value *= t.sign;
+    shape[0] = t.inputs; shape[1] = t.n;
+    if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
+    tni_free(net->ctx, room, (size_t)(5 * m + d.starts) * sizeof *room);
+    if (s != TN_OK) tn_circuit_maximum_destroy(out);
+    return s;
+}
+
+void tn_circuit_maximum_destroy(tn_circuit_maximum *o)
+{
+    if (!o) return;
+    tni_drop(&o->x);
+    memset(o, 0, sizeof *o);
+}
+
+/* ---- evidence ----------------------------------------------------------- >>circuits-evidence
+   Moments are sums of powers of v - v_0, v_0 the first number of the feature, so that a mean far from 0 costs no digits.
+   Random rows: a reservoir (Vitter 1985), one for all features. */
+struct tn_circuit_evidence {
+    tni_owned owned;                    /* first: the context destroys it by this */
+    tn_circuit_evidence_desc desc;
+    int64_t   rows;
+    tni_best *best;                     /* [features]          */
+    double   *origin;                   /* [features]          */
+    double   *power;                    /* [features,4]        */
+    double   *drawn;                    /* [features,top]      */
+    int32_t  *drawn_at;                 /* [top]               */
+    double   *bins;                     /* [features,bins]     */
+    tni_dice  dice;
+};
+
+static void tni_evidence_free(tni_owned *owned)
+{
+    tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
+    const size_t n = (size_t)e->desc.features, k = (size_t)e->desc.top;
+    tn_ctx      *ctx = owned->ctx;
+    size_t       f;
+    tni_disown(owned);
+    for (f = 0; f < n && e->best; f++) tni_best_free(ctx, &e->best[f]);
+    tni_free(ctx, e->best, n * sizeof *e->best);
+    tni_free(ctx, e->origin, n * sizeof *e->origin);
+    tni_free(ctx, e->power, 4 * n * sizeof *e->power);
+    tni_free(ctx, e->drawn, n * k * sizeof *e->drawn);
+    tni_free(ctx, e->drawn_at, k * sizeof *e->drawn_at);
+    tni_free(ctx, e->bins, n * (size_t)e->desc.bins * sizeof *e->bins);
+    tni_free(ctx, e, sizeof *e);
+}
+
+void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_free(&e->owned); }
+
+/* Zeroed memory of the host, at least one byte of it. */
+static void *tni_evidence_room(tn_ctx *ctx, size_t bytes)
+{
+    void *p = tni_alloc(ctx, bytes, "circuit_evidence");
+    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_evidence_desc *desc)
+{
+    tn_circuit_evidence_desc d;
+    tn_circuit_evidence     *e;
+    size_t  n, k;
+    int64_t f;
+    bool    whole;
+    if (!ctx) return NULL;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (d.top == 0) d.top = 10;
+    if (d.features < 1 || d.top < 1 || d.bins < 0 || d.features > INT32_MAX || d.top > INT32_MAX / 8
+        || d.bins > INT32_MAX / 8 || (unsigned)d.order > TN_ORDER_MAGNITUDE || (d.bins > 0 && !(d.low < d.high && d.high - d.low < HUGE_VAL))) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: features is %lld, top %lld, order %d, bins %lld, low %g and high %g, "
+                 "expected features and top at least 1 and low < high", (long long)d.features, (long long)d.top,
+                 (int)d.order, (long long)d.bins, d.low, d.high);
+        return NULL;
+    }
+    if (!(e = (tn_circuit_evidence *)tni_evidence_room(ctx, sizeof *e))) return NULL;
+    e->desc = d;
+    e->dice.key = d.seed;
+    e->dice.call = 1;
+    tni_own(ctx, &e->owned, tni_evidence_free);
+    n = (size_t)d.features; k = (size_t)d.top;
+    whole = (e->best = (tni_best *)tni_evidence_room(ctx, n * sizeof *e->best)) != NULL
+        && (e->origin = (double *)tni_evidence_room(ctx, n * sizeof *e->origin)) != NULL
+        && (e->power = (double *)tni_evidence_room(ctx, 4 * n * sizeof *e->power)) != NULL
+        && (e->drawn = (double *)tni_evidence_room(ctx, n * k * sizeof *e->drawn)) != NULL
+        && (e->drawn_at = (int32_t *)tni_evidence_room(ctx, k * sizeof *e->drawn_at)) != NULL
+        && (d.bins == 0 || (e->bins = (double *)tni_evidence_room(ctx, n * (size_t)d.bins * sizeof *e->bins)) != NULL);
+    for (f = 0; f < d.features && whole; f++) whole = tni_best_make(ctx, &e->best[f], d.top, "circuit_evidence");
+    if (whole) return e;
+    tn_circuit_evidence_destroy(e);
+    return NULL;
+}
+
+static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
+{
+    const tn_circuit_evidence_desc *d = &e->desc;
+    int64_t slot = e->rows < d->top ? e->rows : tni_dice_below(&e->dice, e->rows + 1), f;
+    if (slot < d->top) e->drawn_at[slot] = (int32_t)e->rows;
+    for (f = 0; f < d->features; f++) {
+        double *p = &e->power[4 * f], x;
+        if (e->rows == 0) e->origin[f] = v[f];
+        x = v[f] - e->origin[f];
+        p[0] += x; p[1] += x * x; p[2] += x * x * x; p[3] += x * x * x * x;
+        if (slot < d->top) e->drawn[f * d->top + slot] = v[f];
+        tni_best_offer(&e->best[f], d->order, v[f], e->rows);
+        if (d->bins > 0) {
+            const double at = (v[f] - d->low) / (d->high - d->low) * (double)d->bins;
+            e->bins[f * d->bins + (at < 1 ? 0 : at >= (double)d->bins ? d->bins - 1 : (int64_t)at)]++;
+        }
+    }
+    e->rows++;
+}
+
+tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *values)
+{
+    tn_ctx   *ctx;
+    int64_t   n, count, i;
+    double   *v, sum = 0;
+    tn_status s;
+    if (!e) return TN_ERR_ARG;
+    ctx = e->owned.ctx;
+    n = e->desc.features;
+    if (!tni_is_matrix(ctx, values, "circuit_evidence", "values")) return tn_ctx_status(ctx);
+    if (values->shape[1] != n || values->shape[0] > INT32_MAX - e->rows)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
+                        "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
+    count = values->shape[0];
+    if (!(v = (double *)tni_alloc(ctx, (size_t)(count * n) * sizeof *v, "circuit_evidence"))) return TN_ERR_MEMORY;
+    s = tn_read(values, TN_F64, v, count * n);
+    for (i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
+    if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
+    for (i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
+    tni_free(ctx, v, (size_t)(count * n) * sizeof *v);
+    return s;
+}
+
+void tn_circuit_evidence_result_destroy(tn_circuit_evidence_result *r)
+{
+    if (!r) return;
+    tni_drop(&r->values); tni_drop(&r->index); tni_drop(&r->random_values); tni_drop(&r->random_index);
+    tni_drop(&r->histogram); tni_drop(&r->mean); tni_drop(&r->std); tni_drop(&r->kurtosis);
+    memset(r, 0, sizeof *r);
+}
+
+/* mean, std and kurtosis of a feature from its sums of powers */
+static void tni_evidence_moments(const tn_circuit_evidence *e, int64_t f, double *out)
+{
+    const double *p = &e->power[4 * f], n = (double)e->rows;
+    const double  m = p[0] / n, m2 = p[1] / n - m * m;
+    const double  m4 = p[3] / n - 4 * m * p[2] / n + 6 * m * m * p[1] / n - 3 * m * m * m * m;
+    out[0] = e->origin[f] + m;
+    out[1] = sqrt(m2 > 0 ? m2 : 0);
+    out[2] = m4 / (m2 * m2);
+}
+
+static bool tni_evidence_keep(tn_ctx *ctx, tn_tensor **to, tn_dtype dtype, int rank, int64_t n, int64_t m, const void *from)
+{
+    const int64_t shape[2] = {n, m};
+    *to = tn_tensor_create(ctx, dtype == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    return *to && tn_write(*to, dtype, from, tn_tensor_count(*to)) == TN_OK;
+}
+
+tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evidence_result *out)
+{
+    tn_ctx  *ctx;
+    int64_t  F, k, f, i;
+    double  *v;
+    int32_t *at;
+    bool     whole;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!e) return TN_ERR_ARG;
+    ctx = e->owned.ctx;
+    if (e->rows == 0) return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: no rows were added, expected at least 1");
+    F = e->desc.features;
+    k = tni_min(e->desc.top, e->rows);
+    out->rows = e->rows;
+    out->top = out->random = k;
+    v = (double *)tni_alloc(ctx, (size_t)(F * tni_max(k, 3)) * sizeof *v, "circuit_evidence");
+    at = (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence");
+    whole = v && at;
+    for (f = 0; f < F && whole; f++) {
+        tni_best_cut(&e->best[f], e->desc.order);
+        for (i = 0; i < k; i++) { v[f * k + i] = e->best[f].v[i]; at[f * k + i] = (int32_t)e->best[f].at[i]; }
+    }
+    whole = whole && tni_evidence_keep(ctx, &out->values, TN_F64, 2, F, k, v)
+            && tni_evidence_keep(ctx, &out->index, TN_I32, 2, F, k, at)
+            && tni_evidence_keep(ctx, &out->random_index, TN_I32, 1, k, 0, e->drawn_at);
+    for (f = 0; f < F && whole; f++) memcpy(v + f * k, e->drawn + f * e->desc.top, (size_t)k * sizeof *v);
+    whole = whole && tni_evidence_keep(ctx, &out->random_values, TN_F64, 2, F, k, v)
+            && (e->desc.bins == 0 || tni_evidence_keep(ctx, &out->histogram, TN_F64, 2, F, e->desc.bins, e->bins));
+    for (f = 0; f < F && whole; f++) {
+        double moments[3];
+        tni_evidence_moments(e, f, moments);
+        for (i = 0; i < 3; i++) v[i * F + f] = moments[i];
+    }
+    whole = whole && tni_evidence_keep(ctx, &out->mean, TN_F64, 1, F, 0, v)
+            && tni_evidence_keep(ctx, &out->std, TN_F64, 1, F, 0, v + F)
+            && tni_evidence_keep(ctx, &out->kurtosis, TN_F64, 1, F, 0, v + 2 * F);
+    tni_free(ctx, v, (size_t)(F * tni_max(k, 3)) * sizeof *v);
+    tni_free(ctx, at, (size_t)(F * k) * sizeof *at);
+    if (whole) return TN_OK;
+    tn_circuit_evidence_result_destroy(out);
+    return tn_ctx_status(ctx);
+}
+
+/* ---- sparsity ----------------------------------------------------------- >>circuits-sparsity
+   On the unit sphere E x^4 = 3/(n(n+2)), E x^8 = 105/p, E x_i^4 x_j^4 = 9/p with p = n(n+2)(n+4)(n+6), so that S = sum x^4
+   has the mean 3/(n+2) and E S^2 = (9n + 96)/((n+2)(n+4)(n+6)). */
+
+tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out)
+{
+    double    *v, *of[3], square;
+    int64_t    rows, n, r, i;
+    tn_tensor **to[3];
+    bool       whole;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
+    rows = x->shape[0];
+    n = x->shape[1];
+    if (!(v = (double *)tni_alloc(ctx, (size_t)(rows * (n + 3)) * sizeof *v, "circuit_sparsity"))) return TN_ERR_MEMORY;
+    whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
+    out->expected = 3 * (double)n / (double)(n + 2);
+    square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
+    square = square * (double)n * (double)n - out->expected * out->expected;
+    out->std = sqrt(square > 0 ? square : 0);
+    for (i = 0; i < 3; i++) of[i] = v + rows * (n + i);
+    for (r = 0; r < rows && whole; r++) {
+        double two = 0, four = 0, largest = 0;
+        for (i = 0; i < n; i++) if (!(fabs(v[r * n + i]) <= largest)) largest = fabs(v[r * n + i]);
+        for (i = 0; i < n; i++) {
+            const double at = v[r * n + i] / largest;
+            two += at * at;
+            four += at * at * at * at;
+        }
+        of[0][r] = (double)n * four / (two * two);
+        of[1][r] = two * two / four;
+        of[2][r] = (of[0][r] - out->expected) / out->std;
+    }
+    to[0] = &out->kurtosis; to[1] = &out->participation; to[2] = &out->deviations;
+    for (i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
+    tni_free(ctx, v, (size_t)(rows * (n + 3)) * sizeof *v);
+    if (whole) return TN_OK;
+    tn_circuit_sparsity_destroy(out);
+    return tn_ctx_status(ctx);
+}
+
+void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
+{
+    if (!o) return;
+    tni_drop(&o->kurtosis); tni_drop(&o->participation); tni_drop(&o->deviations);
+    memset(o, 0, sizeof *o);
 }
 
 /* ---- the frozen network ------------------------------------------------- >>circuits-frozen-impl

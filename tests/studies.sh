@@ -96,6 +96,14 @@ cat "$folder/spectra1" "$folder/spectra2" | awk '{ v[$1] = $2; if ($1 == "likene
           }
           exit !(n == 2 && like[1] == 1 && like[2] > 0 && like[2] < 1) }' ||
     { cat "$folder"/spectra?; fail "spectra of tokens"; }
+# The words that follow a word are in the weights, and not in those of another seed or of another word.
+"$programs/story_circuits" --run "$folder/free1" --text "$folder/text" --tokens 100 --rare 1 > "$folder/circuits" 2>&1 ||
+    { cat "$folder/circuits"; fail story_circuits; }
+awk '/^(argmax|overlap)_/ { v[$1] = $2; n++ }
+     END { exit !(n == 6 && v["argmax_among_ten_successors:"] > v["argmax_untrained:"] + 0.1 &&
+                  v["overlap_with_pmi:"] > v["overlap_untrained:"] + 0.1 &&
+                  v["overlap_with_pmi:"] > v["overlap_shuffled:"] + 0.1) }' "$folder/circuits" ||
+    { cat "$folder/circuits"; fail "the circuits of a story model"; }
 ! "$programs/token_spectra" --run "$folder/run" > "$folder/refused" 2>&1 || fail "a model with norms is taken"
 grep -q 'has norms, expected one of tn train --norm none' "$folder/refused" || fail "norms: $(cat "$folder/refused")"
 

@@ -1081,6 +1081,109 @@ static void pictures(life *l)
     for (int k = 0; k < 6; k++) tn_image_destroy(image[k]);
 }
 
+/* Heads, blocks and tables of a transformer. The results of a model that was not made are errors. */
+static void circuits(life *l)
+{
+    tn_params          *ps = tn_params_create(l->ctx);
+    tn_transformer_desc d = small_model();
+    tn_transformer      m;
+    tn_circuit_desc     at;
+    tn_circuit         *c[6];
+    tn_circuit_ovpp_desc od;
+    tn_circuit_ovpp     o;
+    tn_circuit_top_desc td;
+    tn_circuit_entries  e;
+    tn_circuit_maximum  best;
+    tn_circuit_maximum_desc md;
+    tn_circuit_evidence *evidence;
+    tn_circuit_evidence_desc ed;
+    tn_circuit_evidence_result r;
+    tn_circuit_sparsity sparsity;
+    tn_cp              *term;
+    tn_net             *layer;
+    tn_tensor          *a, *b, *scores;
+    double              score;
+    tn_status           s;
+    memset(&at, 0, sizeof at);
+    memset(&od, 0, sizeof od);
+    memset(&td, 0, sizeof td);
+    memset(&md, 0, sizeof md);
+    memset(&ed, 0, sizeof ed);
+    d.attention = TN_ATTENTION_BILINEAR;
+    d.attn_bias = d.attn_out_bias = true;
+    s = tn_transformer_init(ps, NULL, &d, &m);
+    CHECK_STATUS(s, TN_OK);
+    at.tokens = true;
+    c[0] = tn_circuit_qk(l->ctx, &m, &at);
+    c[1] = tn_circuit_ov(l->ctx, &m, &at);
+    at.tokens = false;
+    c[2] = tn_circuit_ov(l->ctx, &m, &at);
+    at.block = 1;
+    c[3] = tn_circuit_qk(l->ctx, &m, &at);
+    c[4] = tn_circuit_compose(c[3], TN_CIRCUIT_ROWS, c[2]);
+    c[5] = tn_circuit_pairs(l->ctx, &m, 0, 3);
+    scores = tn_circuit_composition(l->ctx, &m, 0, 1, TN_HEAD_K2);
+    CHECK(c[0] && c[1] && c[4] && c[5] && scores);
+    CHECK_STATUS(tn_circuit_norm(c[0], &score), TN_OK);
+    s = tn_circuit_copying(c[1], &a, &score);
+    whole(l, s, a, a, a, a);
+    tn_tensor_destroy(a);
+    s = tn_circuit_means(c[0], &a, &b);
+    whole(l, s, a, b, a, b);
+    tn_tensor_destroy(a);
+    tn_tensor_destroy(b);
+    s = tn_circuit_top_rows(c[5], 2, TN_ORDER_LARGEST, &a, &b);
+    whole(l, s, a, b, a, b);
+    tn_tensor_destroy(a);
+    tn_tensor_destroy(b);
+    td.top = 3;
+    s = tn_circuit_top(c[5], &td, &e);
+    whole(l, s, e.values, e.index, e.share, e.share);
+    tn_circuit_entries_destroy(&e);
+    tn_tensor_destroy(scores);
+    for (int i = 0; i < 6; i++) tn_circuit_destroy(c[i]);
+    c[0] = tn_circuit_bigrams(l->ctx, &m, 2, 0);
+    a = ids_of(l, 1, 4, 11);
+    a = a ? tn_reshape(a, 1, &a->shape[1]) : NULL;
+    c[1] = tn_circuit_select(c[0], a, a);
+    b = numbers(l, 5, 3, -1);
+    c[2] = tn_circuit_create(l->ctx, 1, &b, &b);
+    CHECK(c[0] && c[1] && c[2]);
+    tn_circuit_destroy(c[2]);
+    tn_circuit_destroy(c[0]);
+    tn_circuit_destroy(c[1]);
+    od.factor1 = od.factor2 = 1;
+    od.compact = true;
+    s = tn_circuit_ovpp_of(l->ctx, &m, &od, &o);
+    whole(l, s, o.b, o.doubled, o.m, o.compact);
+    term = tn_circuit_ovpp_term(&o, 0, 1);
+    layer = term ? tn_net_from_cp(l->ctx, term) : NULL;
+    md.starts = 1;
+    md.steps = 2;
+    s = tn_circuit_maximise(layer, numbers(l, 8, -1, -1), &md, &best);
+    whole(l, s, best.x, best.x, best.x, best.x);
+    tn_circuit_maximum_destroy(&best);
+    tn_net_destroy(layer);
+    tn_cp_destroy(term);
+    tn_circuit_ovpp_destroy(&o);
+    layer = tn_circuit_attention(l->ctx, &m, 1, 2);
+    CHECK(layer != NULL);
+    tn_net_destroy(layer);
+    ed.features = 3;
+    ed.bins = 2;
+    ed.high = 1;
+    evidence = tn_circuit_evidence_create(l->ctx, &ed);
+    CHECK_STATUS(tn_circuit_evidence_add(evidence, numbers(l, 12, 3, -1)), TN_OK);
+    s = tn_circuit_evidence_read(evidence, &r);
+    whole(l, s, r.values, r.random_values, r.histogram, r.kurtosis);
+    tn_circuit_evidence_result_destroy(&r);
+    tn_circuit_evidence_destroy(evidence);
+    s = tn_circuit_sparsity_of(l->ctx, numbers(l, 2, 5, -1), &sparsity);
+    whole(l, s, sparsity.kurtosis, sparsity.participation, sparsity.deviations, sparsity.deviations);
+    tn_circuit_sparsity_destroy(&sparsity);
+    tn_params_destroy(ps);
+}
+
 /* ---- the cycles ----------------------------------------------------------------------------------------------- */
 
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
@@ -1092,7 +1195,7 @@ static const part parts[] = {
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},
     {"bounds", bounds, false}, {"eigenpairs", eigenpairs, false},
-    {"spectra", spectra, false}, {"analyses", analyses, false},
+    {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false},
     {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},
     {"Muon after its parameters", muon_outlives, false},
