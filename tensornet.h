@@ -34974,18 +34974,10 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     const tn_circuit_frozen_block *z = &f->block[0];
     const int64_t V = b->V, n = b->n;
     tn_ctx    *ctx = b->ctx;
-    int32_t   *id = (int32_t *)tni_alloc(ctx, (size_t)V * sizeof *id, "circuit_bound");
-    int64_t    shape[3], i, h;
-    tn_tensor *x, *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
+    int64_t    i, h;
+    tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
     tn_cp     *cp;
-    if (!id) return false;
-    for (i = 0; i < V; i++) id[i] = (int32_t)i;
-    shape[0] = V; shape[1] = 1; shape[2] = n;
-    x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
-    tni_free(ctx, id, (size_t)V * sizeof *id);
-    x = x ? tni_model_embedded(ctx, b->m, x, 0) : NULL;                         /* [V,1,n]: a text for each token */
-    if (x && block->lambdas) x = tn_scale(ctx, x, z->keep + z->again);
-    y = x ? tni_model_normed(ctx, b->m, &block->norm1, x) : NULL;
+    y = x ? tni_model_attended(ctx, b->m, block, &x, x) : NULL;                 /* [V,1,n]: each token alone */
     vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
     b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
     in[0] = y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL; in[1] = z->o;
