@@ -1451,7 +1451,7 @@ typedef enum tn_head_part { TN_HEAD_Q1 = 0, TN_HEAD_K1, TN_HEAD_Q2, TN_HEAD_K2, 
 TN_API tn_tensor  *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part);
 /* Computes the patterns P of all heads, with positions, masks and row scales: the output of a head before its norm is P v;
    for differential kinds P = softmax1 - lambda softmax2.   x [B,T,dim] -> [B,heads,T,T]
-   Differentiable. It attends to unit vectors, at a cost of B heads T^2 (d_qk + T) multiply-adds: for short texts. */
+   Differentiable. All scores are in memory at once, B heads T^2 numbers a few times: for short texts. */
 TN_API tn_tensor  *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x);
 
 /* The cache of a causal layer for decoding: k and v of `length` positions, or the state of the linear form, whose size does
@@ -2459,6 +2459,96 @@ TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *mode
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
+   A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
+   the parameters; in the order of a run, with x the residual stream and H heads:
+       embed_norm.scale                   [B,T,1]     with embed_norm
+       embed                              [B,T,dim]   x before block 0
+     then for each block l, each name after "blocks.l":
+       .input                             [B,T,dim]   with x0_residual: l0 x + l1 x0
+       .norm1.scale .norm1                [B,T,1], [B,T,dim]   see below; with TN_PLACE_POST .norm1.scale is after .attn
+       .attn.q1 .attn.k1                  [B,T,H,d_qk]   after qk_norm and RoPE; bilinear and differential also .q2 .k2, in
+                                                         the order q1 q2 k1 k2
+       .attn.v                            [B,T,H,d_v]    with value_residual mixed; that of block 0 is passed on
+       .attn.pattern                      [B,H,T,T]   [b,h,query,key], as tn_attention_pattern
+       .attn.z.scale                      [B,T,H,1]   with head_norm or differential attention
+       .attn.z                            [B,T,H,d_v] the heads' results, which the output matrix reads
+       .attn.out                          [B,T,dim]   what the layer returns, if it is not what is added: with
+       .norm1_out.scale .norm1_out                    attn_scale != 1 or TN_PLACE_SANDWICH; the next two with the latter
+       .attn                              [B,T,dim]   what attention adds to x
+       .middle                            [B,T,dim]   x between attention and MLP
+       .norm2.scale .norm2                [B,T,1], [B,T,dim]
+       .mlp.encoders                      [B,T,encoders,hidden]   W x + b, V x + c, ..
+       .mlp.hidden                        [B,T,hidden]   after product and activation; what the projection reads
+       .mlp.out .norm2_out.scale .norm2_out .mlp         as with attention
+       (nothing: the name is "blocks.l")  [B,T,dim]   x after the block
+     and
+       norm.scale norm                    [B,T,1], [B,T,dim]   not with TN_PLACE_POST
+       head                               [B,T,vocab] with softcap: the logits before it
+       logits                             [B,T,vocab]
+   A norm is the pair of its scale and its result: RMSNorm gives x * scale * gain, LayerNorm (x - mean x) * scale * gain +
+   bias. The scale is computed apart from the norm: 1/sqrt(mean x^2 + eps) to rounding. */
+
+/* Is shown the point x, and returns x, or another tensor of its shape that the run goes on with. Floats of another dtype are
+   converted to that of x. NULL stops the run, which returns NULL; without an error of the context that is one. x belongs to
+   the run, and may be a view; it is not written to. */
+typedef tn_tensor *(*tn_tap_fn)(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
+typedef struct tn_tap {
+    const char *points;         /* a name, or a pattern of names: each * is any text, so that "blocks.*.attn.z" and "*.z"
+                                   are the results of all heads                                                 */
+    tn_tap_fn   fn;
+    void       *user;
+} tn_tap;
+/* Computes the logits as tn_transformer_forward does, while it shows the points that taps[0..n) ask for; a point that
+   several ask for goes through them in this order. The result is bit-identical to forward's unless a tap replaces a point.
+   Only points that are asked for cost time: a pattern is formed beside the attention, which does not need it
+   (docs/measurements.md). A pattern or scale that is replaced is multiplied with v or x by ops, which agrees with the fused
+   kernels to rounding. If a name or pattern has no point, the error TN_ERR_ARG proposes the nearest.
+     Recording: gradients flow through points, and through what replaces them. With desc.recompute a block with a point
+       that is asked for is not recomputed, so each tap is called once.
+     BF16 activations: points have the activations' dtype, scales the context's.
+     Graphs: taps are called at the capture only; the ops that they call are replayed. */
+TN_API tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, const tn_tap *taps,
+                                     int64_t n);
+
+typedef struct tn_point { char name[56]; int rank; int64_t shape[4]; } tn_point;
+/* Lists the points of a run over ids [B,T], in its order: writes up to `max` to `points` (NULL if max is 0) and returns
+   their number; 0 if the model is not initialised. */
+TN_API int64_t    tn_transformer_points(const tn_transformer *model, int64_t B, int64_t T, tn_point *points, int64_t max);
+
+/* A tap that stores the point in *(tn_tensor **)user, where it is until tn_ctx_reset. */
+TN_API tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
+/* A change of a point, or of a part of it: x becomes keep * x + value. All 0 ablates: x becomes 0.
+     a head alone      .head = 3, .heads = 1, of q1 .. z and patterns
+     its mean          .mean = true: the mean over texts and tokens (of a pattern: texts and queries) of x is added
+     another run       .value = the point of that run, of x's shape: the same part of it replaces that of x
+     some positions    .token = 5, .tokens = 2 (of a pattern: of queries)
+     steering          .keep = 1, .value = a vector [dim] */
+typedef struct tn_edit {
+    int64_t    head, heads;     /* heads 0: all    */
+    int64_t    token, tokens;   /* tokens 0: all   */
+    double     keep;
+    bool       mean;
+    tn_tensor *value;           /* NULL: 0. Of x's shape, or one that is broadcast to the part */
+} tn_edit;
+/* A tap that applies the edit *(const tn_edit *)user. */
+TN_API tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
+
+/* The logit lens (nostalgebraist 2020): applies the last norm and the unembedding to a residual stream, such as the point
+   "blocks.0".   x [B,T,dim] -> [B,T,vocab]; the last block's stream gives the logits. */
+TN_API tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *model, tn_tensor *x);
+/* Direct logit attribution (Elhage et al. 2021): what each part of the model adds to the logit of a token, or to the
+   difference of two (others may be NULL).   targets, others I32 [B,T] -> [B,T,parts]
+   The scales of the norms after a part are constants, those of this run. The sum over parts is logit[target] - logit[other]
+   before softcap, to rounding. The parts do not change if the residual stream is multiplied by a number, because the last
+   norm divides by it. The parts are embed; of each block its heads, the constants of its attention (attn.bias, if it has
+   any) and its MLP; the constant of the last norm (norm.bias, if it has one). TN_ERR_ARG with TN_PLACE_POST, whose norms
+   change the parts of earlier blocks, and with dropout while recording. */
+TN_API tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets,
+                                             tn_tensor *others);
+/* Names the parts, "blocks.0.attn.3" the head 3; as tn_transformer_points does, with rank 0. */
+TN_API int64_t    tn_transformer_parts(const tn_transformer *model, tn_point *parts, int64_t max);
 
 /* The cache of `batch` texts for decoding, up to `length` tokens each. */
 typedef struct tn_transformer_cache tn_transformer_cache;
@@ -17563,6 +17653,36 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
     return tni_layer_given(ctx, layer, "embedding") ? tn_embed(ctx, layer->w, ids) : NULL;
 }
 
+/* ---- points that a layer shows to the taps of a run, see >>model-run ------ >>layer-points */
+typedef struct tni_taps tni_taps;
+struct tni_taps {
+    tn_tensor *(*show)(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x);
+    bool       (*asks)(const tni_taps *taps, const char *name);
+    const void *list;           /* [count] */
+    int64_t     count, block;   /* block: -1 outside of all */
+};
+
+/* A name such as "blocks.0" "." "attn" ".q1" */
+typedef struct tni_point_name { char s[56]; } tni_point_name;
+static tni_point_name tni_point_named(int64_t block, const char *part, const char *point)
+{
+    tni_point_name n;
+    if (block < 0) tni_print(n.s, sizeof n.s, "%s%s", part, point);
+    else tni_print(n.s, sizeof n.s, "blocks.%lld%s%s%s", (long long)block, *part ? "." : "", part, point);
+    return n;
+}
+
+static bool tni_asked(const tni_taps *taps, const char *part, const char *point)
+{
+    return taps && taps->asks(taps, tni_point_named(taps->block, part, point).s);
+}
+
+/* x, or what a tap returns instead. Without taps this is x. */
+static tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x)
+{
+    return taps && x ? taps->show(ctx, taps, tni_point_named(taps->block, part, point).s, x) : x;
+}
+
 /* ---- norm --------------------------------------------------------------- >>layer-norm-impl */
 tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc, tn_norm *layer)
 {
@@ -17596,6 +17716,42 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
     if (!tni_layer_given(ctx, layer, "norm")) return NULL;
     return layer->desc.kind == TN_NORM_LAYER ? tn_layernorm(ctx, x, layer->gain, layer->bias, layer->desc.eps)
                                              : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
+}
+
+/* [..,c] -> [..,1] */
+static tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
+{
+    int64_t    shape[TN_MAX_RANK];
+    tn_tensor *sum = x ? tn_sum_axis(ctx, x, -1) : NULL;
+    if (!sum) return NULL;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = 1;
+    sum = tn_reshape(sum, x->rank, shape);
+    return sum ? tn_scale(ctx, sum, 1 / (double)x->shape[x->rank - 1]) : NULL;
+}
+
+/* The norm `part` of x. If the scale is asked for it is computed by ops, and, if it is replaced, so is the norm. */
+static tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
+{
+    const tn_dtype made = ctx->made;
+    const int64_t  one = 1;
+    tn_tensor     *z = x, *scale, *shown;
+    if (!x || !tni_asked(taps, part, ".scale")) return x ? tn_norm_forward(ctx, layer, x) : NULL;
+    ctx->made = ctx->desc.dtype;                        /* statistics are not rounded to BF16 */
+    if (layer->desc.kind == TN_NORM_LAYER) z = tn_sub(ctx, x, tni_mean_of_rows(ctx, x));
+    scale = tni_mean_of_rows(ctx, z ? tn_mul(ctx, z, z) : NULL);
+    scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, &one, layer->desc.eps))) : NULL;
+    scale = scale ? tn_div(ctx, tn_full(ctx, 1, &one, 1), scale) : NULL;
+    ctx->made = made;
+    shown = tni_shown(ctx, taps, part, ".scale", scale);
+    if (!shown) return NULL;
+    if (shown == scale) return tn_norm_forward(ctx, layer, x);
+    ctx->made = ctx->desc.dtype;
+    x = tn_mul(ctx, z, shown);
+    if (layer->gain) x = tn_mul(ctx, x, layer->gain);
+    if (layer->bias) x = tn_add(ctx, x, layer->bias);
+    ctx->made = made;
+    return x && made != x->dtype ? tn_cast(ctx, x, made) : x;
 }
 
 /* ---- mlp ---------------------------------------------------------------- >>layer-mlp-impl */
@@ -17687,8 +17843,20 @@ static tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders
     return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
 }
 
+/* The results of the encoders [B,T,e h], shown as [B,T,e,h] */
+static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y, const tni_taps *taps)
+{
+    const int64_t e = layer->w->shape[0];
+    int64_t       shape[4];
+    if (!y || !tni_asked(taps, "mlp", ".encoders")) return y;       /* a model's x has rank 3 */
+    shape[0] = y->shape[0]; shape[1] = y->shape[1]; shape[2] = e; shape[3] = y->shape[2] / e;
+    y = tni_shown(ctx, taps, "mlp", ".encoders", tn_reshape(y, 4, shape));
+    shape[2] *= shape[3];
+    return y ? tn_reshape(y, 3, shape) : NULL;
+}
+
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
-tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
+static tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
     const tn_mlp_desc *d;
     int64_t    all = -1;
@@ -17698,9 +17866,9 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
     b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
     if (!w || (layer->b && !b)) return NULL;
-    y = tn_affine(ctx, x, w, b);
+    y = tni_mlp_encoded(ctx, layer, tn_affine(ctx, x, w, b), taps);
     if (!y) return NULL;
-    y = tni_mlp_hidden(ctx, d->kind, layer->w->shape[0], y);
+    y = tni_shown(ctx, taps, "mlp", ".hidden", tni_mlp_hidden(ctx, d->kind, layer->w->shape[0], y));
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
@@ -17708,6 +17876,8 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     if (y && d->residual) y = tn_add(ctx, d->augmented ? tn_slice(x, -1, 0, d->in) : x, y);
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
+
+tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { return tni_mlp_tapped(ctx, layer, x, NULL); }
 
 /* Part i of the first axis of a stack of matrices [k,n,m]. */
 static tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
@@ -18042,6 +18212,12 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
     return e;
 }
 
+/* Whether each head has a norm at its end. */
+static bool tni_attention_normed(const tn_attention_desc *d)
+{
+    return d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
+}
+
 /* The patterns of the heads times v: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
 static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                     tn_tensor *k, tn_tensor *v)
@@ -18055,14 +18231,127 @@ static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, cons
     return second ? tn_sub(ctx, o, second) : NULL;
 }
 
+/* Set i of the scores of all heads, those of masked pairs included: [B,heads,T,T] */
+static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, double scale, tn_tensor *q, tn_tensor *k, int i)
+{
+    const int64_t H = layer->desc.heads;
+    q = tn_slice(q, 2, i * H, (i + 1) * H);
+    q = q ? tn_scale(ctx, tn_transpose(q, 1, 2), scale) : NULL;
+    k = q ? tn_slice(k, 2, i * H, (i + 1) * H) : NULL;
+    k = k ? tn_transpose(k, 1, 2) : NULL;
+    return k ? tn_matmul(ctx, q, tn_transpose(k, 2, 3)) : NULL;
+}
+
+/* [T,T]: one number where a query sees the key and another elsewhere. Row i is a part of one vector u, m[i,j] = u[T-1-i+j]. */
+static tn_tensor *tni_pattern_mask(tn_ctx *ctx, const tn_attend_desc *a, int64_t T, double seen, double masked)
+{
+    const int64_t before = a->window > 0 ? tni_min(a->window, T) : T, after = a->bidirectional ? before : 1;
+    int64_t       extent[3];
+    tn_tensor    *part[3], *u;
+    int           i;
+    extent[0] = T - before; extent[1] = before + after - 1; extent[2] = T - after;
+    for (i = 0; i < 3; i++) part[i] = tn_full(ctx, 1, &extent[i], i == 1 ? seen : masked);
+    if (!(u = tn_concat(ctx, 3, part, 0)) || !(u = tn_slice(u, 0, T - 1, 2 * T - 1)) || !(u = tn_reshape_2d(u, 1, T)))
+        return NULL;
+    u->shape[0] = T;
+    u->strides[0] = -1;
+    return tn_copy(ctx, u);
+}
+
+/* The row scales c_i of n keys, [T,1]: what attention to ones returns, over the number of keys. */
+static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t T)
+{
+    tn_attend_desc ones = *a;
+    int64_t        shape[4];
+    tn_tensor     *one, *y, *n;
+    ones.kind = TN_ATTEND_SQUARED;
+    ones.form = TN_ATTEND_FORM_QUADRATIC;
+    ones.scale = 1;
+    shape[0] = shape[2] = shape[3] = 1;
+    shape[1] = T;
+    one = tn_full(ctx, 4, shape, 1);
+    y = tn_attend(ctx, one, one, one, &ones);
+    ones.row = TN_ROW_SCALE_NONE;
+    n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
+    y = n ? tn_div(ctx, y, n) : NULL;
+    return y ? tn_reshape_2d(y, T, 1) : NULL;
+}
+
+/* P / (eps + sum_j P_ij) */
+static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
+{
+    const int64_t one = 1;
+    tn_tensor    *sum = p ? tni_mean_of_rows(ctx, p) : NULL;
+    sum = sum ? tn_scale(ctx, sum, (double)p->shape[3]) : NULL;
+    sum = sum ? tn_add(ctx, sum, tn_full(ctx, 1, &one, eps)) : NULL;
+    return sum ? tn_div(ctx, p, sum) : NULL;
+}
+
+/* The patterns before the division by their sum. Row scales are multiplied into the mask, which is smaller. */
+static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                    tn_tensor *k)
+{
+    const bool    softmax = a->kind == TN_ATTEND_SOFTMAX;
+    const bool    scaled = a->row == TN_ROW_SCALE_LENGTH || a->row == TN_ROW_SCALE_MEAN;
+    const int     sets = tni_attention_kinds[layer->desc.kind].sets;
+    const int64_t T = q->shape[1];
+    tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
+    tn_tensor    *rows = scaled ? tni_pattern_rows(ctx, a, T) : NULL, *p[2];
+    int           i;
+    if (!mask || (scaled && !rows)) return NULL;
+    if (scaled && !softmax) mask = tn_mul(ctx, mask, rows);
+    for (i = 0; i < sets; i++) {
+        p[i] = tni_pattern_scores(ctx, layer, a->scale, q, k, i);
+        if (p[i] && softmax) p[i] = tn_softmax(ctx, tn_add(ctx, p[i], mask));
+        if (!p[i]) return NULL;
+    }
+    if (!softmax) return tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+    if (sets == 2) p[0] = tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
+    return scaled ? tn_mul(ctx, p[0], rows) : p[0];
+}
+
+/* The patterns of the heads, [B,heads,T,T], from all scores at once: that takes less time than attention to unit vectors. */
+static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, tn_tensor *q, tn_tensor *k)
+{
+    const tn_dtype made = ctx->made;
+    tn_attend_desc a = tni_attention_attend(&layer->desc);
+    int64_t        shape[4];
+    tn_tensor     *p;
+    if (!tni_attend_numbers(ctx, &a, layer->desc.d_qk)) return NULL;
+    shape[0] = q->shape[0]; shape[1] = layer->desc.heads; shape[2] = shape[3] = q->shape[1];
+    if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
+    ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
+    p = tni_pattern_pairs(ctx, layer, &a, q, k);
+    if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
+    ctx->made = made;
+    return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
+}
+
+/* The same as mix; if a tap replaces the patterns, by a product of them with v. */
+static tn_tensor *tni_attention_mix_tapped(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                        tn_tensor *k, tn_tensor *v, const tni_taps *taps)
+{
+    tn_tensor *p, *shown;
+    if (!tni_asked(taps, "attn", ".pattern")) return tni_attention_mix(ctx, layer, a, q, k, v);
+    p = tni_attention_weights(ctx, layer, q, k);
+    shown = tni_shown(ctx, taps, "attn", ".pattern", p);
+    if (shown == p) return shown ? tni_attention_mix(ctx, layer, a, q, k, v) : NULL;
+    p = shown ? tn_matmul(ctx, shown, tn_transpose(v, 1, 2)) : NULL;
+    return p ? tn_copy(ctx, tn_transpose(p, 1, 2)) : NULL;
+}
+
 /* The results of the heads: the same with their norm */
 static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
-                                      tn_tensor *k, tn_tensor *v)
+                                      tn_tensor *k, tn_tensor *v, const tni_taps *taps)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *o = tni_attention_mix(ctx, layer, a, q, k, v);
-    if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
-    return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
+    tn_tensor *o = tni_attention_mix_tapped(ctx, layer, a, q, k, v, taps);
+    tn_norm    norm;
+    memset(&norm, 0, sizeof norm);
+    norm.desc.eps = 1e-5;
+    if (tni_attention_normed(d)) o = tni_norm_tapped(ctx, &norm, o, taps, "attn.z");
+    if (o && d->kind == TN_ATTENTION_DIFFERENTIAL) o = tn_scale(ctx, o, 1 - d->lambda_init);
+    return tni_shown(ctx, taps, "attn", ".z", o);
 }
 
 static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_tensor *o)
@@ -18084,8 +18373,30 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
     return false;
 }
 
-tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+/* Shows the sets of q or k [B,T,s heads,d_qk] one by one. */
+static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_tensor *t, const tni_taps *taps,
+                                     const char *const names[2])
 {
+    const int64_t H = layer->desc.heads;
+    const int     sets = tni_attention_kinds[layer->desc.kind].sets;
+    tn_tensor    *part[2], *shown;
+    bool          other = false;
+    int           i;
+    if (!tni_asked(taps, "attn", names[0]) && !(sets > 1 && tni_asked(taps, "attn", names[1]))) return t;
+    for (i = 0; i < sets; i++) {
+        part[i] = sets > 1 ? tn_slice(t, 2, i * H, (i + 1) * H) : t;
+        shown = tni_shown(ctx, taps, "attn", names[i], part[i]);
+        if (!shown) return NULL;
+        other = other || shown != part[i];
+        part[i] = shown;
+    }
+    return !other ? t : sets > 1 ? tn_concat(ctx, 2, part, 2) : part[0];
+}
+
+static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
+                                    const tni_taps *taps)
+{
+    static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
     int64_t        n;
@@ -18095,31 +18406,27 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
-    q = tn_slice(qk, 2, 0, n);
-    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
-    y = k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
+    q = tni_attention_sets(ctx, layer, tn_slice(qk, 2, 0, n), taps, queries);
+    k = q ? tni_attention_sets(ctx, layer, tn_slice(qk, 2, n, 2 * n), taps, keys) : NULL;
+    v = k ? tni_shown(ctx, taps, "attn", ".v", v) : NULL;
+    y = v ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, taps)) : NULL;
     if (y && values && !*values) *values = v;
     return y;
 }
 
+tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+{
+    return tni_attention_tapped(ctx, layer, x, values, NULL);
+}
+
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
-    tn_attend_desc a;
-    int64_t        shape[4], eye[3], n;
-    tn_tensor     *qk, *units, *y;
+    tn_tensor *qk, *q, *k;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
-    a = tni_attention_attend(&layer->desc);
-    a.form = TN_ATTEND_FORM_QUADRATIC;
-    qk = tni_attention_qk(ctx, layer, x, 0);
-    if (!qk) return NULL;
-    n = qk->shape[2] / 2;
-    shape[0] = x->shape[0]; shape[1] = eye[0] = eye[2] = shape[3] = x->shape[1];
-    shape[2] = layer->desc.heads; eye[1] = 1;
-    units = tn_eye(ctx, x->shape[1]);
-    units = units ? tn_reshape(units, 3, eye) : NULL;
-    units = units ? tn_add(ctx, tn_full(ctx, 4, shape, 0), units) : NULL;
-    y = units ? tni_attention_mix(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), units) : NULL;
-    return y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;
+    if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
+    q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
+    k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
+    return k ? tni_attention_weights(ctx, layer, q, k) : NULL;
 }
 
 tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part)
@@ -18289,7 +18596,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     }
     if (!k || !v) return NULL;
     c->broken = c->state != NULL;
-    y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
+    y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, NULL));
     if (!y) return NULL;
     c->broken = false;
     c->past += x->shape[1];
@@ -30335,6 +30642,8 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 /* ---- forward ------------------------------------------------------------ >>model-forward */
 
+static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
+
 static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
 {
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
@@ -30344,9 +30653,10 @@ static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tenso
     return false;
 }
 
-static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x)
+static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
+                                   const tni_taps *taps, const char *part)
 {
-    return m->desc.no_norm ? x : tn_norm_forward(ctx, norm, x);
+    return m->desc.no_norm ? x : tni_shown(ctx, taps, part, "", tni_norm_tapped(ctx, norm, x, taps, part));
 }
 
 /* l0 x + l1 x0 */
@@ -30355,36 +30665,55 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
 }
 
-/* Adds the result of a branch to the residual stream. */
-static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
-                                 const tn_norm *norm, const tn_norm *out)
+/* Attention or MLP of a block: the names of its points, and of those of its norms. */
+typedef struct tni_branch { const char *name, *norm, *norm_out, *end; } tni_branch;
+static const tni_branch tni_branches[2] = {{"attn", "norm1", "norm1_out", "middle"}, {"mlp", "norm2", "norm2_out", ""}};
+
+static double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
+
+/* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
+static bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
-    if (m->desc.place == TN_PLACE_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
+}
+
+/* Adds the result of a branch to the residual stream. */
+static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+                                 tn_tensor *y, int which, const tni_taps *taps)
+{
+    const tni_branch *at = &tni_branches[which];
+    const double      scale = tni_branch_scale(&m->desc, which);
+    if (tni_branch_changed(&m->desc, which)) y = tni_shown(ctx, taps, at->name, ".out", y);
+    if (m->desc.place == TN_PLACE_SANDWICH)
+        y = tni_model_normed(ctx, m, which ? &b->norm2_out : &b->norm1_out, y, taps, at->norm_out);
     if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
-    x = tn_add(ctx, x, y);
-    return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
+    y = tni_shown(ctx, taps, at->name, "", y);
+    x = y ? tn_add(ctx, x, y) : NULL;
+    if (m->desc.place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
+    return tni_shown(ctx, taps, at->end, "", x);
 }
 
 /* What the attention of a block reads. *x: the residual stream at the block's beginning. */
 static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
-                                     tn_tensor *x0)
+                                     tn_tensor *x0, const tni_taps *taps)
 {
-    if (b->lambdas) *x = tni_model_mix(ctx, b->lambdas, *x, x0);
-    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x) : *x;
+    if (b->lambdas) *x = tni_shown(ctx, taps, "input", "", tni_model_mix(ctx, b->lambdas, *x, x0));
+    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
 }
 
-/* One block. With a cache x holds the new tokens only. */
+/* One block. With a cache x holds the new tokens only, and there are no taps. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
-                                          tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
+                                          tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache,
+                                          const tni_taps *taps)
 {
     const bool before = m->desc.place != TN_PLACE_POST;
-    tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0);
-    y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
-    x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
-    y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
-    y = tn_mlp_forward(ctx, &b->mlp, y);
-    return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+    tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0, taps);
+    y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tni_attention_tapped(ctx, &b->attn, y, values, taps);
+    x = tni_model_join(ctx, m, b, x, y, 0, taps);
+    y = before ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
+    y = tni_mlp_tapped(ctx, &b->mlp, y, taps);
+    return tni_model_join(ctx, m, b, x, y, 1, taps);
 }
 
 /* A block as a function for tn_recompute: its inputs are x, x0 and the first block's values. */
@@ -30394,7 +30723,7 @@ static tn_tensor *tni_model_block_again(tn_ctx *ctx, const void *with, tn_tensor
 {
     const tni_block_again *b = (const tni_block_again *)with;
     tn_tensor          *values = in[2];
-    return tni_model_forward_block(ctx, b->model, b->block, in[0], in[1], values ? &values : NULL, NULL);
+    return tni_model_forward_block(ctx, b->model, b->block, in[0], in[1], values ? &values : NULL, NULL, NULL);
 }
 
 static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *x,
@@ -30422,7 +30751,8 @@ struct tn_transformer_cache {
 };
 
 /* What the first block begins with: ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past)
+static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+                                     const tni_taps *taps)
 {
     const int64_t end = past + ids->shape[1];
     tn_tensor    *x;
@@ -30433,38 +30763,47 @@ static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_te
     }
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
-    if (m->desc.embed_norm) x = tni_model_normed(ctx, m, &m->embed_norm, x);
+    if (m->desc.embed_norm) x = tni_norm_tapped(ctx, &m->embed_norm, x, taps, "embed_norm");
     if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
-    return m->desc.dropout > 0 ? tn_dropout(ctx, x, m->desc.dropout) : x;
+    if (m->desc.dropout > 0) x = tn_dropout(ctx, x, m->desc.dropout);
+    return tni_shown(ctx, taps, "embed", "", x);
 }
 
 /* The residual stream after the first n blocks. */
 static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
-                                   tn_transformer_cache *cache)
+                                   tn_transformer_cache *cache, tni_taps *taps)
 {
     tn_tensor *x = x0, *values = NULL;
     int64_t    l;
     for (l = 0; l < n && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
-        x = m->desc.recompute && !cache && !first
+        if (taps) taps->block = l;
+        x = m->desc.recompute && !cache && !first && !tni_block_asked(m, taps)
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
-                                      cache ? cache->attn[l] : NULL);
+                                      cache ? cache->attn[l] : NULL, taps);
     }
+    if (taps) taps->block = -1;
     return x;
+}
+
+/* The last norm, if there is one. */
+static tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+{
+    return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
 }
 
 /* ids [B,T], which follow `past` others -> [B,T,dim] */
 static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
-                                tn_transformer_cache *cache)
+                                tn_transformer_cache *cache, tni_taps *taps)
 {
-    tn_tensor *x = tni_model_blocks(ctx, m, tni_model_embedded(ctx, m, ids, past), m->desc.layers, cache);
-    return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
+    tn_tensor *x = tni_model_embedded(ctx, m, ids, past, taps);
+    return tni_model_ended(ctx, m, tni_model_blocks(ctx, m, x, m->desc.layers, cache, taps), taps);
 }
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
-    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
 }
 
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
@@ -30476,19 +30815,30 @@ tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tenso
                  (long long)l, (long long)m->desc.layers);
         return NULL;
     }
-    x0 = tni_model_embedded(ctx, m, ids, 0);
-    x = tni_model_blocks(ctx, m, x0, l, NULL);
-    y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0) : NULL;
+    x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
+    x = tni_model_blocks(ctx, m, x0, l, NULL, NULL);
+    y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
     return y ? tn_attention_pattern(ctx, &m->blocks[l].attn, y) : NULL;
 }
 
 /* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */
+static tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+{
+    const double c = m->desc.softcap;
+    tn_tensor   *shown;
+    if (c == 0) return tni_shown(ctx, taps, "logits", "", tn_linear_forward(ctx, &m->head, x));
+    x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / c));
+    if (tni_asked(taps, "head", "")) {
+        tn_tensor *logits = tn_scale(ctx, x, c);
+        shown = tni_shown(ctx, taps, "head", "", logits);
+        if (shown != logits) x = shown ? tn_scale(ctx, shown, 1 / c) : NULL;
+    }
+    return tni_shown(ctx, taps, "logits", "", x ? tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), c) : NULL);
+}
+
 tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
-    if (!tni_layer_given(ctx, m, "transformer")) return NULL;
-    if (m->desc.softcap == 0) return tn_linear_forward(ctx, &m->head, x);
-    x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / m->desc.softcap));
-    return tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), m->desc.softcap);
+    return tni_layer_given(ctx, m, "transformer") ? tni_model_head(ctx, m, x, NULL) : NULL;
 }
 
 tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
@@ -30505,6 +30855,505 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- runs ---------------------------------------------------------------- >>model-run-impl */
+
+typedef struct tni_points { int64_t count, max; tn_point *to; } tni_points;
+
+/* Lists a point whose shape is the first `rank` of four extents. */
+static void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
+                          int64_t n, int64_t d)
+{
+    tn_point *to = p->count < p->max ? &p->to[p->count] : NULL;
+    p->count++;
+    if (!to) return;
+    memset(to, 0, sizeof *to);
+    memcpy(to->name, tni_point_named(block, part, point).s, sizeof to->name);
+    to->rank = rank;
+    to->shape[0] = B; to->shape[1] = T; to->shape[2] = n; to->shape[3] = rank > 3 ? d : 0;
+}
+
+static void tni_point_norm(tni_points *p, const tn_transformer *m, int64_t block, const char *part, bool result, int64_t B,
+                           int64_t T)
+{
+    if (m->desc.no_norm) return;
+    tni_point_add(p, block, part, ".scale", 3, B, T, 1, 0);
+    if (result) tni_point_add(p, block, part, "", 3, B, T, m->desc.dim, 0);
+}
+
+/* The points of tni_model_join */
+static void tni_points_join(tni_points *p, const tn_transformer *m, int64_t l, int which, int64_t B, int64_t T)
+{
+    const tni_branch *at = &tni_branches[which];
+    const int64_t     n = m->desc.dim;
+    if (tni_branch_changed(&m->desc, which)) tni_point_add(p, l, at->name, ".out", 3, B, T, n, 0);
+    if (m->desc.place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
+    tni_point_add(p, l, at->name, "", 3, B, T, n, 0);
+    if (m->desc.place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
+    tni_point_add(p, l, at->end, "", 3, B, T, n, 0);
+}
+
+static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, int64_t B, int64_t T)
+{
+    static const char *const names[4] = {".q1", ".q2", ".k1", ".k2"};
+    const tn_transformer_block *b = &m->blocks[l];
+    const tn_attention_desc    *a = &b->attn.desc;
+    const int  sets = tni_attention_kinds[a->kind].sets;
+    const bool post = m->desc.place == TN_PLACE_POST;
+    int        i;
+    if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
+    if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
+    for (i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
+    tni_point_add(p, l, "attn", ".v", 4, B, T, a->heads, a->d_v);
+    tni_point_add(p, l, "attn", ".pattern", 4, B, a->heads, T, T);
+    if (tni_attention_normed(a)) tni_point_add(p, l, "attn", ".z.scale", 4, B, T, a->heads, 1);
+    tni_point_add(p, l, "attn", ".z", 4, B, T, a->heads, a->d_v);
+    tni_points_join(p, m, l, 0, B, T);
+    if (!post) tni_point_norm(p, m, l, "norm2", true, B, T);
+    tni_point_add(p, l, "mlp", ".encoders", 4, B, T, b->mlp.w->shape[0], b->mlp.desc.hidden);
+    tni_point_add(p, l, "mlp", ".hidden", 3, B, T, b->mlp.desc.hidden, 0);
+    tni_points_join(p, m, l, 1, B, T);
+}
+
+static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.embed_norm) tni_point_norm(p, m, -1, "embed_norm", false, B, T);
+    tni_point_add(p, -1, "embed", "", 3, B, T, m->desc.dim, 0);
+}
+
+static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
+    if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
+    tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
+}
+
+int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
+{
+    tni_points p;
+    int64_t    l;
+    p.count = 0;
+    p.max = points ? max : 0;
+    p.to = points;
+    if (!m || !m->blocks) return 0;
+    tni_points_before(&p, m, B, T);
+    for (l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
+    tni_points_after(&p, m, B, T);
+    return p.count;
+}
+
+enum { TNI_BLOCK_POINTS = 32 };
+
+/* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
+static int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
+{
+    tni_points p;
+    p.count = 0;
+    p.max = TNI_BLOCK_POINTS;
+    p.to = points;
+    if (l >= 0) tni_points_block(&p, m, l, 1, 1);
+    else {
+        tni_points_before(&p, m, 1, 1);
+        tni_points_after(&p, m, 1, 1);
+    }
+    return p.count;
+}
+
+/* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
+static bool tni_name_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *from = NULL;
+    while (*name) {
+        if (*pattern == '*') { star = ++pattern; from = name; }
+        else if (*pattern == *name) { pattern++; name++; }
+        else if (star) { pattern = star; name = ++from; }
+        else return false;
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+
+static bool tni_taps_ask(const tni_taps *taps, const char *name)
+{
+    const tn_tap *list = (const tn_tap *)taps->list;
+    int64_t       i;
+    for (i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
+    return false;
+}
+
+static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
+{
+    const tn_tap *list = (const tn_tap *)taps->list;
+    tn_tensor    *y;
+    int64_t       i;
+    for (i = 0; i < taps->count; i++) {
+        if (!tni_name_matches(list[i].points, name)) continue;
+        y = list[i].fn(ctx, list[i].user, name, x);
+        if (y == x) continue;
+        if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
+        if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
+        if (!tni_same_shape(y, x)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
+                     TNI_SHAPE(x));
+            return NULL;
+        }
+        if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
+        if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
+        x = y;
+    }
+    return x;
+}
+
+/* Whether a point of the block taps->block is asked for. */
+static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+{
+    tn_point points[TNI_BLOCK_POINTS];
+    int64_t  i, n;
+    if (!taps) return false;
+    n = tni_points_at(m, taps->block, points);
+    for (i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
+    return false;
+}
+
+/* The number of insertions, removals and replacements of letters that turn the first 55 bytes of a into those of b.
+   Levenshtein 1966 */
+static int tni_name_distance(const char *a, const char *b)
+{
+    int row[56], i, j, before, above;
+    for (j = 0; j < 56; j++) row[j] = j;
+    for (i = 0; i < 55 && a[i]; i++) {
+        before = row[0]++;
+        for (j = 0; j < 55 && b[j]; j++) {
+            above = row[j + 1];
+            row[j + 1] = (int)tni_min(tni_min(above, row[j]) + 1, before + (a[i] != b[j]));
+            before = above;
+        }
+    }
+    for (j = 0; j < 55 && b[j]; j++) {}
+    return row[j];
+}
+
+/* The block of a name that begins with "blocks.N", or -1; *rest, if not NULL, becomes what follows N. */
+static int64_t tni_name_block(const char *name, const char **rest)
+{
+    const char *at;
+    int64_t     l = 0;
+    if (!tni_name_matches("blocks.*", name) || name[7] < '0' || name[7] > '9') return -1;
+    for (at = name + 7; *at >= '0' && *at <= '9' && l < INT32_MAX; at++) l = 10 * l + (*at - '0');
+    if (rest) *rest = at;
+    return l;
+}
+
+static bool tni_tap_in_block(const tn_transformer *m, int64_t l, const char *name)
+{
+    tn_point points[TNI_BLOCK_POINTS];
+    int64_t  i, n = tni_points_at(m, l, points);
+    for (i = 0; i < n; i++) if (tni_name_matches(name, points[i].name)) return true;
+    return false;
+}
+
+/* Checks that a name or pattern has a point, or proposes the nearest. */
+static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name)
+{
+    const int64_t own = tni_name_block(name, NULL);
+    tn_point points[TNI_BLOCK_POINTS], nearest;
+    int      least = INT32_MAX, distance;
+    int64_t  l, i, n;
+    if (own < m->desc.layers && tni_tap_in_block(m, own, name)) return true;
+    for (l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
+    memset(&nearest, 0, sizeof nearest);
+    for (l = -1; l < m->desc.layers; l++) {
+        n = tni_points_at(m, l, points);
+        for (i = 0; i < n; i++) {
+            distance = tni_name_distance(name, points[i].name);
+            if (distance < least) nearest = points[i];
+            least = distance < least ? distance : least;
+        }
+    }
+    tni_fail(ctx, TN_ERR_ARG, "transformer_run: the model has no point %s; did you mean %s?", tni_quote(name).s,
+             nearest.name);
+    return false;
+}
+
+static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *taps, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (!taps[i].points || !taps[i].fn) {
+            tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
+                     (long long)i);
+            return false;
+        }
+        if (!tni_tap_known(ctx, m, taps[i].points)) return false;
+    }
+    return true;
+}
+
+tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_tap *taps, int64_t n)
+{
+    tni_taps   all;
+    tn_tensor *x;
+    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (n < 0 || (n > 0 && !taps)) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
+                 (long long)n, taps ? "given" : "NULL");
+        return NULL;
+    }
+    if (n > 0 && !tni_taps_known(ctx, m, taps, n)) return NULL;
+    all.show = tni_taps_show;
+    all.asks = tni_taps_ask;
+    all.list = taps;
+    all.count = n;
+    all.block = -1;
+    x = tni_model_run(ctx, m, ids, 0, NULL, n > 0 ? &all : NULL);
+    return x ? tni_model_head(ctx, m, x, n > 0 ? &all : NULL) : NULL;
+}
+
+/* ---- changes of points, and what a run is read with ---------------------- >>model-edit */
+
+tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)ctx;
+    (void)name;
+    *(tn_tensor **)user = x;
+    return x;
+}
+
+/* The mean over texts and one more axis, which keep the extent 1 */
+static tn_tensor *tni_edit_mean(tn_ctx *ctx, tn_tensor *x, int axis)
+{
+    int64_t    shape[TN_MAX_RANK];
+    double     n = (double)x->shape[0] * (double)x->shape[axis];
+    tn_tensor *sum = tn_sum_axis(ctx, x, axis);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[0] = shape[axis] = 1;
+    sum = sum ? tn_sum_axis(ctx, sum, 0) : NULL;
+    sum = sum ? tn_reshape(sum, x->rank, shape) : NULL;
+    return sum ? tn_scale(ctx, sum, 1 / n) : NULL;
+}
+
+/* [from,to) of an axis of x; of a value, if it has x's extent there, counted from the last axis */
+static tn_tensor *tni_edit_part(tn_tensor *t, const tn_tensor *x, int axis, int64_t from, int64_t to)
+{
+    const int own = t ? axis - x->rank + t->rank : -1;
+    return own >= 0 && t->shape[own] == x->shape[axis] ? tn_slice(t, own, from, to) : t;
+}
+
+/* x with [from,to) of an axis exchanged for `part` */
+static tn_tensor *tni_edit_spliced(tn_ctx *ctx, tn_tensor *x, int axis, int64_t from, int64_t to, tn_tensor *part)
+{
+    tn_tensor *list[3];
+    int64_t    n = 0;
+    if (!part) return NULL;
+    if (part->dtype != x->dtype && !(part = tn_cast(ctx, part, x->dtype))) return NULL;
+    if (from > 0) list[n++] = tn_slice(x, axis, 0, from);
+    list[n++] = part;
+    if (to < x->shape[axis]) list[n++] = tn_slice(x, axis, to, x->shape[axis]);
+    return n > 1 ? tn_concat(ctx, n, list, axis) : part;
+}
+
+static bool tni_edit_range(tn_ctx *ctx, const char *name, const char *what, int64_t first, int64_t count, int64_t extent)
+{
+    if (first >= 0 && count > 0 && first <= extent - count) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s %lld and %lld in all, expected a range of 0 to %lld", name, what,
+             (long long)first, (long long)count, (long long)extent - 1);
+    return false;
+}
+
+tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    const tn_edit *e = (const tn_edit *)user;
+    int        heads, tokens;
+    int64_t    h0 = 0, h1 = 0, t0, t1;
+    tn_tensor *by_head, *part, *value, *mean, *y = NULL;
+    if (!ctx || !e || !name || !tni_is_real(ctx, x, "tap_edit", "x")) return NULL;
+    heads = tni_name_matches("*.pattern", name) ? 1 : 2;
+    tokens = 3 - heads;
+    if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name))) {
+        tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name);
+        return NULL;
+    }
+    if ((e->heads != 0 && !tni_edit_range(ctx, name, "head", e->head, e->heads, x->shape[heads]))
+        || (e->tokens != 0 && !tni_edit_range(ctx, name, "token", e->token, e->tokens, x->shape[tokens]))) return NULL;
+    h1 = e->heads ? e->head + e->heads : x->shape[heads];
+    h0 = e->heads ? e->head : 0;
+    t0 = e->tokens ? e->token : 0;
+    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
+    by_head = tn_slice(x, heads, h0, h1);
+    part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
+    if (!part) return NULL;
+    value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
+    mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
+    if ((e->value && !value) || (e->mean && !mean)) return NULL;
+    if (e->keep != 0) y = e->keep == 1 ? part : tn_scale(ctx, part, e->keep);
+    else y = tn_full(ctx, part->rank, part->shape, 0);
+    if (value) y = tn_add(ctx, y, value);
+    if (mean) y = tn_add(ctx, y, mean);
+    if (y && !tni_same_shape(y, part)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: value is %s, expected a shape that is broadcast to %s", name,
+                 TNI_SHAPE(e->value), TNI_SHAPE(part));
+        return NULL;
+    }
+    return tni_edit_spliced(ctx, x, heads, h0, h1, tni_edit_spliced(ctx, by_head, tokens, t0, t1, y));
+}
+
+tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "transformer")) return NULL;
+    x = tni_model_ended(ctx, m, x, NULL);
+    return x ? tni_model_head(ctx, m, x, NULL) : NULL;
+}
+
+/* ---- direct logit attribution --------------------------------------------- >>model-attribution */
+
+int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
+{
+    tni_points p;
+    int64_t    l, h;
+    char       head[32];
+    p.count = 0;
+    p.max = parts ? max : 0;
+    p.to = parts;
+    if (!m || !m->blocks) return 0;
+    tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
+    for (l = 0; l < m->desc.layers; l++) {
+        for (h = 0; h < m->desc.heads; h++) {
+            tni_print(head, sizeof head, ".%lld", (long long)h);
+            tni_point_add(&p, l, "attn", head, 0, 0, 0, 0, 0);
+        }
+        if (m->blocks[l].attn.ob || m->blocks[l].norm1_out.bias) tni_point_add(&p, l, "attn", ".bias", 0, 0, 0, 0, 0);
+        tni_point_add(&p, l, "mlp", "", 0, 0, 0, 0, 0);
+    }
+    if (m->norm.bias) tni_point_add(&p, -1, "norm", ".bias", 0, 0, 0, 0, 0);
+    return p.count;
+}
+
+/* What an attribution reads: three points of each block, attn.z, norm1_out.scale and mlp, then embed and norm.scale. */
+typedef struct tni_read_parts { int64_t layers; tn_tensor **of; } tni_read_parts;
+
+static tn_tensor *tni_attribution_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    const tni_read_parts *to = (const tni_read_parts *)user;
+    const char           *part;
+    const int64_t         l = tni_name_block(name, &part);
+    (void)ctx;
+    if (l < 0) to->of[3 * to->layers + (*name != 'e')] = x;
+    else to->of[3 * l + (strcmp(part, ".attn.z") == 0 ? 0 : strcmp(part, ".mlp") == 0 ? 2 : 1)] = x;
+    return x;
+}
+
+/* The direction whose product with x is that of `to` with the norm of x, without its bias, for a constant scale */
+static tn_tensor *tni_norm_pulled(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, tn_tensor *to)
+{
+    if (norm->gain) to = tn_mul(ctx, to, norm->gain);
+    to = to ? tn_mul(ctx, to, scale) : NULL;
+    return to && norm->desc.kind == TN_NORM_LAYER ? tn_sub(ctx, to, tni_mean_of_rows(ctx, to)) : to;
+}
+
+/* The product of each row of x and `to` [B,T,n]: [B,T,1] */
+static tn_tensor *tni_row_product(tn_ctx *ctx, tn_tensor *x, tn_tensor *to)
+{
+    tn_tensor *y = x && to ? tni_mean_of_rows(ctx, tn_mul(ctx, to, x)) : NULL;
+    return y ? tn_scale(ctx, y, (double)to->shape[to->rank - 1]) : NULL;
+}
+
+/* What each head adds along `to` [B,T,dim], and the constants: [B,T,H], [B,T,1] or NULL */
+static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b,
+                                  tn_tensor *const of[3], tn_tensor *to, tn_tensor **heads, tn_tensor **rest)
+{
+    const bool out = of[1] != NULL;                             /* norm1_out */
+    tn_tensor *z = of[0], *bias = NULL, *back;
+    int64_t    shape[4];
+    if (m->desc.attn_scale != 1) to = tn_scale(ctx, to, m->desc.attn_scale);
+    if (out && b->norm1_out.bias && !(bias = tni_row_product(ctx, b->norm1_out.bias, to))) return false;
+    if (out) to = tni_norm_pulled(ctx, &b->norm1_out, of[1], to);
+    *rest = b->attn.ob ? tni_row_product(ctx, b->attn.ob, to) : bias;
+    if (b->attn.ob && bias) *rest = tn_add(ctx, *rest, bias);
+    if (!to || ((b->attn.ob || bias) && !*rest)) return false;
+    memcpy(shape, z->shape, sizeof shape);
+    back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
+    back = back ? tni_row_product(ctx, z, tn_reshape(back, 4, shape)) : NULL;
+    *heads = back ? tn_reshape(back, 3, shape) : NULL;
+    return *heads != NULL;
+}
+
+/* All parts, from the last to the first. `to` is what the stream is multiplied with at that place. */
+static tn_tensor *tni_attribution_parts(tn_ctx *ctx, const tn_transformer *m, const tni_read_parts *read, tn_tensor *to,
+                                        tn_tensor **list)
+{
+    const int64_t L = m->desc.layers, most = 3 * L + 2;
+    tn_tensor    *embed = NULL, *more;
+    int64_t       l, at = most;
+    if (m->norm.bias && !(list[--at] = tni_row_product(ctx, m->norm.bias, to))) return NULL;
+    if (!m->desc.no_norm) to = tni_norm_pulled(ctx, &m->norm, read->of[3 * L + 1], to);
+    for (l = L; l-- > 0 && to;) {
+        const tn_transformer_block *b = &m->blocks[l];
+        tn_tensor *heads, *rest = NULL;
+        if (!(list[--at] = tni_row_product(ctx, read->of[3 * l + 2], to))
+            || !tni_attribution_heads(ctx, m, b, read->of + 3 * l, to, &heads, &rest)) return NULL;
+        if (rest) list[--at] = rest;
+        list[--at] = heads;
+        if (!b->lambdas) continue;
+        more = tn_mul(ctx, to, tn_slice(b->lambdas, 0, 1, 2));
+        embed = embed ? tn_add(ctx, embed, more) : more;
+        to = tn_mul(ctx, to, tn_slice(b->lambdas, 0, 0, 1));
+    }
+    to = embed && to ? tn_add(ctx, embed, to) : to;
+    list[--at] = tni_row_product(ctx, read->of[3 * L], to);
+    return list[at] ? tn_concat(ctx, most - at, list + at, 2) : NULL;
+}
+
+/* The rows of the unembedding for ids [B,T], less those of `others` */
+static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_tensor *targets, tn_tensor *others)
+{
+    tn_tensor *to = tn_gather(ctx, m->head.w, 0, targets);
+    return to && others ? tn_sub(ctx, to, tn_gather(ctx, m->head.w, 0, others)) : to;
+}
+
+static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
+                                  const tn_tensor *others)
+{
+    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")
+        || (others && !tni_model_given(ctx, m, others, "others"))) return false;
+    if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer_attribution: %s are %s, expected %s as ids",
+                 tni_same_shape(ids, targets) ? "others" : "targets",
+                 tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
+        return false;
+    }
+    return !tni_contradiction(ctx, m->desc.place == TN_PLACE_POST, "place is TN_PLACE_POST, expected another place for an "
+                              "attribution: its norms change the parts of earlier blocks")
+        && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
+                              "recording, expected an attribution without either");
+}
+
+tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets,
+                                      tn_tensor *others)
+{
+    static const char *const points[5] = {"embed", "*.attn.z", "*.mlp", "*.norm1_out.scale", "norm.scale"};
+    tn_tap         taps[5];
+    tni_read_parts read;
+    tn_tensor    **list, *y;
+    int64_t        n = 0, i;
+    size_t         bytes;
+    if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
+    read.layers = m->desc.layers;
+    bytes = (size_t)(6 * read.layers + 4) * sizeof *list;
+    if (!(list = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_attribution"))) return NULL;
+    memset(list, 0, bytes);
+    read.of = list + 3 * read.layers + 2;
+    for (i = 0; i < 5; i++) {
+        if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
+        taps[n].points = points[i];
+        taps[n].fn = tni_attribution_read;
+        taps[n++].user = &read;
+    }
+    y = tn_transformer_run(ctx, m, ids, taps, n);
+    y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
+    y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
+    tni_free(ctx, list, bytes);
+    return y;
 }
 
 /* ---- decoding ----------------------------------------------------------- >>model-decode */
@@ -30615,7 +31464,7 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 {
     tn_tensor *x;
     if (!tni_decode_check(ctx, m, ids, c)) return NULL;
-    x = tni_model_run(ctx, m, ids, c->past, c);
+    x = tni_model_run(ctx, m, ids, c->past, c, NULL);
     x = x ? tn_transformer_head(ctx, m, x) : NULL;
     c->broken = !x;
     if (x) c->past += ids->shape[1];
@@ -31978,7 +32827,7 @@ static tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
     for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
     if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
     tni_free(ctx, all, (size_t)vocab * sizeof *all);
-    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position) : NULL;
+    return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
 }
 
 /* What the attention of a block reads: rows of tokens, or of directions, ending with the one if `constant`. */
@@ -32002,7 +32851,7 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
         }
     }
     x = x0 = tni_circuit_stream(ctx, m, position);
-    if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0);
+    if (x && d->block == 0) x = tni_model_attended(ctx, m, b, &x, x0, NULL);
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     if (x && constant) x = tn_append_one(ctx, x);
     return x && d->block > 0 ? tn_matmul(ctx, x, tni_circuit_basis(ctx, m, &b->norm1, constant, normed ? d->factor : 1)) : x;
@@ -32574,9 +33423,9 @@ static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_
         if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
         y = tn_full(ctx, 3, shape, 0);
         if (b->attn.ob) y = tn_add(ctx, y, b->attn.ob);
-        x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
-        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x) : x;
-        x = tni_model_join(ctx, m, x, tn_mlp_forward(ctx, &b->mlp, y), m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+        x = tni_model_join(ctx, m, b, x, y, 0, NULL);
+        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, NULL, "") : x;
+        x = tni_model_join(ctx, m, b, x, tn_mlp_forward(ctx, &b->mlp, y), 1, NULL);
     }
     return x;
 }
@@ -32594,7 +33443,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     }
     scope = tni_scope_begin(ctx);
     x = tni_circuit_alone(ctx, m, blocks, position);
-    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x);
+    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
@@ -33490,7 +34339,7 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     tn_circuit_frozen_block    *b = &f->block[l];
     tn_ctx    *ctx = f->ctx;
     double     mix[2] = {1, 0};
-    tn_tensor *y = tni_model_attended(ctx, m, block, x, x0), *out;
+    tn_tensor *y = tni_model_attended(ctx, m, block, x, x0, NULL), *out;
     if (block->lambdas && tn_read(block->lambdas, TN_F64, mix, 2) != TN_OK) return false;
     b->keep = mix[0];
     b->again = mix[1];
@@ -33498,13 +34347,13 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
     b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
     b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
-    *x = tni_model_join(ctx, m, *x, out, m->desc.attn_scale, &block->norm1, &block->norm1_out);
-    y = *x ? tni_model_normed(ctx, m, &block->norm2, *x) : NULL;
+    *x = tni_model_join(ctx, m, block, *x, out, 0, NULL);
+    y = *x ? tni_model_normed(ctx, m, &block->norm2, *x, NULL, "") : NULL;
     out = y ? tn_mlp_forward(ctx, &block->mlp, y) : NULL;
     if (!out || !tni_frozen_mlp(ctx, m, block, y, out, b)) return false;
     b->run2 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
     b->in2 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
-    *x = tni_model_join(ctx, m, *x, out, m->desc.mlp_scale, &block->norm2, &block->norm2_out);
+    *x = tni_model_join(ctx, m, block, *x, out, 1, NULL);
     return *x && b->run1 && b->in1 && b->run2 && b->in2;
 }
 
@@ -33569,7 +34418,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 {
     const tn_transformer *m = f->model;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0), *x = x0, *raw;
+    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL), *x = x0, *raw;
     int64_t    l;
     if (!x0 || !tni_frozen_sources(f, ids)) return false;
     for (l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
@@ -33577,7 +34426,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
     f->scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
     f->u = tn_tensor_keep(tni_frozen_in(ctx, &m->norm, m->head.w, NULL));
     if (m->desc.softcap > 0) {
-        x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run) : NULL;
+        x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
         raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
         x = x ? tn_transformer_head(ctx, m, x) : NULL;
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
@@ -33691,7 +34540,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
     z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
-    x = tni_model_normed(ctx, m, &m->norm, f->run);
+    x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
     z = x ? tn_transformer_head(ctx, m, x) : NULL;
     f->error = z ? tni_frozen_differ(f->logits, z) : (double)NAN;
     return z != NULL;
@@ -34767,7 +35616,8 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
     tn_ctx      *ctx = f->ctx;
     tn_attention one;
     tn_tensor   *x = h >= 0 ? f->block[l].run1 : tn_slice(f->block[l].run2, 0, at, at + 1), *y, *whole;
-    x = tni_model_normed(ctx, m, h >= 0 ? &block->norm1 : &block->norm2, tni_rows_without(ctx, x, d, h >= 0 ? at : 0));
+    x = tni_rows_without(ctx, x, d, h >= 0 ? at : 0);
+    x = x ? tni_model_normed(ctx, m, h >= 0 ? &block->norm1 : &block->norm2, x, NULL, "") : NULL;
     if (!x) return NULL;
     if (h >= 0) {
         one = tni_circuit_one_head(ctx, &block->attn, h);
@@ -34827,7 +35677,7 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
         y = tn_concat(ctx, 2, pair, 0);
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
-        y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1)) : NULL;
+        y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1), NULL, "") : NULL;
         y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
     }
     if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
@@ -34977,7 +35827,7 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     int64_t    i, h;
     tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
     tn_cp     *cp;
-    y = x ? tni_model_attended(ctx, b->m, block, &x, x) : NULL;                 /* [V,1,n]: each token alone */
+    y = x ? tni_model_attended(ctx, b->m, block, &x, x, NULL) : NULL;                 /* [V,1,n]: each token alone */
     vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
     b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
     in[0] = y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL; in[1] = z->o;
@@ -35123,8 +35973,8 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     double    *logit;
     shape[0] = count; shape[1] = length;
     x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
-    x = x ? tni_model_embedded(ctx, b->m, x, 0) : NULL;
-    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL) : NULL;
+    x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
+    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
     logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
@@ -35203,7 +36053,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     double    *o = NULL, *x = NULL, shift = 0;
     bool       done;
     shape[0] = 1; shape[1] = c; shape[2] = n;
-    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape)) : NULL;
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
     done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     in[0] = tn_slice(z->pattern, 1, last, c); in[1] = z->values; in[2] = z->o;
     out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;

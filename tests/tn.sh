@@ -30,12 +30,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info decompose import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info cache decompose import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info decompose import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info cache decompose import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
@@ -44,7 +44,7 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate eval info decompose einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info cache decompose einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -109,7 +109,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 16
+is "commands" "$(wc -l < names)" 17
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -145,7 +145,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;cache;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -187,7 +187,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;decompose;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -1271,6 +1271,38 @@ expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
     export unlike --hf x
 rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
+
+# ---- tn cache ---------------------------------------------------------------------------------
+
+expect 0 "Done" train text --out cached $small --layers 2 --attention bilinear,softmax --steps 1
+expect 2 "no model is given, expected tn cache RUN" cache
+expect 2 "no text is given, expected tn cache RUN TEXT, or --lines FILE" cache cached --points embed --out c
+expect 2 "no --points are given" cache cached "the cat" --out c
+expect 2 "no --out is given" cache cached "the cat" --points embed
+expect 2 "--out is given with --list" cache cached --list --out c
+expect 2 "--lines is given with a TEXT" cache cached "the cat" --lines text --points embed --out c
+expect 1 "no point \"blocks.0.attn.patern\"; did you mean blocks.0.attn.pattern?" cache cached "a" --points embed,blocks.0.attn.patern --out c
+expect 1 "expected at most 16, the model's context: --length N allows more" cache cached "$(head -c 200 text)" --points embed --out c
+expect 1 "expected at most 2, --length" cache cached "$(head -c 40 text)" --points embed --out c --length 2
+expect 1 "bytes, expected at most 9, --max-bytes" cache cached "the cat" --points embed --out c --max-bytes 9
+expect 1 "empty has no text" cache cached --lines empty --points embed --out c
+holds "nothing was written" [ ! -e c ]
+expect 0 "blocks.1.attn.pattern            [16,2,16]" cache cached --list
+is "points of one pattern" "$("$tn" cache cached --list --points "blocks.*.attn.z" | awk '{ print $1 }' | tr '\n' ' ')" \
+    "blocks.0.attn.z blocks.1.attn.z "
+printf 'the cat and the dog\n\nthe dog\n' > lines
+expect 0 "texts: 2" cache cached --lines lines --points "*" --out c
+expect 0 "texts: 1" cache cached "the dog" --points "*" --out c1
+rows=$(sed -n 's/^tokens: //p' said)
+for point in embed blocks.0.attn.q2 blocks.0.mlp.encoders blocks.1 logits; do
+    bytes=$(($(wc -c < "c1/$point.npy") - 128))
+    is "$point of the last text" "$(tail -c $bytes c/$point.npy | cksum)" "$(tail -c $bytes c1/$point.npy | cksum)"
+done
+holds "one row per token" [ $((rows * 16 * 4 + 128)) = "$(wc -c < c1/embed.npy)" ]
+"$tn" einsum "qhk->qh" c/blocks.1.attn.pattern.npy | tr -d '[] .\n' > sums
+holds "rows of a softmax pattern sum to 1" [ -n "$(grep -x '1*' sums)" ]
+expect 0 "bytes: $((2 * $(wc -c < c1/embed.npy) - 256))" cache cached "the dog" --points embed --out c1 --f64
+rm -rf c c1 cached lines sums
 
 # ---- tn decompose -----------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 static struct {
     file_list   files;
@@ -217,30 +216,22 @@ static void store(logit_file *f, const void *src, size_t bytes)
     if (!atomic_store(&f->file, src, bytes)) fail("%s", write_failure(&f->file, f->path, strerror(f->file.error)));
 }
 
-/* The header of numpy's format, version 1.0. Says how large the file will be, and fails if the disk has less space. */
+/* Says how large the file will be, and fails if the disk has less space. */
 static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
 {
-    logit_file     *f = (logit_file *)allocate(1, sizeof *f);
-    const double    bytes = 128 + 4 * (double)rows * (double)vocab;
-    char            head[128], *folder = folder_of(path);
-    const uint16_t  one = 1;
-    struct statvfs  disk;
-    int             n;
-    if (statvfs(folder, &disk) == 0 && bytes > (double)disk.f_bavail * (double)disk.f_frsize)
-        fail("--logits %s needs %.1f MB, and its disk has %.1f MB free", path, bytes / 1e6,
-             (double)disk.f_bavail * (double)disk.f_frsize / 1e6);
+    logit_file   *f = (logit_file *)allocate(1, sizeof *f);
+    const int64_t shape[2] = {rows, vocab};
+    const double  bytes = 128 + 4 * (double)rows * (double)vocab;
+    char         *folder = folder_of(path), *name = format_text("--logits %s", path);
+    check_space(name, folder, bytes);
     fprintf(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
-    memset(head, ' ', sizeof head);
-    n = snprintf(head + 10, sizeof head - 10, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                 *(const unsigned char *)&one ? '<' : '>', (long long)rows, (long long)vocab);
-    head[10 + n] = ' ';
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);          /* 118 bytes follow */
-    head[127] = '\n';
     f->path = path;
     f->vocab = vocab;
     if (!atomic_open(&f->file, path)) fail("%s", write_failure(&f->file, path, strerror(errno)));
-    store(f, head, sizeof head);
+    if (!store_npy_header(&f->file, "f4", 2, shape))
+        fail("%s", write_failure(&f->file, path, strerror(f->file.error)));
     free(folder);
+    free(name);
     return f;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 char *read_file(const char *path, size_t *bytes)
@@ -177,4 +178,35 @@ void write_file(const char *path, const void *src, size_t bytes)
     else atomic_abandon(f);
     if (!good) fail("%s", write_failure(f, path, strerror(errno)));
     free(f);
+}
+
+void check_space(const char *name, const char *folder, double bytes)
+{
+    struct statvfs disk;
+    if (statvfs(folder, &disk) == 0 && bytes > (double)disk.f_bavail * (double)disk.f_frsize)
+        fail("%s needs %.1f MB, and its disk has %.1f MB free", name, bytes / 1e6,
+             (double)disk.f_bavail * (double)disk.f_frsize / 1e6);
+}
+
+/* NumPy's format 1.0: the magic, the version, the length of the rest, a Python dict, spaces up to a multiple of 64 bytes. */
+bool store_npy_header(atomic_file *f, const char *type, int rank, const int64_t *shape)
+{
+    const unsigned short one = 1;
+    char   head[320];
+    size_t n = 10, whole;
+    int    k;
+    memset(head, ' ', sizeof head);
+    n += (size_t)snprintf(head + n, sizeof head - n, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+                          *(const unsigned char *)&one ? '<' : '>', type);
+    for (k = 0; k < rank; k++)
+        n += (size_t)snprintf(head + n, sizeof head - n, k + 1 < rank ? "%lld, " : rank == 1 ? "%lld," : "%lld",
+                              (long long)shape[k]);
+    n += (size_t)snprintf(head + n, sizeof head - n, "), }");
+    head[n] = ' ';
+    whole = n < 128 ? 128 : (n + 64) / 64 * 64;
+    head[whole - 1] = '\n';
+    memcpy(head, "\x93NUMPY\x01\x00", 8);
+    head[8] = (char)((whole - 10) % 256);
+    head[9] = (char)((whole - 10) / 256);
+    return atomic_store(f, head, whole);
 }

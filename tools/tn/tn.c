@@ -22,6 +22,7 @@ static const command commands[] = {
     {&generate_usage, generate_main},
     {&eval_usage, eval_main},
     {&info_usage, info_main},
+    {&cache_usage, cache_main},
     {&decompose_usage, decompose_main},
     {&import_usage, import_main},
     {&export_usage, export_main},

@@ -21,7 +21,7 @@
        begin.c                              a run begins, resumes, or continues from another one
        train.c                              the training loop
 
-       tokenizer.c clean.c synthetic.c generate.c eval.c info.c      one subcommand each
+       tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c      one subcommand each
        exchange.c                 tn import, tn export
        decompose.c                tn decompose
        einsum.c                   tn einsum
@@ -118,6 +118,10 @@ void write_file(const char *path, const void *src, size_t bytes);
 /* Writes a file by a function of the library. Returns NULL, or a message with the path, a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
 char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
+/* Fails if the disk of a folder has fewer bytes free than `name` needs. */
+void check_space(const char *name, const char *folder, double bytes);
+/* Begins a .npy file of at most 4 axes; type: "f4", "f8", "i4" or "i8". The numbers follow in this machine's order of bytes. */
+bool store_npy_header(atomic_file *f, const char *type, int rank, const int64_t *shape);
 
 /* ---- JSON -------------------------------------------------------------------------------- json.c */
 
@@ -201,7 +205,7 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, einsum_usage;
+                   decompose_usage, einsum_usage, cache_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -428,6 +432,7 @@ int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
+int cache_main(int argc, char **argv);
 int decompose_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
