@@ -11002,6 +11002,7 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
     int       *order, count = 0, i, k, part;
+    tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
     order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);

@@ -884,6 +884,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
         {"cka,dbk->abcd",         "k4 a5 b6 c7 d40",                    0},        /* copies of both operands */
         {"kacg,kbdg->abgcd",      "k3 a5 b2 c9 d33 g4",                 0},
         {"klac,bdlk->abcd",       "k4 l3 a16 b17 c5 d32",               0},        /* a depth of two labels */
+        {"jikl,lkmn->mijn",       "i16 j16 k2 l3 m2 n16",               0},        /* which is in another order, too */
+        {"lkmn,jikl->mijn",       "i16 j16 k2 l3 m2 n16",               0},
         {"hik,hjl,hom->oijklm",   "h3 i4 j6 k7 l5 m9 o8",               0},
         {"kaceg,kbdfh->abcdefgh", "k3 a2 b2 c2 d2 e3 f3 g12 h24",       0},        /* eight axes */
         {"kac,kbd->abcd",         "k0 a5 b6 c7 d40",                    0},
