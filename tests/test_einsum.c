@@ -940,7 +940,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
                 free(g);
             }
             CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
-            if (!CHECK(test_max_error(ours, y, (int)count) <= bound)) printf("     %s, recorded: %d\n", list[c].expr, recorded);
+            if (!CHECK(test_max_error(ours, y, (int)count) <= bound))
+                printf("     %s, recorded: %d\n", list[c].expr, recorded);
             test_raise(&worst, test_max_error(ours, y, (int)count));
         }
         tn_plan_destroy(plan);
