@@ -42192,16 +42192,16 @@ static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
 /* Computes the product if it is large enough; false if not. */
 static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t m = c->out[0].shape[1];
-    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    const int     axes = c->out[0].rank;
+    const int64_t m = c->out[0].shape[axes - 2];
+    int64_t       batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     tni_bf16      w;
-    if (c->out[0].rank > 3) return false;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
-    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    if (!tni_bf16_pays(rows, c->out[0].shape[axes - 1], c->in[0].shape[axes - 1])) return false;
     w.cpu = cpu;
     for (i = 0; i < batch; i++) {
         w.g = tni_f32_gemm_matrix_avx512(c, i);

@@ -961,6 +961,29 @@ TEST(results_in_place)
     in_place(TN_F32, 3, 1e-4);
 }
 
+/* Batches of several axes keep desc.gemm_precision: each product has the bits of tn_matmul's. */
+TEST(precision)
+{
+    const int64_t q[4] = {2, 128, 2, 128}, k[4] = {2, 136, 2, 128};
+    static float  ours[4 * 128 * 136], want[4 * 128 * 136];
+    tn_desc    d;
+    tn_ctx    *ctx;
+    tn_tensor *t[2], *scores, *by_head[2];
+    memset(&d, 0, sizeof d);
+    d.gemm_precision = TN_GEMM_BF16;
+    d.threads = 1;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    t[0] = tn_normal(ctx, 4, q, 0, 1);
+    t[1] = tn_normal(ctx, 4, k, 0, 1);
+    scores = tn_einsum(ctx, "bqhd,bkhd->bhqk", 2, t);
+    for (int i = 0; i < 2; i++) by_head[i] = tn_copy(ctx, tn_transpose(t[i], 1, 2));
+    CHECK_STATUS(tn_read(scores, TN_F32, ours, 4 * 128 * 136), TN_OK);
+    CHECK_STATUS(tn_read(tn_matmul(ctx, by_head[0], tn_transpose(by_head[1], 2, 3)), TN_F32, want, 4 * 128 * 136), TN_OK);
+    CHECK(memcmp(ours, want, sizeof ours) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* A backend that counts the bytes of its allocations. */
 static size_t allocated;
 
@@ -1022,4 +1045,4 @@ TEST(limits)
 }
 
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices, limits, results_in_place)
+          slices, limits, results_in_place, precision)
