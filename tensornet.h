@@ -7430,8 +7430,8 @@ static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index
 
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference and
-   cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference
+   and cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
@@ -10167,8 +10167,8 @@ static bool tni_plan_bind(tn_plan *p)
 }
 
 /* ---- the order of products ---------------------------------------------- >>plan-order
-   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so is
-   the cost of a part of a tree. */
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
+   is the cost of a part of a tree. */
 
 static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
@@ -10803,8 +10803,8 @@ static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
     return m;
 }
 
-/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
-   brings the next three runs to their place. */
+/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
+   which brings the next three runs to their place. */
 static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
     const int n = q->count;
@@ -10993,8 +10993,8 @@ static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axi
     tni_build_copy(b, q, node, order);
 }
 
-/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster than
-   a copy unless these are small, or the other extent is so large that a copy is little. */
+/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster
+   than a copy unless these are small, or the other extent is so large that a copy is little. */
 static void tni_build_split(tni_builder *b, int axis, int which, bool last)
 {
     const int     other = axis == TNI_M ? TNI_N : TNI_M;
@@ -11199,6 +11199,7 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
     int       *order, count = 0, i, k, part;
+    tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
     order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
@@ -11339,7 +11340,7 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
     else tni_build_gemm(b, node, q, parent, with);
 }
 
-/* Does GEMM take any number of batch axes? */
+/* Whether GEMM takes any number of batch axes. */
 static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 {
     return ctx->backend == tn_cpu_backend() || ctx->backend == tn_reference_backend();
@@ -11798,8 +11799,8 @@ static bool tni_plan_fits(tn_plan *p)
     }
 }
 
-/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all labels
-   if they are integers; p->expr is then NULL. */
+/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all
+   labels if they are integers; p->expr is then NULL. */
 static bool tni_plan_make(tn_plan *p)
 {
     size_t bytes;
@@ -23826,8 +23827,8 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
             return NULL;
         }
         if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s", expression,
-                     t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
+            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
+                     expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
             return NULL;
         }
         t.at++;
@@ -24126,8 +24127,8 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
     d = &layer->desc;
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one is "
-                 "a tensor", tn_attention_kind_name(d->kind));
+        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
+                 "is a tensor", tn_attention_kind_name(d->kind));
         return false;
     }
     if (d->qk_norm) what = "qk_norm";
@@ -39747,7 +39748,7 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
    soon in both. */
 enum { TNI_COPY_SIDE = 32, TNI_COPY_SHORT = 256 };      /* rows and columns of a block; bytes from which memcpy pays */
 
-typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* of an axis: all, or blocks */
+typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* all of an axis, or blocks */
 typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;        /* strides in bytes */
 
 typedef struct tni_copies {
@@ -44431,16 +44432,16 @@ static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
 /* Computes the product if it is large enough; false if not. */
 static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t m = c->out[0].shape[1];
-    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    const int     axes = c->out[0].rank;
+    const int64_t m = c->out[0].shape[axes - 2];
+    int64_t       batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     tni_bf16      w;
-    if (c->out[0].rank > 3) return false;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
-    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    if (!tni_bf16_pays(rows, c->out[0].shape[axes - 1], c->in[0].shape[axes - 1])) return false;
     w.cpu = cpu;
     for (i = 0; i < batch; i++) {
         w.g = tni_f32_gemm_matrix_avx512(c, i);
