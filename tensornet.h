@@ -18531,13 +18531,12 @@ static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_t
     return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
 }
 
-static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x)
+static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const char *op)
 {
-    if (!tni_layer_given(ctx, layer, "attention") || !tni_usable(ctx, layer->qk, "attention", "qk")
-        || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
-        || !tni_is_real(ctx, x, "attention", "x")) return false;
+    if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
+        || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
     return false;
 }
 
@@ -18568,7 +18567,7 @@ static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, t
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, 0);
     v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -18590,7 +18589,7 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
     tn_tensor *qk, *q, *k;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention_pattern")) return NULL;
     if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
     q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
     k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
@@ -18745,7 +18744,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *own, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention") || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, c->past);
     v = own = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -31074,12 +31073,12 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
 
-static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
-    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
-    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, expected [texts,tokens]", what, TNI_SHAPE(ids));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids));
     return false;
 }
 
@@ -31233,15 +31232,15 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
-    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
+    return tni_model_given(ctx, m, ids, "ids", "transformer") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
 }
 
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
     tn_tensor *x, *x0, *y;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
     if (l < 0 || l >= m->desc.layers) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: block is %lld, expected 0 <= block < %lld, the number of layers",
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
                  (long long)l, (long long)m->desc.layers);
         return NULL;
     }
@@ -31279,7 +31278,8 @@ tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 
 tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer") || !tni_model_given(ctx, m, targets, "targets", "transformer"))
+        return NULL;
     if (!tni_same_shape(ids, targets)) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
         return NULL;
@@ -31524,7 +31524,7 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 {
     tni_taps   all;
     tn_tensor *x;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
     if (n < 0 || (n > 0 && !taps)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
                  (long long)n, taps ? "given" : "NULL");
@@ -31744,10 +31744,11 @@ static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_te
 static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
                                   const tn_tensor *others)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")
-        || (others && !tni_model_given(ctx, m, others, "others"))) return false;
+    static const char op[] = "transformer_attribution";
+    if (!tni_model_given(ctx, m, ids, "ids", op) || !tni_model_given(ctx, m, targets, "targets", op)
+        || (others && !tni_model_given(ctx, m, others, "others", op))) return false;
     if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer_attribution: %s are %s, expected %s as ids",
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
                  tni_same_shape(ids, targets) ? "others" : "targets",
                  tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
         return false;
@@ -31866,7 +31867,7 @@ size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 
 static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
 {
-    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer")) return false;
     if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
         tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
                  : "of another model");
