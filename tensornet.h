@@ -12349,7 +12349,7 @@ static double tni_unit_scale(double largest)
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
-static int64_t tni_exponent(double power)                    /* of a power of two */
+static int tni_exponent(double power)                        /* of a power of two */
 {
     int exponent;
     frexp(power, &exponent);
@@ -19341,13 +19341,6 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
     return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
 }
 
-static int tni_scale_exponent(double scale)          /* of a power of two */
-{
-    int exponent;
-    frexp(scale, &exponent);
-    return exponent - 1;
-}
-
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
 static double tni_times_power(double x, int exponent)
 {
@@ -19422,7 +19415,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 zero *= largest > 0;
                 if (k < order) {
                     t->scale[k * h + at + i] = tni_unit_scale(largest);
-                    sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                    sum -= tni_exponent(t->scale[k * h + at + i]);
                     continue;
                 }
                 t->scale[k * h + at + i] = zero > 0 ? sum : (double)TNI_TERM_ZERO;
@@ -19509,7 +19502,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
     for (k = 0; k <= order; k++)
         for (i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= TNI_TERM_ZERO ? TNI_TERM_ZERO
-                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_scale_exponent(t.scale[k * h + i]);
+                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
     tni_terms_end(&t);
     return s;
 }
@@ -21878,7 +21871,7 @@ static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
     tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     int64_t    i;
     int        k;
-    *shift = -tni_scale_exponent(unit);
+    *shift = -tni_exponent(unit);
     for (i = 0; i < n * n; i++) m[i] *= unit;
     if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
     for (i = 0; i < n * n; i++) m[i] /= unit;
@@ -22065,7 +22058,7 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         if (!last && q->h == 0) memset(next, 0, sizeof *next * (size_t)(p->out * q->out));
         *shift = 2 * *shift + p->shift + q->shift;
         if (last) break;
-        exponent = -tni_scale_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
+        exponent = -tni_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
         exponent -= exponent % 2;
         for (at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
@@ -22991,14 +22984,17 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
     const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
     const double *p = a->p + i * m, *p2 = b->p + j * m;
     double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
-    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0;
-    double unit = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p, m)));
-    double unit2 = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p2, m)));
-    double size = unit * tni_frobenius(m, p) * (unit2 * tni_frobenius(m, p2));
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0, square = 0, square2 = 0;
+    const double unit = tni_unit_scale(tni_largest_of(m, p)), unit2 = tni_unit_scale(tni_largest_of(m, p2));
     int64_t k;
-    for (k = 0; k < m; k++) sum += (unit * p[k]) * (unit2 * p2[k]);
+    for (k = 0; k < m; k++) {
+        const double x = unit * p[k], x2 = unit2 * p2[k];
+        sum += x * x2;
+        square += x * x;
+        square2 += x2 * x2;
+    }
     *crossed = fabs(cross) > fabs(straight);
-    return size > 0 ? (straight + cross) * sum / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+    return square * square2 > 0 ? (straight + cross) * sum / sqrt(square * square2 * (1 + wv * wv) * (1 + wv2 * wv2)) : 0;
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
