@@ -12547,7 +12547,7 @@ static double tni_unit_scale(double largest)
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
-static int64_t tni_exponent(double power)                    /* of a power of two */
+static int tni_exponent(double power)                        /* of a power of two */
 {
     int exponent;
     frexp(power, &exponent);
@@ -18731,13 +18731,12 @@ static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_t
     return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
 }
 
-static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x)
+static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const char *op)
 {
-    if (!tni_layer_given(ctx, layer, "attention") || !tni_usable(ctx, layer->qk, "attention", "qk")
-        || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
-        || !tni_is_real(ctx, x, "attention", "x")) return false;
+    if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
+        || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
     return false;
 }
 
@@ -18768,7 +18767,7 @@ static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, t
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, 0);
     v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -18790,7 +18789,7 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
     tn_tensor *qk, *q, *k;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention_pattern")) return NULL;
     if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
     q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
     k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
@@ -18945,7 +18944,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *own, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention") || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, c->past);
     v = own = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -19542,13 +19541,6 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
     return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
 }
 
-static int tni_scale_exponent(double scale)          /* of a power of two */
-{
-    int exponent;
-    frexp(scale, &exponent);
-    return exponent - 1;
-}
-
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
 static double tni_times_power(double x, int exponent)
 {
@@ -19623,7 +19615,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 zero *= largest > 0;
                 if (k < order) {
                     t->scale[k * h + at + i] = tni_unit_scale(largest);
-                    sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                    sum -= tni_exponent(t->scale[k * h + at + i]);
                     continue;
                 }
                 t->scale[k * h + at + i] = zero > 0 ? sum : (double)TNI_TERM_ZERO;
@@ -19710,7 +19702,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
     for (k = 0; k <= order; k++)
         for (i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= TNI_TERM_ZERO ? TNI_TERM_ZERO
-                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_scale_exponent(t.scale[k * h + i]);
+                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
     tni_terms_end(&t);
     return s;
 }
@@ -22079,7 +22071,7 @@ static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
     tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     int64_t    i;
     int        k;
-    *shift = -tni_scale_exponent(unit);
+    *shift = -tni_exponent(unit);
     for (i = 0; i < n * n; i++) m[i] *= unit;
     if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
     for (i = 0; i < n * n; i++) m[i] /= unit;
@@ -22266,7 +22258,7 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         if (!last && q->h == 0) memset(next, 0, sizeof *next * (size_t)(p->out * q->out));
         *shift = 2 * *shift + p->shift + q->shift;
         if (last) break;
-        exponent = -tni_scale_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
+        exponent = -tni_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
         exponent -= exponent % 2;
         for (at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
@@ -23192,14 +23184,17 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
     const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
     const double *p = a->p + i * m, *p2 = b->p + j * m;
     double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
-    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0;
-    double unit = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p, m)));
-    double unit2 = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p2, m)));
-    double size = unit * tni_frobenius(m, p) * (unit2 * tni_frobenius(m, p2));
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0, square = 0, square2 = 0;
+    const double unit = tni_unit_scale(tni_largest_of(m, p)), unit2 = tni_unit_scale(tni_largest_of(m, p2));
     int64_t k;
-    for (k = 0; k < m; k++) sum += (unit * p[k]) * (unit2 * p2[k]);
+    for (k = 0; k < m; k++) {
+        const double x = unit * p[k], x2 = unit2 * p2[k];
+        sum += x * x2;
+        square += x * x;
+        square2 += x2 * x2;
+    }
     *crossed = fabs(cross) > fabs(straight);
-    return size > 0 ? (straight + cross) * sum / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+    return square * square2 > 0 ? (straight + cross) * sum / sqrt(square * square2 * (1 + wv * wv) * (1 + wv2 * wv2)) : 0;
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
@@ -31274,12 +31269,12 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
 
-static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
-    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
-    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, expected [texts,tokens]", what, TNI_SHAPE(ids));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids));
     return false;
 }
 
@@ -31433,15 +31428,15 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
-    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
+    return tni_model_given(ctx, m, ids, "ids", "transformer") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
 }
 
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
     tn_tensor *x, *x0, *y;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
     if (l < 0 || l >= m->desc.layers) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: block is %lld, expected 0 <= block < %lld, the number of layers",
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
                  (long long)l, (long long)m->desc.layers);
         return NULL;
     }
@@ -31479,7 +31474,8 @@ tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 
 tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer") || !tni_model_given(ctx, m, targets, "targets", "transformer"))
+        return NULL;
     if (!tni_same_shape(ids, targets)) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
         return NULL;
@@ -31724,7 +31720,7 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 {
     tni_taps   all;
     tn_tensor *x;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
     if (n < 0 || (n > 0 && !taps)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
                  (long long)n, taps ? "given" : "NULL");
@@ -31944,10 +31940,11 @@ static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_te
 static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
                                   const tn_tensor *others)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")
-        || (others && !tni_model_given(ctx, m, others, "others"))) return false;
+    static const char op[] = "transformer_attribution";
+    if (!tni_model_given(ctx, m, ids, "ids", op) || !tni_model_given(ctx, m, targets, "targets", op)
+        || (others && !tni_model_given(ctx, m, others, "others", op))) return false;
     if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer_attribution: %s are %s, expected %s as ids",
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
                  tni_same_shape(ids, targets) ? "others" : "targets",
                  tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
         return false;
@@ -32066,7 +32063,7 @@ size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 
 static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
 {
-    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer")) return false;
     if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
         tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
                  : "of another model");
