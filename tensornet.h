@@ -35152,7 +35152,7 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    if (!tni_model_given(ctx, m, ids, "ids") || tni_frozen_refuses(ctx, m)) return tni_analysis_status(ctx);
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze") || tni_frozen_refuses(ctx, m)) return tni_analysis_status(ctx);
     if (ids->shape[0] != 1 || ids->shape[1] < 1)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
     d = &m->desc;
@@ -36738,7 +36738,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
     memset(&b, 0, sizeof b);
-    if (!tni_model_given(ctx, m, ends, "ends") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
+    if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
         return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
         || (weights && tn_tensor_count(weights) != ends->shape[0]))
