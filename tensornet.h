@@ -2852,9 +2852,9 @@ TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  
        B(x+s,x+s) - B(x,x) = 2 B(s,x) + B(s,s)        B symmetrised, x with the constant one and s with 0 in its place
    With a norm before the layer both are divided by the denominator of x, which is held constant. */
 
-/* Makes the circuit 2 B(s,.) of an operator of order 2, from the weights alone: rows are its outputs, columns its inputs, with
-   the one if `constant`. s [inputs without the one]. *square, if not NULL, becomes B(s,s) [out], owned. The operator is for
-   example tn_circuit_mlp; folded with tn_circuit_unembedding, rows are tokens. NULL on error. */
+/* Makes the circuit 2 B(s,.) of an operator of order 2, from the weights alone: rows are its outputs, columns its inputs,
+   with the one if `constant`. s [inputs without the one]. *square, if not NULL, becomes B(s,s) [out], owned. The operator is
+   for example tn_circuit_mlp; folded with tn_circuit_unembedding, rows are tokens. NULL on error. */
 TN_API tn_circuit *tn_circuit_steer(tn_ctx *ctx, const tn_cp *cp, tn_tensor *s, tn_tensor **square);
 
 typedef struct tn_circuit_steering_desc {

@@ -232,7 +232,8 @@ TEST(parts_of_one_block_from_its_weights)
         REQUIRE(CHECK(c && cp && u && x));
         CHECK_INT(c->columns, cp->in[0]);
         read = d.no_norm ? x : tn_mul(w.ctx, x, scale[0]);          /* centring is in the operator */
-        y = tn_affine(w.ctx, read = cp->constant ? tn_append_one(w.ctx, read) : read, tn_circuit_rows(w.ctx, c, 0, d.dim), NULL);
+        if (cp->constant) read = tn_append_one(w.ctx, read);
+        y = tn_affine(w.ctx, read, tn_circuit_rows(w.ctx, c, 0, d.dim), NULL);
         y = tn_affine(w.ctx, y, u, NULL);
         if (!d.no_norm) y = tn_mul(w.ctx, tn_mul(w.ctx, y, scale[0]), scale[1]);
         test_raise(&worst, apart(part(&s, 1), y, size));
