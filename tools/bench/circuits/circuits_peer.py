@@ -9,7 +9,7 @@
     build/venv/bin/python tools/bench/circuits/circuits_peer.py build/circuits gpt2-hf llama-hf
 
 Both read the same folder and get the same four texts of random ids. A difference is the largest |ours - theirs| over the
-largest |theirs|, at the worst point of an analysis, in F64 and F32. A time is the least of ROUNDS means of a few runs in F32,
+largest |theirs|, at the worst point of an analysis. A time is the least of ROUNDS means of a few runs in F32,
 ours and theirs in turn, processor time, one thread. For attribution, QK, OV, composition and all times the peer folds the
 gains of the norms into the weights, and nothing else: by default it would also centre weights and move biases, which changes
 head outputs and the parts of a logit by constants. Exits with 1 if a difference is above 1e-5."""
@@ -171,7 +171,7 @@ def differences(ours, theirs, plain):
     compare("heads", ours.result("heads"), heads.permute(0, 2, 3, 1, 4))
     compare("lens", ours.result("lens"), plain.lens())
 
-    # theirs: heads, MLPs, embedding, positions, biases; ours: embedding, of each block heads, biases and MLP, the last norm's
+    # theirs: heads, MLPs, embedding, positions, biases; ours: embedding, of each block heads, biases, MLP, the last norm's
     parts, H, L = theirs.attribution(), theirs.heads_, theirs.layers
     got, want, at = ours.result("attribution"), [], L * H + L
     biased = model.blocks[0].attn.b_O is not None and got.shape[-1] > 1 + L * (H + 1)
