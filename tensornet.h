@@ -2503,8 +2503,8 @@ TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, 
    bias. The scale is computed apart from the norm: 1/sqrt(mean x^2 + eps) to rounding. */
 
 /* Is shown the point x, and returns x, or another tensor of its shape that the run goes on with. Floats of another dtype are
-   converted to that of x. NULL stops the run, which returns NULL; without an error of the context that is one. x belongs to
-   the run, and may be a view; it is not written to. */
+   converted to that of x. NULL stops the run, which returns NULL; that is an error even if the tap reports none. x belongs
+   to the run, and may be a view; do not write to it, and do not reset the context. */
 typedef tn_tensor *(*tn_tap_fn)(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
 typedef struct tn_tap {
     const char *points;         /* a name, or a pattern of names: each * is any text, so that "blocks.*.attn.z" and "*.z"
@@ -2700,7 +2700,7 @@ TN_API tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side s
 /* Computes the composition scores of all heads of block `to` with those of an earlier block `from`: |outer inner| / (|outer|
    |inner|), without biases and at distance 0, where inner is the OV circuit of a head of `from`, and outer the part of a
    head of `to` that reads: its scores of set 1 (TN_HEAD_Q1, TN_HEAD_K1) or 2, or OV (TN_HEAD_V). Random matrices of the same
-   extents have about 1/sqrt(dim).   -> [heads of to,heads of from], owned   Elhage et al. 2021 */
+   extents have about 1/sqrt(dim); a zero matrix gives NaN.   -> [heads of to,heads of from], owned   Elhage et al. 2021 */
 TN_API tn_tensor  *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *model, int64_t from, int64_t to,
                                           tn_head_part part);
 /* Computes the Frobenius norm of the matrix: of one set from the factors, of two row by row. */
@@ -34431,7 +34431,8 @@ static bool tni_climb_check(const tn_net *net, const tn_tensor *u, const tn_circ
     else if (tn_tensor_count(u) != outs)
         tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected the %lld outputs of the net", op, TNI_SHAPE(u),
                  (long long)outs);
-    else if (d->starts < 0 || d->starts > INT32_MAX || d->steps < 0 || !(d->radius >= 0 && d->radius < HUGE_VAL) || !(d->tol >= 0 && d->tol < 1))
+    else if (d->starts < 0 || d->starts > INT32_MAX || d->steps < 0 || !(d->radius >= 0 && d->radius < HUGE_VAL)
+             || !(d->tol >= 0 && d->tol < 1))
         tni_fail(net->ctx, TN_ERR_ARG, "%s: starts is %lld, steps %lld, radius %g and tol %g, expected at least 0, starts "
                  "below 2^31 and tol below 1", op, (long long)d->starts, (long long)d->steps, d->radius, d->tol);
     else return true;
