@@ -2503,8 +2503,8 @@ TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, 
    bias. The scale is computed apart from the norm: 1/sqrt(mean x^2 + eps) to rounding. */
 
 /* Is shown the point x, and returns x, or another tensor of its shape that the run goes on with. Floats of another dtype are
-   converted to that of x. NULL stops the run, which returns NULL; without an error of the context that is one. x belongs to
-   the run, and may be a view; it is not written to. */
+   converted to that of x. NULL stops the run, which returns NULL; that is an error even if the tap reports none. x belongs
+   to the run, and may be a view; do not write to it, and do not reset the context. */
 typedef tn_tensor *(*tn_tap_fn)(tn_ctx *ctx, void *user, const char *name, tn_tensor *x);
 typedef struct tn_tap {
     const char *points;         /* a name, or a pattern of names: each * is any text, so that "blocks.*.attn.z" and "*.z"
@@ -2700,7 +2700,7 @@ TN_API tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side s
 /* Computes the composition scores of all heads of block `to` with those of an earlier block `from`: |outer inner| / (|outer|
    |inner|), without biases and at distance 0, where inner is the OV circuit of a head of `from`, and outer the part of a
    head of `to` that reads: its scores of set 1 (TN_HEAD_Q1, TN_HEAD_K1) or 2, or OV (TN_HEAD_V). Random matrices of the same
-   extents have about 1/sqrt(dim).   -> [heads of to,heads of from], owned   Elhage et al. 2021 */
+   extents have about 1/sqrt(dim); a zero matrix gives NaN.   -> [heads of to,heads of from], owned   Elhage et al. 2021 */
 TN_API tn_tensor  *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *model, int64_t from, int64_t to,
                                           tn_head_part part);
 /* Computes the Frobenius norm of the matrix: of one set from the factors, of two row by row. */
@@ -31374,18 +31374,23 @@ static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
     return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
 }
 
+/* The rest of a block, from what its attention returns. */
+static tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+                                  tn_tensor *y, const tni_taps *taps)
+{
+    x = tni_model_join(ctx, m, b, x, y, 0, taps);
+    y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
+    return tni_model_join(ctx, m, b, x, tni_mlp_tapped(ctx, &b->mlp, y, taps), 1, taps);
+}
+
 /* One block. With a cache x holds the new tokens only, and there are no taps. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache,
                                           const tni_taps *taps)
 {
-    const bool before = m->desc.place != TN_PLACE_POST;
     tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0, taps);
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tni_attention_tapped(ctx, &b->attn, y, values, taps);
-    x = tni_model_join(ctx, m, b, x, y, 0, taps);
-    y = before ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
-    y = tni_mlp_tapped(ctx, &b->mlp, y, taps);
-    return tni_model_join(ctx, m, b, x, y, 1, taps);
+    return tni_model_after(ctx, m, b, x, y, taps);
 }
 
 /* A block as a function for tn_recompute: its inputs are x, x0 and the first block's values. */
@@ -31426,7 +31431,7 @@ struct tn_transformer_cache {
 static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                      const tni_taps *taps)
 {
-    const int64_t end = past + ids->shape[1];
+    const int64_t end = m->position ? past + ids->shape[1] : 0;
     tn_tensor    *x;
     if (m->position && end > m->desc.context) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
@@ -31663,9 +31668,9 @@ static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
     for (i = 0; i < taps->count; i++) {
         if (!tni_name_matches(list[i].points, name)) continue;
         y = list[i].fn(ctx, list[i].user, name, x);
-        if (y == x) continue;
         if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
         if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
+        if (y == x) continue;
         if (!tni_same_shape(y, x)) {
             tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
                      TNI_SHAPE(x));
@@ -31829,8 +31834,8 @@ static tn_tensor *tni_edit_spliced(tn_ctx *ctx, tn_tensor *x, int axis, int64_t 
 static bool tni_edit_range(tn_ctx *ctx, const char *name, const char *what, int64_t first, int64_t count, int64_t extent)
 {
     if (first >= 0 && count > 0 && first <= extent - count) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s %lld and %lld in all, expected a range of 0 to %lld", name, what,
-             (long long)first, (long long)count, (long long)extent - 1);
+    tni_fail(ctx, TN_ERR_SHAPE, "tap_edit: %s: %s is %lld and %ss %lld, expected a range within 0 to %lld", name, what,
+             (long long)first, what, (long long)count, (long long)extent - 1);
     return false;
 }
 
@@ -33415,8 +33420,8 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
     int        s;
     if (!ctx || !c) return NULL;
     if (first < 0 || count < 0 || first > c->rows - count) {
-        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: rows %lld to %lld, expected rows from 0 to %lld", (long long)first,
-                 (long long)(first + count), (long long)c->rows);
+        tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
+                 (long long)first, (long long)count, (long long)c->rows - 1);
         return NULL;
     }
     for (s = 0; s < c->sets; s++) {
@@ -33450,9 +33455,9 @@ static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circ
     if (d->head < 0 || d->head >= m->desc.heads)
         tni_fail(ctx, TN_ERR_ARG, "%s: head is %lld, expected 0 to %lld", op, (long long)d->head,
                  (long long)m->desc.heads - 1);
-    else if (d->query < 0 || d->key < 0)
-        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions >= 0", op, (long long)d->query,
-                 (long long)d->key);
+    else if (d->query < 0 || d->key < 0 || d->query > INT32_MAX || d->key > INT32_MAX)
+        tni_fail(ctx, TN_ERR_ARG, "%s: query is %lld and key %lld, expected positions from 0 to %d", op,
+                 (long long)d->query, (long long)d->key, INT32_MAX);
     else return true;
     return false;
 }
@@ -33709,7 +33714,7 @@ static tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
-    double       *v = (double *)tni_alloc(c->ctx, (size_t)(block * c->columns) * sizeof *v, op);
+    double       *v = tni_room_f64(c->ctx, block, c->columns, op);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
     int64_t       at, i;
     for (at = 0; at < c->rows && s == TN_OK; at += block) {
@@ -33724,7 +33729,7 @@ static tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
                                    (long long)at, (long long)(at + n - 1));
         if (s == TN_OK) s = fn(user, at, n, v);
     }
-    tni_free(c->ctx, v, (size_t)(block * c->columns) * sizeof *v);
+    tni_free_f64(c->ctx, v, block, c->columns);
     return s;
 }
 
@@ -34089,17 +34094,12 @@ tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
 /* The stream of each token after some blocks whose patterns are 0: [vocab,1,dim]. b_O is all that attention adds. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    const int64_t shape[3] = {m->desc.vocab, 1, m->desc.dim};
-    tn_tensor    *x0 = tni_circuit_stream(ctx, m, position), *x = x0, *y;
-    int64_t       l;
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0;
+    int64_t    l;
     for (l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
-        y = tn_full(ctx, 3, shape, 0);
-        if (b->attn.ob) y = tn_add(ctx, y, b->attn.ob);
-        x = tni_model_join(ctx, m, b, x, y, 0, NULL);
-        y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, NULL, "") : x;
-        x = tni_model_join(ctx, m, b, x, tn_mlp_forward(ctx, &b->mlp, y), 1, NULL);
+        x = tni_model_after(ctx, m, b, x, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL);
     }
     return x;
 }
@@ -34110,9 +34110,9 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     tn_tensor  *x, *head;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
-    if (blocks < 0 || blocks > m->desc.layers || position < 0) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and at least 0",
-                 (long long)blocks, (long long)position, (long long)m->desc.layers);
+    if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
+        tni_fail(ctx, TN_ERR_ARG, "circuit_bigrams: blocks is %lld and position %lld, expected 0 to %lld and 0 to %d",
+                 (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
         return NULL;
     }
     scope = tni_scope_begin(ctx);
@@ -34305,7 +34305,8 @@ tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, t
     memset(&t, 0, sizeof t);
     t.c = c;
     t.desc = *desc;
-    s = tni_heap_begin(c->ctx, &t.best, desc->order, desc->top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+    if (c->columns == 0 || c->rows <= desc->top / c->columns) t.desc.top = c->rows * c->columns;
+    s = tni_heap_begin(c->ctx, &t.best, desc->order, t.desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer, &t);
     if (s == TN_OK) {
         tni_heap_sort(&t.best);
@@ -34366,8 +34367,8 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     shape[0] = c->rows; shape[1] = top;
     n = c->rows * top;
     whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = (double *)tni_alloc(c->ctx, (size_t)n * sizeof *t.v, "circuit_top_rows");
-    t.id = (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows");
+    t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
+    t.id = t.v ? (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows") : NULL;
     s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
     if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
@@ -34480,9 +34481,10 @@ static bool tni_climb_check(const tn_net *net, const tn_tensor *u, const tn_circ
     else if (tn_tensor_count(u) != outs)
         tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected the %lld outputs of the net", op, TNI_SHAPE(u),
                  (long long)outs);
-    else if (d->starts < 0 || d->steps < 0 || !(d->radius >= 0 && d->radius < HUGE_VAL) || !(d->tol >= 0 && d->tol < 1))
-        tni_fail(net->ctx, TN_ERR_ARG, "%s: starts is %lld, steps %lld, radius %g and tol %g, expected at least 0, and tol "
-                 "below 1", op, (long long)d->starts, (long long)d->steps, d->radius, d->tol);
+    else if (d->starts < 0 || d->starts > INT32_MAX || d->steps < 0 || !(d->radius >= 0 && d->radius < HUGE_VAL)
+             || !(d->tol >= 0 && d->tol < 1))
+        tni_fail(net->ctx, TN_ERR_ARG, "%s: starts is %lld, steps %lld, radius %g and tol %g, expected at least 0, starts "
+                 "below 2^31 and tol below 1", op, (long long)d->starts, (long long)d->steps, d->radius, d->tol);
     else return true;
     return false;
 }
@@ -34515,8 +34517,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     m = t.inputs * t.n;
-    if (!(room = (double *)tni_alloc(net->ctx, (size_t)(5 * m + d.starts) * sizeof *room, "circuit_maximise")))
-        return TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(net->ctx, 1, 5 * m + d.starts, "circuit_maximise"))) return TN_ERR_MEMORY;
     x = room + 3 * m; best = room + 4 * m; ends = room + 5 * m;
     memset(&dice, 0, sizeof dice);
     dice.key = d.seed;
@@ -34539,7 +34540,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     shape[0] = t.inputs; shape[1] = t.n;
     if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
-    tni_free(net->ctx, room, (size_t)(5 * m + d.starts) * sizeof *room);
+    tni_free_f64(net->ctx, room, 1, 5 * m + d.starts);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);
     return s;
 }
@@ -34570,36 +34571,28 @@ struct tn_circuit_evidence {
 static void tni_evidence_free(tni_owned *owned)
 {
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
-    const size_t n = (size_t)e->desc.features, k = (size_t)e->desc.top;
-    tn_ctx      *ctx = owned->ctx;
-    size_t       f;
+    const int64_t n = e->desc.features;
+    tn_ctx       *ctx = owned->ctx;
+    int64_t       f;
     tni_disown(owned);
     for (f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
-    tni_free(ctx, e->best, n * sizeof *e->best);
-    tni_free(ctx, e->origin, n * sizeof *e->origin);
-    tni_free(ctx, e->power, 4 * n * sizeof *e->power);
-    tni_free(ctx, e->drawn, n * k * sizeof *e->drawn);
-    tni_free(ctx, e->drawn_at, k * sizeof *e->drawn_at);
-    tni_free(ctx, e->bins, n * (size_t)e->desc.bins * sizeof *e->bins);
+    tni_free_f64(ctx, (double *)(void *)e->best, n, sizeof *e->best / sizeof(double));
+    tni_free_f64(ctx, e->origin, n, 1);
+    tni_free_f64(ctx, e->power, n, 4);
+    tni_free_f64(ctx, e->drawn, n, e->desc.top);
+    tni_free_f64(ctx, (double *)(void *)e->drawn_at, e->desc.top, 1);
+    tni_free_f64(ctx, e->bins, n, e->desc.bins);
     tni_free(ctx, e, sizeof *e);
 }
 
 void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_free(&e->owned); }
 
-/* Zeroed memory of the host, at least one byte of it. */
-static void *tni_evidence_room(tn_ctx *ctx, size_t bytes)
-{
-    void *p = tni_alloc(ctx, bytes, "circuit_evidence");
-    if (p) memset(p, 0, bytes);
-    return p;
-}
-
 tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_evidence_desc *desc)
 {
     tn_circuit_evidence_desc d;
     tn_circuit_evidence     *e;
-    size_t  n, k;
-    int64_t f;
+    const char *op = "circuit_evidence";
+    int64_t f, n;
     bool    whole;
     if (!ctx) return NULL;
     memset(&d, 0, sizeof d);
@@ -34613,19 +34606,19 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
                  (int)d.order, (long long)d.bins, d.low, d.high);
         return NULL;
     }
-    if (!(e = (tn_circuit_evidence *)tni_evidence_room(ctx, sizeof *e))) return NULL;
+    if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
+    memset(e, 0, sizeof *e);
     e->desc = d;
     e->dice.key = d.seed;
     e->dice.call = 1;
     tni_own(ctx, &e->owned, tni_evidence_free);
-    n = (size_t)d.features; k = (size_t)d.top;
-    whole = (e->best = (tni_heap *)tni_evidence_room(ctx, n * sizeof *e->best)) != NULL
-        && (e->origin = (double *)tni_evidence_room(ctx, n * sizeof *e->origin)) != NULL
-        && (e->power = (double *)tni_evidence_room(ctx, 4 * n * sizeof *e->power)) != NULL
-        && (e->drawn = (double *)tni_evidence_room(ctx, n * k * sizeof *e->drawn)) != NULL
-        && (e->drawn_at = (int32_t *)tni_evidence_room(ctx, k * sizeof *e->drawn_at)) != NULL
-        && (d.bins == 0 || (e->bins = (double *)tni_evidence_room(ctx, n * (size_t)d.bins * sizeof *e->bins)) != NULL);
-    for (f = 0; f < d.features && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, "circuit_evidence");
+    n = d.features;
+    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
+        && (e->origin = tni_alloc_f64(ctx, n, 1, op)) != NULL && (e->power = tni_alloc_f64(ctx, n, 4, op)) != NULL
+        && (e->drawn = tni_alloc_f64(ctx, n, d.top, op)) != NULL
+        && (e->drawn_at = (int32_t *)(void *)tni_alloc_f64(ctx, d.top, 1, op)) != NULL
+        && (e->bins = tni_alloc_f64(ctx, n, d.bins, op)) != NULL;
+    for (f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
     if (whole) return e;
     tn_circuit_evidence_destroy(e);
     return NULL;
@@ -34665,12 +34658,12 @@ tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *value
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
     count = values->shape[0];
-    if (!(v = (double *)tni_alloc(ctx, (size_t)(count * n) * sizeof *v, "circuit_evidence"))) return TN_ERR_MEMORY;
+    if (!(v = tni_room_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
     s = tn_read(values, TN_F64, v, count * n);
     for (i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
     for (i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
-    tni_free(ctx, v, (size_t)(count * n) * sizeof *v);
+    tni_free_f64(ctx, v, count, n);
     return s;
 }
 
@@ -34716,9 +34709,9 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    v = (double *)tni_alloc(ctx, (size_t)(F * tni_max(k, 3)) * sizeof *v, "circuit_evidence");
-    at = (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence");
-    whole = v && at;
+    v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
+    at = v ? (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence") : NULL;
+    whole = at != NULL;
     for (f = 0; f < F && whole; f++) {
         tni_found *found = e->best[f].found, first;
         tni_heap_sort(&e->best[f]);
@@ -34743,7 +34736,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     whole = whole && tni_evidence_keep(ctx, &out->mean, TN_F64, 1, F, 0, v)
             && tni_evidence_keep(ctx, &out->std, TN_F64, 1, F, 0, v + F)
             && tni_evidence_keep(ctx, &out->kurtosis, TN_F64, 1, F, 0, v + 2 * F);
-    tni_free(ctx, v, (size_t)(F * tni_max(k, 3)) * sizeof *v);
+    tni_free_f64(ctx, v, F, tni_max(k, 3));
     tni_free(ctx, at, (size_t)(F * k) * sizeof *at);
     if (whole) return TN_OK;
     tn_circuit_evidence_result_destroy(out);
@@ -34765,7 +34758,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     rows = x->shape[0];
     n = x->shape[1];
-    if (!(v = (double *)tni_alloc(ctx, (size_t)(rows * (n + 3)) * sizeof *v, "circuit_sparsity"))) return TN_ERR_MEMORY;
+    if (!(v = tni_room_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
     whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
     square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
@@ -34786,7 +34779,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     }
     to[0] = &out->kurtosis; to[1] = &out->participation; to[2] = &out->deviations;
     for (i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
-    tni_free(ctx, v, (size_t)(rows * (n + 3)) * sizeof *v);
+    tni_free_f64(ctx, v, rows, n + 3);
     if (whole) return TN_OK;
     tn_circuit_sparsity_destroy(out);
     return tn_ctx_status(ctx);

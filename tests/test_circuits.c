@@ -116,7 +116,7 @@ TEST(factors_give_rows)
             test_raise(&worst, fabs(got[i] - expected));
         }
         CHECK(tn_circuit_rows(w.ctx, c, 4, 2) == NULL);
-        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "rows 4 to 6, expected rows from 0 to 5");
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "first is 4 and count 2, expected rows from 0 to 4");
         tn_circuit_destroy(c);
     }
     CHECK_CTX(w.ctx);
@@ -710,6 +710,16 @@ TEST(a_large_table_is_streamed)
             peak = (int64_t)tn_ctx_memory(ctx).peak;
             for (int i = 0; i < 20; i++) test_raise(&worst, fabs(v[0][i] - v[1][i]));
             for (int i = 0; i < 40; i++) test_raise(&worst, fabs(at[0][i] - at[1][i]));
+            {                                                   /* memory for the entries that there are, not for `top` */
+                const int32_t id[2] = {5, 7};
+                const int64_t two = 2;
+                tn_tensor    *ids = tn_tensor_from(ctx, 1, &two, TN_I32, id);
+                tn_circuit   *few = tn_circuit_select(c, ids, ids);
+                tn_circuit_top_desc all = top;
+                all.top = 100000000;
+                CHECK_STATUS(tn_circuit_top(few, &all, &e[0]), TN_OK);
+                CHECK_INT(e[0].count, 4);
+            }
         }
         CHECK_CTX(ctx);
         tn_ctx_destroy(ctx);
@@ -801,6 +811,10 @@ TEST(maximising_inputs)
     d.tol = 2;
     CHECK_STATUS(tn_circuit_maximise(deep, u, &d, &best), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tol 2");
+    d.tol = 0;
+    d.starts = INT64_MAX;
+    CHECK_STATUS(tn_circuit_maximise(deep, u, &d, &best), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_maximise: starts is 9223372036854775807");
     tn_net_destroy(net);
     tn_net_destroy(deep);
     tn_cp_destroy(layers[0]);
@@ -993,7 +1007,10 @@ TEST(refusals_by_name)
     refuse(&w, &d, &at, 'o', "block is 2, expected 0 to 1");
     at.block = 0;
     at.key = -1;
-    refuse(&w, &d, &at, 'q', "key -1, expected positions >= 0");
+    refuse(&w, &d, &at, 'q', "key -1, expected positions from 0 to 2147483647");
+    at.key = INT64_MAX;
+    refuse(&w, &d, &at, 'o', "key 9223372036854775807, expected positions from 0 to 2147483647");
+    at.key = 0;
     CHECK(tn_circuit_qk(w.ctx, NULL, &later) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
     CHECK(tn_circuit_bigrams(w.ctx, NULL, 0, 0) == NULL);
@@ -1012,6 +1029,10 @@ TEST(refusals_by_name)
         REQUIRE((c = tn_circuit_bigrams(w.ctx, &m, 1, 0)) != NULL);
         CHECK_STATUS(tn_circuit_top(c, &top, &e), TN_ERR_NONFINITE);
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "circuit_top: an entry in rows 0 to 10 is not finite");
+        CHECK(tn_circuit_rows(w.ctx, c, INT64_MAX, 1) == NULL);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "first is 9223372036854775807 and count 1, expected rows from 0 to 10");
+        CHECK(tn_circuit_bigrams(w.ctx, &m, 1, INT64_MAX) == NULL);
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "position 9223372036854775807");
         top.top = 0;
         CHECK_STATUS(tn_circuit_top(c, &top, &e), TN_ERR_ARG);
         CHECK_ERROR(w.ctx, TN_ERR_ARG, "top is 0");

@@ -58,6 +58,42 @@ TEST(stale_tensors)
     if (!test_leave_out(!SEALED, NO_SEALED)) stale(sealed_cpu());
 }
 
+/* A tap of a run that resets the context, at each point */
+static tn_tensor *resets(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)user; (void)name;
+    tn_ctx_reset(ctx);
+    return x;
+}
+
+TEST(taps_that_reset)
+{
+    tn_ctx             *ctx = ctx_on(NULL);
+    tn_params          *params = tn_params_create(ctx);
+    tn_transformer      m;
+    tn_transformer_desc d;
+    tn_point            points[64];
+    tn_tap              tap;
+    char                message[160];
+    const int64_t       shape[2] = {1, 2};
+    const int32_t       id[2] = {0, 1};
+    int64_t             i, n;
+    memset(&d, 0, sizeof d);
+    d.vocab = 3; d.layers = 1; d.dim = 4; d.heads = 2; d.context = 2; d.softcap = 2;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(params, "", &d, &m), TN_OK));
+    n = tn_transformer_points(&m, 1, 2, points, 64);
+    CHECK(n > 15 && n <= 64);
+    tap.fn = resets;
+    tap.user = NULL;
+    for (i = 0; i < n; i++) {
+        tap.points = points[i].name;
+        snprintf(message, sizeof message, "transformer_run: %s is a tensor of an arena that was reset", points[i].name);
+        CHECK(!tn_transformer_run(ctx, &m, tn_tensor_from(ctx, 2, shape, TN_I32, id), &tap, 1));
+        CHECK_ERROR(ctx, TN_ERR_ARG, message);
+    }
+    tn_ctx_destroy(ctx);
+}
+
 /* Bytes that nobody has written since the reset are NaN, so that a forgotten write shows. */
 TEST(poison)
 {
@@ -128,4 +164,4 @@ static void opens(void)
 TEST(is_static) { opens(); }
 TEST(no_stdio)  { opens(); }
 
-TEST_MAIN(stale_tensors, poison, debug_training, is_static, no_stdio)
+TEST_MAIN(stale_tensors, taps_that_reset, poison, debug_training, is_static, no_stdio)

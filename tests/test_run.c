@@ -786,7 +786,8 @@ TEST(runs_that_fail)
     e.heads = 0; e.tokens = 9;
     run_fails(w.ctx, &m, "*.z", tn_tap_edit, &e, TN_ERR_SHAPE, "tap_edit: blocks.0.attn.z: token");
     e.tokens = -1;
-    run_fails(w.ctx, &m, "*.z", tn_tap_edit, &e, TN_ERR_SHAPE, "tap_edit: blocks.0.attn.z: token");
+    run_fails(w.ctx, &m, "*.z", tn_tap_edit, &e, TN_ERR_SHAPE, "tap_edit: blocks.0.attn.z: token is 0 and tokens -1, "
+              "expected a range within 0 to 4");
     e.tokens = 0;
     wide = tn_tensor_3d(w.ctx, TN_REAL, 7, 1, 1);
     e.value = wide;

@@ -89,10 +89,17 @@ typedef struct item {
 
 static struct { item *list; int64_t count; } items;
 
+/* As the library does: where the rest fails, the last * takes one more character, so that many stars cost no more. */
 static bool matches(const char *pattern, const char *name)
 {
-    if (*pattern == '*') return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
-    return *pattern == *name && (!*pattern || matches(pattern + 1, name + 1));
+    const char *star = NULL, *from = NULL;
+    for (;;)
+        if (*pattern == '*') { star = ++pattern; from = name; }
+        else if (*pattern == *name) {
+            if (!*name++) return true;
+            pattern++;
+        } else if (star && *from) { pattern = star; name = ++from; }
+        else return false;
 }
 
 static bool ends_with(const char *name, const char *end)
