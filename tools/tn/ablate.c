@@ -127,7 +127,7 @@ void ablate_report(subject *s, const char *text)
     if (!isfinite(whole)) fail("the loss of the text is %g, expected a finite number", whole);
     for (i = 0; i < count; i++) measure_part(s, &x, before, means, &p[i]);
     qsort(p, (size_t)count, sizeof *p, by_change);
-    report_table("parts", NULL, columns);
+    report_table("per_part", NULL, columns);
     for (i = 0; i < count && (!circuit_settings.top || i < circuit_settings.top); i++)
         report_row(columns, p[i].name, whole + p[i].change, p[i].change, p[i].error, exp(p[i].change));
     report_note("Each part alone is replaced by %s; the others compute on. Losses are nats per token%s", means ? "its mean over "

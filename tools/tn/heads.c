@@ -256,7 +256,7 @@ static void report_distances(const subject *s, const head_numbers *heads, int64_
         {"d17_64", "17-64", 6, "%.1f"}, {"d65", "65-", 6, "%.1f"}, {NULL, NULL, 0, NULL}
     };
     int64_t h;
-    report_table("distances", "Share of the attention by distance, in %:", columns);
+    report_table("per_distance", "Share of the attention by distance, in %:", columns);
     for (h = 0; h < s->m.desc.heads; h++) {
         char          name[48];
         const double *x = heads[h].share;
@@ -278,7 +278,7 @@ void heads_report(subject *s)
     head_numbers *heads = measure_heads(s, &D);
     strongest     t = strongest_of(s, heads, D);
     char          name[96];
-    report_table("heads", NULL, columns);
+    report_table("per_head", NULL, columns);
     for (i = 0; i < s->m.desc.layers * H; i++) {
         const head_numbers *n = &heads[i];
         char                with[64];
@@ -376,7 +376,7 @@ void history_report(subject *s)
     memset(&x, 0, sizeof x);
     if (!count) fail("%s has no weights of earlier steps, expected weights-NNNNNNNN.safetensors (tn train --weights-every N)", folder);
     if (s->has_run) x = text_samples(s, NULL);
-    report_table("steps", NULL, columns);
+    report_table("per_step", NULL, columns);
     for (i = 0; i < count; i++) {
         strongest t;
         double    loss = 0;
@@ -396,7 +396,7 @@ void history_report(subject *s)
         last = t.pair < 0 ? NAN : heads[i][t.pair].composition;
         if (t.pair >= 0 && high < 0 && last > 2 / sqrt((double)s->m.desc.dim)) high = list[i].step;
     }
-    report_table("heads", NULL, each);
+    report_table("per_head", NULL, each);
     for (i = 0; i < count; i++) {
         for (k = 0; k < n; k++) {
             const head_numbers *h = &heads[i][k];

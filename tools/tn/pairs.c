@@ -165,7 +165,7 @@ static void report_token(const subject *s, int64_t id)
     int32_t      *count = successors(s, &one, 1);
     double       *values, *at = top_successors(s, &one, 1, top, &values), all = count ? total(count, V) : NAN, sum = 0;
     int64_t       k;
-    report_table("successors", NULL, columns);
+    report_table("per_successor", NULL, columns);
     for (k = 0; k < top; k++) {
         const int64_t u = (int64_t)at[k];
         const double  n = count ? (double)count[u] : NAN;
@@ -222,7 +222,7 @@ static void report_common(const subject *s)
     int32_t      *count = successors(s, s->common, n);
     double       *values, *at = top_successors(s, s->common, n, top, &values), hits = 0, first = 0, theirs[5];
     int64_t       i;
-    report_table("tokens", NULL, columns);
+    report_table("per_token", NULL, columns);
     for (i = 0; i < n; i++) {
         const int32_t *row = count ? count + i * V : NULL;
         const int64_t  u = (int64_t)at[i * top], rank = row && row[u] ? rank_of(row, V, u) : V;
