@@ -2754,8 +2754,8 @@ TN_API void        tn_circuit_ovpp_destroy(tn_circuit_ovpp *ovpp);              
    Token i is at `position`, which matters with learned positions only. The soft-cap is left out. */
 TN_API tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *model, int64_t blocks, int64_t position);
 /* Makes T(.), the table of token pairs of an MLP for output token `out`: entry (i,j) is B(x_i, x_j), symmetrised, where x_i
-   is token i at position 0, normed alone (so far norms are held constant), with the one where there are biases. Logits are
-   before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
+   is the embedding of token i at position 0, normed alone (so far norms are held constant), with the one where there are
+   biases. Logits are before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
 TN_API tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t out);
 /* Makes the circuit of an operator for output direction u [out] between two lists of vectors: entry (i,j) is x_i^T Q_u y_j.
    x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_ovpp: T(B+OV). */
@@ -2846,6 +2846,203 @@ typedef struct tn_circuit_sparsity {
 /* Computes them for each row of x [rows,n], in the coordinates that it is given in. NaN for a row of zeros. */
 TN_API tn_status   tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out);
 TN_API void        tn_circuit_sparsity_destroy(tn_circuit_sparsity *sparsity);  /* frees the tensors of the result */
+
+/* ---- paths -------------------------------------------------------------- >>circuits-paths
+   A frozen network is a transformer on one text whose attention patterns and norm denominators are constants. Gains of norms
+   are folded into the matrices, and vectors end with the constant one, so that biases are columns: what is left is a
+   polynomial of the embeddings, the sum of all its paths. Frozen as well: the modifiers of MLPs that are not bilinear
+   (m in P (m * features), see tn_mlp_modifier), the norms of heads, and the ratio of a soft cap. Refused by name:
+   TN_PLACE_POST and value_residual.
+
+   A path begins at a source, a token or the constant one at a position, and ends at the unembedding. It is written
+
+       E[once]@0 -> 0.head1@3 -> 1.mlp@3 -> U           the token "once", read by a head of block 0 for position 3, and so on
+       1@3 -> 0.mlp@3 -> U                              the constant one: biases
+       *@3 -> 1.mlp@3 -> U                              all paths together that end like this: a part of the frontier
+
+   Learned positions are a source of their own, P@0. In the linear form each MLP is replaced by
+   1/k P sum_e (product of the other encoders, frozen) * (F_e x + b_e), which is exact at its own input (for k = 2 half of
+   the Jacobian), so that a path passes each MLP once. docs/math.md 21 */
+
+/* One block. T tokens, n = dim, h hidden units, k encoders (1 unless the MLP is bilinear). */
+typedef struct tn_circuit_frozen_block {
+    tn_tensor *pattern;         /* [heads,T,T], times what follows it: the norm of heads, attn_scale, a norm after */
+    tn_tensor *in1, *in2;       /* [T,1] 1/denominator of norm1 and of norm2; ones without norms                 */
+    tn_tensor *v, *o;           /* [heads,d_v,n+1], [n,heads,d_v]                                                */
+    tn_tensor *ob;              /* [T,n] the output bias, or NULL                                                */
+    tn_tensor *qk, *mask;       /* [2s heads d_qk,n+1], [T,T] scale^2 c_t where visible: of squared and bilinear patterns
+                                   that are polynomials (without QK-norm and TN_ROW_SCALE_SUM), else NULL        */
+    tn_tensor *w;               /* [k,h+1,n+1]; the last hidden unit is the constant one                         */
+    tn_tensor *m;               /* [T,h] factors of the hidden units, or NULL                                    */
+    tn_tensor *p, *pb;          /* [n,h]; [T,n] the bias, or NULL                                                */
+    double     keep, again;     /* the block begins with keep x + again x0                                       */
+    tn_tensor *run1, *run2;     /* [T,n] what norm1 and norm2 read in the run                                    */
+    tn_tensor *x1, *x2;         /* [T,n+1] the same in the frozen network                                        */
+    tn_tensor *values, *gate;   /* [T,heads,d_v]; [k,T,h+1] the frozen factors of the linear form                */
+    tn_tensor *added;           /* [T,n] what the MLP adds                                                       */
+} tn_circuit_frozen_block;
+
+typedef struct tn_circuit_frozen {
+    tn_ctx               *ctx;
+    const tn_transformer *model;        /* must live as long as this struct                                      */
+    int64_t               layers, tokens; /* number of blocks; T                                                 */
+    int                   sources;      /* 1: the tokens; then learned positions; last the constant one          */
+    bool                  positions, constant;   /* whether these sources exist                                 */
+    int32_t              *id;           /* [T]                                                                   */
+    tn_tensor            *source;       /* [sources,T,n+1]                                                       */
+    tn_circuit_frozen_block *block;     /* [layers]                                                              */
+    tn_tensor            *scale;        /* [T,1] 1/denominator of the last norm                                  */
+    tn_tensor            *u;            /* [vocab,n+1] the unembedding                                           */
+    tn_tensor            *cap;          /* [T,vocab] ratio of the soft cap, or NULL                              */
+    tn_tensor            *run;          /* [T,n] what the last norm reads in the run                             */
+    tn_tensor            *x;            /* [T,n+1] the same in the frozen network                                */
+    tn_tensor            *logits;       /* [T,vocab] of the frozen network                                       */
+    double                error;        /* largest |its logit - the run's| / largest |logit of the run|          */
+} tn_circuit_frozen;
+
+/* Freezes a model on a text, ids I32 [1,T], by a run. Costs heads T^2 (d_qk + T) multiply-adds a block: for short texts.
+   All tensors are owned by the result. TN_ERR_ARG for what is refused, TN_ERR_SHAPE for ids of another shape. */
+TN_API tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_circuit_frozen *out);
+/* Computes what follows from pattern, in1, in2 and scale again, after the program has written other numbers into them, such
+   as means over many texts; `error` is then what these cause. After a failure only updating or destroying is possible. */
+TN_API tn_status tn_circuit_frozen_update(tn_circuit_frozen *frozen);
+TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);             /* frees the tensors of the result */
+
+/* What is attributed to paths: a linear function of the logits at a position. */
+typedef enum tn_circuit_aim {
+    TN_CIRCUIT_LOGIT = 0,       /* the logit of `token`                                                          */
+    TN_CIRCUIT_DIFFERENCE,      /* that minus the logit of `other`                                               */
+    TN_CIRCUIT_LOSS             /* the loss of `token` as the next one, linearised: (softmax - one-hot) . logits, whose value
+                                   is not the loss, but whose small changes are those of the loss                */
+} tn_circuit_aim;
+typedef struct tn_circuit_target {
+    tn_circuit_aim aim;
+    int64_t        position, token, other;
+} tn_circuit_target;
+
+/* ---- every path at once ------------------------------------------------- >>circuits-parts */
+typedef enum tn_circuit_by {
+    TN_CIRCUIT_BY_PATH = 0,     /* each path on its own. An MLP of k encoders joins k paths: part (a,b) of M paths comes
+                                   after the M that pass it by, at M + a M + b. With one head and no biases there are 6
+                                   after one block and 156 after two                                             */
+    TN_CIRCUIT_BY_DEGREE,       /* part d has degree d in the embeddings; 2^layers + 1 parts if MLPs are bilinear */
+    TN_CIRCUIT_BY_MLPS          /* part i passes exactly the MLPs of the set bits of i; 2^layers parts           */
+} tn_circuit_by;
+typedef struct tn_circuit_parts_desc {
+    tn_circuit_by by;
+    bool          patterns;     /* squared and bilinear patterns are not constant but expanded as well, in q, k and v: each
+                                   head joins five paths. TN_ERR_ARG where a pattern is not a polynomial         */
+    int64_t       most;         /* at most this many parts, else TN_ERR_MEMORY; 0: 1,000,000                     */
+} tn_circuit_parts_desc;
+typedef struct tn_circuit_parts {
+    tn_circuit_by by;
+    bool          patterns;
+    int64_t       count;
+    const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
+    tn_tensor    *values;       /* [count]                                                                       */
+    double        whole, error; /* the target; sum of the parts - whole                                          */
+} tn_circuit_parts;
+/* Computes the parts of a target exactly, in polynomials whose coefficients are vectors: no differences are taken. */
+TN_API tn_status tn_circuit_parts_of(const tn_circuit_frozen *frozen, const tn_circuit_target *target,
+                                     const tn_circuit_parts_desc *desc, tn_circuit_parts *out);
+TN_API void      tn_circuit_parts_destroy(tn_circuit_parts *parts);                /* frees the tensor of the result */
+/* Writes the name of part i, such as "(E * E -> 0.head1) -> 0.mlp -> U", "degree 3" or "mlps 0 2". Returns the length
+   without the final zero that the whole name needs; -1 if there is no such part. */
+TN_API int64_t   tn_circuit_part_name(const tn_circuit_parts *parts, int64_t i, char *dst, size_t bytes);
+/* Computes the number of paths of TN_CIRCUIT_BY_PATH: N = M + M^k after each block, M = (1 + heads) N, from N = sources. */
+TN_API double    tn_circuit_path_count(const tn_circuit_frozen *frozen, bool patterns);
+
+/* ---- paths of the linear form, best first -------------------------------- >>circuits-search */
+enum { TN_CIRCUIT_MLP = -1, TN_CIRCUIT_SOURCE = -2, TN_CIRCUIT_TARGET = -3 };     /* instead of the number of a head */
+/* A node is one end of paths: what reads a position's residual stream, and all that follows. Node 0 is the target. */
+typedef struct tn_circuit_node {
+    double  value;              /* what all paths with this end add to the target                                */
+    int64_t next;               /* the node that reads what this one writes; -1: none, the target                */
+    int64_t position;           /* that it reads                                                                 */
+    int32_t block, head;        /* the head of a block that reads, or one of the above; source: its number in `block` */
+} tn_circuit_node;
+typedef struct tn_circuit_paths_desc {
+    int64_t budget;             /* number of nodes to expand; 0: 1000                                            */
+    double  least;              /* nodes below this |value| are not expanded                                     */
+} tn_circuit_paths_desc;
+typedef struct tn_circuit_paths {
+    const tn_circuit_frozen *frozen;    /* must live as long as this struct                                      */
+    tn_circuit_target target;
+    int64_t  nodes, room, expanded;
+    tn_circuit_node *node;      /* [nodes]                                                                       */
+    int64_t  count, open;       /* numbers of paths found and of nodes in the frontier                           */
+    int64_t *path;              /* [count] nodes of sources: the paths, by decreasing |value|                    */
+    int64_t *frontier;          /* [open] nodes that were not expanded, by decreasing |value|                    */
+    double   all;               /* number of paths that there are                                                */
+    double   found, rest;       /* sum of the paths; of the frontier                                             */
+    double   whole, error;      /* the target; found + rest - whole                                              */
+} tn_circuit_paths;
+/* Finds paths to a target, best first: the node with the largest |value| is expanded into all that write to what it reads,
+   as far as the budget allows. Its value is split exactly between them, so that paths and frontier add up to the target at
+   any budget. Computed on the host, in double. An expansion takes about dim (layers (dim + T) + 3 h) operations. */
+TN_API tn_status tn_circuit_paths_find(const tn_circuit_frozen *frozen, const tn_circuit_target *target,
+                                       const tn_circuit_paths_desc *desc, tn_circuit_paths *out);
+TN_API void      tn_circuit_paths_destroy(tn_circuit_paths *paths);                /* frees the arrays of the result */
+/* Writes the name of a node, as above; names [vocab], or NULL for numbers. Returns the length without the final zero that
+   the whole name needs, -1 if there is no such node. */
+TN_API int64_t   tn_circuit_path_name(const tn_circuit_paths *paths, int64_t node, const char *const *names, char *dst,
+                                      size_t bytes);
+
+/* ---- attribution -------------------------------------------------------- >>circuits-attribution */
+typedef struct tn_circuit_attribution {
+    tn_tensor *values;          /* [sources,T] what each source adds to the target, over all paths of the linear form */
+    double     whole, error;    /* the target; sum of all values - whole                                         */
+} tn_circuit_attribution;
+/* Attributes a target to the pairs (token, position), by one backward pass through the linear form. */
+TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_circuit_target *target,
+                                      tn_circuit_attribution *out);
+TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
+
+typedef struct tn_circuit_deletion {
+    int64_t    count;           /* paths that were deleted, one at a time                                        */
+    tn_tensor *path;            /* I32 [count] their nodes                                                       */
+    tn_tensor *predicted;       /* [count] change of the target in the frozen network                            */
+    tn_tensor *measured;        /* [count] change in the run network, where patterns and norms follow            */
+    double     r2, r2_shuffled; /* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2; with the predictions of other
+                                   paths, a control                                                              */
+} tn_circuit_deletion;
+/* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
+   input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
+   the last one from the input of the last norm. Both networks pass MLPs as they are, with their products: deleting an input of
+   B(x,x) changes it by 2 B(x,d) - B(d,d), of which a path's value is B(x,d). A change is that of the target, old - new, with
+   TN_CIRCUIT_LOSS that of the loss itself. */
+TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
+TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
+
+/* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds
+   A model of one block reads from a text only the tokens that its last position sees. Given how the text ends, bounds from
+   the weights say what all tokens before that end can change, whatever they are. Softmax: a head gives them at most the
+   weight beta = S'/(S + S'), S the sum of exp(scores) over the known end and S' at most the sum over the unknown positions
+   of the largest one of any token; its output moves by beta (m - known output), m in the convex hull of the vectors O V of
+   all tokens. Squared and bilinear: at most by the sum over the positions of the largest |pattern| times such a vector.
+   A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
+   change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
+   (unknown 1, or a window of c + 1) every token is tried instead, and the bounds are attained. */
+typedef struct tn_circuit_bound_desc {
+    int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
+    uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change */
+} tn_circuit_bound_desc;
+typedef struct tn_circuit_bound {
+    int64_t    count;           /* N                                                                             */
+    tn_tensor *best;            /* I32 [N] the circuit's prediction for each end                                 */
+    tn_tensor *margin;          /* [N] its logit minus any other is above this, before the last norm; certified if > 0 */
+    tn_tensor *change;          /* [N] no difference of its logit and another one changes by more                */
+    double     certified;       /* share of the ends whose prediction no text changes                            */
+    double     accuracy;        /* of the circuit, for texts that are these ends                                 */
+    double     lower, upper;    /* bounds of the model's accuracy for all texts with these ends                  */
+} tn_circuit_bound;
+/* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] such as
+   counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE or
+   none; no head_norm, differential attention, TN_ROW_SCALE_MEAN or _SUM; a row scale by length if c + unknown does not
+   exceed it: TN_ERR_ARG otherwise. Takes heads vocab^2 numbers, and as many operations for each end. */
+TN_API tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ends, tn_tensor *next,
+                                     const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out);
+TN_API void      tn_circuit_bound_destroy(tn_circuit_bound *bound);                /* frees the tensors of the result */
 #endif /* TN_NO_CIRCUITS */
 
 #ifndef TN_NO_IMAGE
@@ -18457,21 +18654,27 @@ static tn_tensor *tni_pattern_by_sum(tn_ctx *ctx, tn_tensor *p, double eps)
     return sum ? tn_div(ctx, p, sum) : NULL;
 }
 
-/* The patterns before their row scale */
+/* The patterns before the division by their sum. Row scales are multiplied into the mask, which is smaller. */
 static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                     tn_tensor *k)
 {
-    const bool softmax = a->kind == TN_ATTEND_SOFTMAX;
-    const int  sets = tni_attention_kinds[layer->desc.kind].sets;
-    tn_tensor *mask = tni_pattern_mask(ctx, a, q->shape[1], softmax ? 0 : 1, softmax ? -HUGE_VAL : 0), *p[2];
-    int        i;
+    const bool    softmax = a->kind == TN_ATTEND_SOFTMAX;
+    const bool    scaled = a->row == TN_ROW_SCALE_LENGTH || a->row == TN_ROW_SCALE_MEAN;
+    const int     sets = tni_attention_kinds[layer->desc.kind].sets;
+    const int64_t T = q->shape[1];
+    tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
+    tn_tensor    *rows = scaled ? tni_pattern_rows(ctx, a, T) : NULL, *p[2];
+    int           i;
+    if (!mask || (scaled && !rows)) return NULL;
+    if (scaled && !softmax) mask = tn_mul(ctx, mask, rows);
     for (i = 0; i < sets; i++) {
-        p[i] = mask ? tni_pattern_scores(ctx, layer, a->scale, q, k, i) : NULL;
+        p[i] = tni_pattern_scores(ctx, layer, a->scale, q, k, i);
         if (p[i] && softmax) p[i] = tn_softmax(ctx, tn_add(ctx, p[i], mask));
         if (!p[i]) return NULL;
     }
-    if (sets == 2 && softmax) return tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
-    return softmax ? p[0] : tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+    if (!softmax) return tn_mul(ctx, tn_mul(ctx, p[0], p[sets - 1]), mask);
+    if (sets == 2) p[0] = tn_sub(ctx, p[0], tn_mul(ctx, p[1], tni_attention_lambda_now(ctx, layer)));
+    return scaled ? tn_mul(ctx, p[0], rows) : p[0];
 }
 
 /* The patterns of the heads, [B,heads,T,T], from all scores at once: that takes less time than attention to unit vectors. */
@@ -18480,17 +18683,13 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
     const tn_dtype made = ctx->made;
     tn_attend_desc a = tni_attention_attend(&layer->desc);
     int64_t        shape[4];
-    tn_tensor     *p, *rows;
+    tn_tensor     *p;
     if (!tni_attend_numbers(ctx, &a, layer->desc.d_qk)) return NULL;
     shape[0] = q->shape[0]; shape[1] = layer->desc.heads; shape[2] = shape[3] = q->shape[1];
     if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
     ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
     p = tni_pattern_pairs(ctx, layer, &a, q, k);
     if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
-    else if (a.row != TN_ROW_SCALE_NONE && p) {
-        rows = tni_pattern_rows(ctx, &a, shape[2]);
-        p = rows ? tn_mul(ctx, p, rows) : NULL;
-    }
     ctx->made = made;
     return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
 }
@@ -33921,7 +34120,9 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
                  (long long)m->desc.vocab - 1);
         return NULL;
     }
-    if (!(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
+    if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
+                            "tokens reach the MLP in several ways")
+        || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
     scope = tni_scope_begin(ctx);
     x = tni_circuit_stream(ctx, m, 0);
     norm = m->blocks[block].norm2;
@@ -34541,6 +34742,2045 @@ void tn_circuit_sparsity_destroy(tn_circuit_sparsity *o)
     if (!o) return;
     tni_drop(&o->kurtosis); tni_drop(&o->participation); tni_drop(&o->deviations);
     memset(o, 0, sizeof *o);
+}
+
+/* ---- the frozen network ------------------------------------------------- >>circuits-frozen-impl
+   N(x) = r x gain + bias and f(x) = W N(x) + b become [W gain, W bias + b] [r x; 1] with the constant r. A layer norm also
+   subtracts the mean of x, which is linear: each row of W gain loses its mean. A norm after a block is folded likewise into
+   the rows of O and P, its denominators into the pattern and into the hidden units. */
+
+static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      /* [..,n] -> [rows,1] */
+{
+    x = x ? tn_scale(ctx, tn_sum_axis(ctx, x, -1), 1 / (double)tni_max(x->shape[x->rank - 1], 1)) : NULL;
+    return x ? tn_reshape_2d(x, -1, 1) : NULL;
+}
+
+/* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
+static tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
+{
+    int64_t    shape[2];
+    tn_tensor *ones;
+    if (!x) return NULL;
+    shape[0] = tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1); shape[1] = 1;
+    ones = tn_full(ctx, 2, shape, 1);
+    if (!norm) return ones;
+    if (norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tni_row_means(ctx, x));
+    x = tni_row_means(ctx, tn_mul(ctx, x, x));
+    return tn_div(ctx, ones, tn_sqrt(ctx, tn_add(ctx, x, tn_full(ctx, 0, NULL, norm->desc.eps))));
+}
+
+/* w [r,n], b of r numbers or NULL, with the norm before them: [r,n+1] */
+static tn_tensor *tni_frozen_in(tn_ctx *ctx, const tn_norm *norm, tn_tensor *w, tn_tensor *b)
+{
+    int64_t    shape[2];
+    tn_tensor *part[2];
+    if (!w) return NULL;
+    shape[0] = w->shape[0]; shape[1] = 1;
+    part[0] = norm->gain ? tn_mul(ctx, w, norm->gain) : w;
+    part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, shape, 0);
+    if (norm->bias) part[1] = tn_add(ctx, part[1], tn_matmul(ctx, w, tn_reshape_2d(norm->bias, -1, 1)));
+    if (norm->desc.kind == TN_NORM_LAYER) part[0] = tn_sub(ctx, part[0], tni_row_means(ctx, part[0]));
+    return tn_concat(ctx, 2, part, 1);
+}
+
+/* p [n,c] with the norm after it, which is NULL where there is none */
+static tn_tensor *tni_frozen_out(tn_ctx *ctx, const tn_norm *norm, tn_tensor *p)
+{
+    if (!p || !norm) return p;
+    if (norm->desc.kind == TN_NORM_LAYER)
+        p = tn_sub(ctx, p, tn_scale(ctx, tn_sum_axis(ctx, p, 0), 1 / (double)norm->desc.dim));
+    return p && norm->gain ? tn_mul(ctx, p, tn_reshape_2d(norm->gain, -1, 1)) : p;
+}
+
+/* factor (scale * fold(b) + the norm's bias) [T,n], kept; *kept is NULL where all of it is zero */
+static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, tn_tensor *b, double factor, int64_t T,
+                            int64_t n, tn_tensor **kept)
+{
+    int64_t    shape[2];
+    tn_tensor *c, *row;
+    *kept = NULL;
+    if (!b && !(norm && norm->bias)) return true;
+    shape[0] = T; shape[1] = n;
+    c = tn_full(ctx, 2, shape, 0);
+    if (b) {
+        row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
+        row = row ? tn_reshape_2d(row, 1, -1) : NULL;
+        c = tn_add(ctx, c, norm ? tn_mul(ctx, scale, row) : row);
+    }
+    if (norm && norm->bias) c = tn_add(ctx, c, norm->bias);
+    *kept = tn_tensor_keep(tn_scale(ctx, c, factor));
+    return *kept != NULL;
+}
+
+/* The factor of each head's norm, [heads,T,1], from the values y gives. pattern [1,heads,T,T] */
+static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, tn_tensor *pattern, tn_tensor *y)
+{
+    tn_norm    norm;
+    int64_t    shape[3];
+    tn_tensor *in[2], *s;
+    memset(&norm, 0, sizeof norm);
+    norm.desc.eps = 1e-5;
+    in[0] = pattern;
+    in[1] = tni_attention_v(ctx, layer, y, NULL);
+    s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
+    if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
+    shape[0] = layer->desc.heads; shape[1] = y->shape[1]; shape[2] = 1;
+    return s ? tn_reshape(s, 3, shape) : NULL;
+}
+
+/* What multiplies q.k (squared) or both products (bilinear): scale^2 c_t where t sees s. [T,T] */
+static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64_t T)
+{
+    tn_attend_desc a = tni_attention_attend(d);
+    int64_t        shape[4];
+    tn_tensor     *ones, *units = tn_eye(ctx, T);
+    a.kind = TN_ATTEND_SQUARED;
+    a.form = TN_ATTEND_FORM_QUADRATIC;
+    if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
+    shape[0] = shape[2] = shape[3] = 1; shape[1] = T;
+    ones = tn_full(ctx, 4, shape, 1);
+    shape[3] = T;
+    units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, shape), &a) : NULL;
+    return units ? tn_reshape_2d(units, T, T) : NULL;
+}
+
+static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *y,
+                                 tn_tensor *out, tn_circuit_frozen_block *b)
+{
+    const tn_attention *layer = &block->attn;
+    const tn_attention_desc *d = &layer->desc;
+    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
+    const bool     normed = d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
+    int64_t        shape[3];
+    tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *pattern = tn_attention_pattern(ctx, layer, y);
+    tn_tensor     *v = tni_frozen_in(ctx, &block->norm1, layer->v, layer->vb), *o, *qkb = NULL;
+    if (!pattern || !v || (norm && !scale)) return false;
+    if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
+    if (norm) pattern = tn_mul(ctx, pattern, scale);
+    pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
+    shape[0] = d->heads; shape[1] = shape[2] = y->shape[1];
+    b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, shape)) : NULL;
+    shape[1] = d->d_v; shape[2] = d->dim + 1;
+    b->v = tn_tensor_keep(tn_reshape(v, 3, shape));
+    o = tni_frozen_out(ctx, norm, layer->o);
+    shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
+    b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
+    if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row != TN_ROW_SCALE_SUM) {
+        shape[0] = -1;
+        if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, shape);
+        b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
+        o = tni_frozen_mask(ctx, d, y->shape[1]);
+        if (o && norm) o = tn_mul(ctx, o, scale);
+        b->mask = o ? tn_tensor_keep(tn_scale(ctx, o, m->desc.attn_scale)) : NULL;
+        if (!b->qk || !b->mask) return false;
+    }
+    return tni_frozen_bias(ctx, norm, scale, layer->ob, m->desc.attn_scale, y->shape[1], d->dim, &b->ob)
+        && b->pattern && b->v && b->o;
+}
+
+/* The encoders that are multiplied, [k,h+1,n+1]: all of a bilinear MLP, else the one whose modifier is frozen. */
+static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn_mlp *mlp)
+{
+    const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
+    const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
+    int64_t       shape[3];
+    tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
+    w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
+    shape[0] = all - first; shape[1] = h; shape[2] = n + 1;
+    part[0] = w ? tn_reshape(w, 3, shape) : NULL;
+    shape[1] = 1;
+    part[1] = tn_add(ctx, tn_full(ctx, 3, shape, 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
+    return tn_concat(ctx, 2, part, 1);
+}
+
+static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *y,
+                           tn_tensor *out, tn_circuit_frozen_block *b)
+{
+    const tn_mlp  *mlp = &block->mlp;
+    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
+    const int64_t  T = y->shape[1];
+    int64_t        shape[2];
+    tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL, *p;
+    if (norm && !scale) return false;
+    shape[0] = T; shape[1] = mlp->desc.hidden;
+    if (mlp->desc.kind != TN_MLP_BILINEAR) factor = tn_mlp_modifier(ctx, mlp, y, NULL);
+    else if (norm) factor = tn_full(ctx, 2, shape, 1);
+    if (factor && norm) factor = tn_mul(ctx, factor, scale);
+    if (mlp->desc.kind != TN_MLP_BILINEAR || norm) {
+        b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
+        if (!b->m) return false;
+    }
+    p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));
+    b->p = p ? tn_tensor_keep(tn_scale(ctx, p, m->desc.mlp_scale)) : NULL;
+    b->w = tn_tensor_keep(tni_frozen_encoders(ctx, &block->norm2, mlp));
+    return tni_frozen_bias(ctx, norm, scale, mlp->pb, m->desc.mlp_scale, T, m->desc.dim, &b->pb) && b->p && b->w;
+}
+
+/* Runs block l of the model and freezes it. *x [1,T,n] becomes its result. */
+static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_tensor *x0)
+{
+    const tn_transformer       *m = f->model;
+    const tn_transformer_block *block = &m->blocks[l];
+    tn_circuit_frozen_block    *b = &f->block[l];
+    tn_ctx    *ctx = f->ctx;
+    double     mix[2] = {1, 0};
+    tn_tensor *y = tni_model_attended(ctx, m, block, x, x0, NULL), *out;
+    if (block->lambdas && tn_read(block->lambdas, TN_F64, mix, 2) != TN_OK) return false;
+    b->keep = mix[0];
+    b->again = mix[1];
+    out = y ? tn_attention_forward(ctx, &block->attn, y, NULL) : NULL;
+    if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
+    b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
+    b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
+    *x = tni_model_join(ctx, m, block, *x, out, 0, NULL);
+    y = *x ? tni_model_normed(ctx, m, &block->norm2, *x, NULL, "") : NULL;
+    out = y ? tn_mlp_forward(ctx, &block->mlp, y) : NULL;
+    if (!out || !tni_frozen_mlp(ctx, m, block, y, out, b)) return false;
+    b->run2 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
+    b->in2 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
+    *x = tni_model_join(ctx, m, block, *x, out, 1, NULL);
+    return *x && b->run1 && b->in1 && b->run2 && b->in2;
+}
+
+/* x [..,n], with c as its last column: [..,n+1] */
+static tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
+{
+    int64_t    shape[TN_MAX_RANK];
+    tn_tensor *part[2];
+    if (!x) return NULL;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = 1;
+    part[0] = x;
+    part[1] = tn_full(ctx, x->rank, shape, c);
+    return tn_concat(ctx, 2, part, -1);
+}
+
+/* The sources [S,T,n+1]: tokens, positions, and the one, each as the norm of the embedding leaves it. */
+static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
+{
+    const tn_transformer *m = f->model;
+    const int64_t T = f->tokens, n = m->desc.dim;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *part[3], *x, *scale;
+    int64_t    shape[2], i, s = 0;
+    shape[0] = T; shape[1] = n;
+    part[s++] = tn_reshape_2d(tn_embedding_forward(ctx, &m->embed, ids), T, n);
+    if (m->position) part[s++] = tn_slice(m->position, 0, 0, T);
+    x = m->position ? tn_add(ctx, part[0], part[1]) : part[0];
+    if (m->desc.embed_norm) {
+        scale = tni_frozen_scale(ctx, &m->embed_norm, x);
+        for (i = 0; i < s; i++) {
+            if (part[i] && m->embed_norm.desc.kind == TN_NORM_LAYER)
+                part[i] = tn_sub(ctx, part[i], tni_row_means(ctx, part[i]));
+            part[i] = tn_mul(ctx, part[i], scale);
+            if (m->embed_norm.gain) part[i] = tn_mul(ctx, part[i], m->embed_norm.gain);
+        }
+    }
+    for (i = 0; i < s; i++) part[i] = tni_frozen_with(ctx, part[i], 0);
+    if (f->constant) {
+        x = tn_full(ctx, 2, shape, 0);
+        if (m->desc.embed_norm && m->embed_norm.bias) x = tn_add(ctx, x, m->embed_norm.bias);
+        part[s++] = tni_frozen_with(ctx, x, 1);
+    }
+    f->positions = m->position != NULL;
+    f->sources = (int)s;
+    f->source = tn_tensor_keep(tn_stack(ctx, s, part, 0));
+    return f->source != NULL;
+}
+
+static bool tni_frozen_refuses(tn_ctx *ctx, const tn_transformer *m)
+{
+    const bool post = m->desc.place == TN_PLACE_POST;
+    if (!post && !m->desc.value_residual) return false;
+    tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s", post
+             ? "place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
+             : "value_residual is true, expected false: heads would have two sources of values");
+    return true;
+}
+
+/* Runs the model, keeping what is constant. */
+static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
+{
+    const tn_transformer *m = f->model;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL), *x = x0, *raw;
+    int64_t    l;
+    if (!x0 || !tni_frozen_sources(f, ids)) return false;
+    for (l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
+    f->run = tn_tensor_keep(tn_reshape_2d(x, f->tokens, -1));
+    f->scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
+    f->u = tn_tensor_keep(tni_frozen_in(ctx, &m->norm, m->head.w, NULL));
+    if (m->desc.softcap > 0) {
+        x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
+        raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
+        x = x ? tn_transformer_head(ctx, m, x) : NULL;
+        f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
+        if (!f->cap) return false;
+    }
+    return f->run && f->scale && f->u;
+}
+
+/* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
+static tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
+{
+    const int64_t n = x ? x->shape[x->rank - 1] - 1 : 0;
+    tn_tensor    *part[2];
+    if (!x) return NULL;
+    part[0] = tn_mul(ctx, tn_slice(x, -1, 0, n), r);
+    part[1] = tn_slice(x, -1, n, n + 1);
+    return tn_concat(ctx, 2, part, -1);
+}
+
+/* What is multiplied with x [..,n+1]: `factor` n times, then `last`. */
+static tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
+{
+    return tni_frozen_with(ctx, tn_full(ctx, 1, &n, factor), last);
+}
+
+/* What an MLP adds, for its products h [T,h+1] of encoders times m. */
+static tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
+{
+    const int64_t hidden = b->p->shape[1];
+    tn_tensor    *y = h ? tn_affine(ctx, tn_slice(h, -1, 0, hidden), b->p, NULL) : NULL;
+    return y && b->pb ? tn_add(ctx, y, tn_mul(ctx, tn_slice(h, -1, hidden, hidden + 1), b->pb)) : y;
+}
+
+static bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
+{
+    tn_tensor_destroy(*slot);
+    *slot = tn_tensor_keep(t);
+    return *slot != NULL;
+}
+
+/* gate[e] = m/k * product of the other encoders, and what the MLP adds */
+static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *y)
+{
+    const int64_t k = b->w->shape[0];
+    tn_tensor    *in[2], *z, *gate[64], *all;
+    int64_t       e, i;
+    in[0] = y; in[1] = b->w;
+    z = tn_einsum(ctx, "tn,ehn->eth", 2, in);
+    for (e = 0; e < k && z; e++) {
+        gate[e] = NULL;
+        for (i = 0; i < k; i++)
+            if (i != e) gate[e] = gate[e] ? tn_mul(ctx, gate[e], tni_layer_part(z, i)) : tni_layer_part(z, i);
+        if (k == 1) gate[e] = tn_full(ctx, 2, z->shape + 1, 1);
+    }
+    all = z ? tn_scale(ctx, tn_stack(ctx, k, gate, 0), 1 / (double)k) : NULL;
+    if (all && b->m) all = tn_mul(ctx, all, tni_frozen_with(ctx, b->m, 1));
+    if (!all || !tni_frozen_set(&b->gate, all)) return false;
+    return tni_frozen_set(&b->added, tni_frozen_added(ctx, b, tn_sum_axis(ctx, tn_mul(ctx, all, z), 0)));
+}
+
+/* The residual stream x [T,n+1] at the beginning of block b -> at its end */
+static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *x)
+{
+    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->in1), *a;
+    if (!y || !tni_frozen_set(&b->x1, x)) return NULL;
+    in[0] = y; in[1] = b->v;
+    if (!tni_frozen_set(&b->values, tn_einsum(ctx, "sn,hvn->shv", 2, in))) return NULL;
+    in[0] = b->pattern; in[1] = b->values; in[2] = b->o;
+    a = tn_einsum(ctx, "hts,shv,ohv->to", 3, in);
+    if (a && b->ob) a = tn_add(ctx, a, b->ob);
+    x = tn_add(ctx, x, tni_frozen_with(ctx, a, 0));
+    y = tni_frozen_read(ctx, x, b->in2);
+    if (!y || !tni_frozen_set(&b->x2, x) || !tni_frozen_gates(ctx, b, y)) return NULL;
+    return tn_add(ctx, x, tni_frozen_with(ctx, b->added, 0));
+}
+
+/* Largest |a - b| over the largest |b|, NaN if one is not finite. */
+static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
+{
+    const int64_t n = tn_tensor_count(a);
+    double       *p = tni_analysis_read(a, "circuit"), *q = p ? tni_analysis_read(b, "circuit") : NULL;
+    double        most = 0, size = 0;
+    int64_t       i;
+    for (i = 0; q && i < n; i++) {
+        if (!(fabs(p[i] - q[i]) <= most)) most = fabs(p[i] - q[i]);
+        if (fabs(q[i]) > size) size = fabs(q[i]);
+        if (most != most) break;
+    }
+    most = !q ? (double)NAN : size > 0 ? most / size : most;
+    tni_analysis_free(a, p);
+    tni_analysis_free(b, q);
+    return most;
+}
+
+static bool tni_frozen_states(tn_circuit_frozen *f)
+{
+    const tn_transformer *m = f->model;
+    const int64_t n = m->desc.dim;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *x0 = tn_sum_axis(ctx, f->source, 0), *x, *z;
+    int64_t    l;
+    if (x0 && !f->constant) x0 = tni_frozen_with(ctx, tn_slice(x0, -1, 0, n), 1);
+    for (l = 0, x = x0; l < m->desc.layers && x; l++) {
+        tn_circuit_frozen_block *b = &f->block[l];
+        if (b->keep != 1 || b->again != 0)
+            x = tn_add(ctx, tn_mul(ctx, x, tni_frozen_factors(ctx, n, b->keep, 1)),
+                       tn_mul(ctx, x0, tni_frozen_factors(ctx, n, b->again, 0)));
+        x = tni_frozen_forward(ctx, b, x);
+    }
+    if (!x || !tni_frozen_set(&f->x, x)) return false;
+    z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
+    if (z && f->cap) z = tn_mul(ctx, z, f->cap);
+    if (!z || !tni_frozen_set(&f->logits, z)) return false;
+    x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
+    z = x ? tn_transformer_head(ctx, m, x) : NULL;
+    f->error = z ? tni_frozen_differ(f->logits, z) : (double)NAN;
+    return z != NULL;
+}
+
+tn_status tn_circuit_frozen_update(tn_circuit_frozen *f)
+{
+    tni_scope scope;
+    bool      done;
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    scope = tni_scope_begin(f->ctx);
+    done = tni_frozen_states(f);
+    tni_scope_end(f->ctx, scope);
+    if (done && f->error < HUGE_VAL) return TN_OK;
+    tn_tensor_destroy(f->logits);                       /* a mixture of old and new states is not used */
+    f->logits = NULL;
+    if (!done) return tni_analysis_status(f->ctx);
+    return tni_fail(f->ctx, TN_ERR_NONFINITE, "circuit_freeze: a logit is not finite, expected finite weights");
+}
+
+tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_circuit_frozen *out)
+{
+    const tn_transformer_desc *d;
+    size_t    bytes;
+    tni_scope scope;
+    bool      done;
+    if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
+    memset(out, 0, sizeof *out);
+    if (!tni_model_given(ctx, m, ids, "ids") || tni_frozen_refuses(ctx, m)) return tni_analysis_status(ctx);
+    if (ids->shape[0] != 1 || ids->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
+    d = &m->desc;
+    out->ctx = ctx;
+    out->model = m;
+    out->layers = d->layers;
+    out->tokens = ids->shape[1];
+    out->constant = d->attn_bias || d->attn_out_bias || d->mlp_bias || d->mlp_out_bias || d->norm_bias;
+    if (tni_mul_size((size_t)d->layers, sizeof *out->block, &bytes))
+        out->block = (tn_circuit_frozen_block *)tni_alloc(ctx, bytes, "circuit_freeze");
+    if (out->block) memset(out->block, 0, bytes);
+    out->id = (int32_t *)tni_alloc(ctx, (size_t)out->tokens * sizeof *out->id, "circuit_freeze");
+    scope = tni_scope_begin(ctx);
+    done = out->block && out->id && tn_read(ids, TN_I32, out->id, out->tokens) == TN_OK && tni_frozen_run(out, ids);
+    tni_scope_end(ctx, scope);
+    if (done && tn_circuit_frozen_update(out) == TN_OK) return TN_OK;
+    tn_circuit_frozen_destroy(out);
+    return tni_analysis_status(ctx);
+}
+
+void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
+{
+    int64_t l, i;
+    if (!f || !f->ctx) return;
+    for (l = 0; f->block && l < f->layers; l++) {
+        tn_circuit_frozen_block *b = &f->block[l];
+        tn_tensor *all[18];
+        all[0] = b->pattern; all[1] = b->in1; all[2] = b->in2; all[3] = b->v; all[4] = b->o; all[5] = b->ob;
+        all[6] = b->qk; all[7] = b->mask; all[8] = b->w; all[9] = b->m; all[10] = b->p; all[11] = b->pb;
+        all[12] = b->run1; all[13] = b->run2; all[14] = b->x1; all[15] = b->x2; all[16] = b->values; all[17] = b->gate;
+        for (i = 0; i < 18; i++) tn_tensor_destroy(all[i]);
+        tn_tensor_destroy(b->added);
+    }
+    tn_tensor_destroy(f->source);
+    tn_tensor_destroy(f->scale);
+    tn_tensor_destroy(f->u);
+    tn_tensor_destroy(f->cap);
+    tn_tensor_destroy(f->run);
+    tn_tensor_destroy(f->x);
+    tn_tensor_destroy(f->logits);
+    if (f->block) tni_free(f->ctx, f->block, (size_t)f->layers * sizeof *f->block);
+    tni_free(f->ctx, f->id, (size_t)f->tokens * sizeof *f->id);
+    memset(f, 0, sizeof *f);
+}
+
+/* ---- every path at once ------------------------------------------------- >>circuits-parts-impl
+   The residual stream is a list of vectors, one for each part. Linear maps act on each of them, a product on all pairs, and
+   the pair (a,b) adds to the part that `by` says: to one of its own, to degree a + b, or to the union of two sets of MLPs.
+   NULL is a zero. The first parts of a list by path are always the sources. */
+
+typedef struct tni_part_list { int64_t count; tn_tensor **at; } tni_part_list;
+
+typedef struct tni_expansion {
+    tn_ctx                  *ctx;
+    const tn_circuit_frozen *f;
+    tn_circuit_by            by;
+    bool                     patterns;
+} tni_expansion;
+
+static bool tni_parts_make(tn_ctx *ctx, tni_part_list *t, int64_t count)
+{
+    t->count = count;
+    t->at = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)count * sizeof *t->at);
+    if (t->at) memset((void *)t->at, 0, (size_t)count * sizeof *t->at);
+    return t->at != NULL;
+}
+
+static bool tni_parts_add(tn_ctx *ctx, tni_part_list *t, int64_t i, tn_tensor *x)
+{
+    if (!x) return false;
+    t->at[i] = t->at[i] ? tn_add(ctx, t->at[i], x) : x;
+    return t->at[i] != NULL;
+}
+
+/* All products of two lists; without an expression elementwise. */
+static bool tni_parts_product(const tni_expansion *e, const char *expression, const tni_part_list *a, const tni_part_list *b,
+                              tni_part_list *out)
+{
+    int64_t    i, j, to;
+    tn_tensor *in[2], *x;
+    tni_part_list  made;
+    if (!tni_parts_make(e->ctx, &made, e->by == TN_CIRCUIT_BY_PATH ? a->count * b->count : e->by == TN_CIRCUIT_BY_MLPS
+                        ? a->count : a->count + b->count - 1)) return false;
+    for (i = 0; i < a->count; i++) for (j = 0; j < b->count; j++) {
+        if (!a->at[i] || !b->at[j]) continue;
+        in[0] = a->at[i]; in[1] = b->at[j];
+        to = e->by == TN_CIRCUIT_BY_PATH ? i * b->count + j : e->by == TN_CIRCUIT_BY_MLPS ? (i | j) : i + j;
+        x = expression ? tn_einsum(e->ctx, expression, 2, in) : tn_mul(e->ctx, in[0], in[1]);
+        if (!tni_parts_add(e->ctx, &made, to, x)) return false;
+    }
+    *out = made;
+    return true;
+}
+
+/* Adds factor * each source to its part; the one only the first time. */
+static bool tni_expand_sources(const tni_expansion *e, double factor, double one, tni_part_list *x)
+{
+    const tn_circuit_frozen *f = e->f;
+    tn_tensor *by = tni_frozen_factors(e->ctx, f->model->desc.dim, factor, one), *source;
+    int64_t    s, to;
+    for (s = 0; s < f->sources; s++) {
+        to = e->by == TN_CIRCUIT_BY_PATH ? s : e->by == TN_CIRCUIT_BY_DEGREE && !(f->constant && s == f->sources - 1);
+        source = tni_layer_part(f->source, s);
+        if (!by || !tni_parts_add(e->ctx, x, to, tn_mul(e->ctx, source, by))) return false;
+    }
+    return true;
+}
+
+/* [r x; c] of each part */
+static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_tensor *r, tni_part_list *y)
+{
+    int64_t i;
+    if (!tni_parts_make(e->ctx, y, x->count)) return false;
+    for (i = 0; i < x->count; i++)
+        if (x->at[i] && !(y->at[i] = tni_frozen_read(e->ctx, x->at[i], r))) return false;
+    return true;
+}
+
+/* Queries and keys of each part, rotated: list j of sets queries, then of sets keys, each [1,T,heads,d] */
+static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, const tn_circuit_frozen_block *b,
+                          const tni_part_list *y, int sets, tni_part_list qk[4])
+{
+    const int64_t heads = d->heads;
+    int64_t       i, shape[4];
+    tn_tensor    *all;
+    tn_rope_desc  rope;
+    int           j;
+    memset(&rope, 0, sizeof rope);
+    rope.base = d->rope_base;
+    rope.scaling = d->rope_scaling;
+    rope.no_rotation = d->no_rope;
+    shape[0] = 1; shape[1] = e->f->tokens; shape[2] = 2 * sets * heads; shape[3] = d->d_qk;
+    for (j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
+    for (i = 0; i < y->count; i++) {
+        if (!y->at[i]) continue;
+        all = tn_affine(e->ctx, y->at[i], b->qk, NULL);
+        all = all ? tn_rope(e->ctx, tn_reshape(all, 4, shape), &rope) : NULL;
+        for (j = 0; j < 2 * sets; j++)
+            if (!all || !(qk[j].at[i] = tn_slice(all, 2, j * heads, (j + 1) * heads))) return false;
+    }
+    return true;
+}
+
+/* Patterns times values: [heads,T,d_v] each */
+static bool tni_expand_heads(const tni_expansion *e, int64_t l, const tni_part_list *y, tni_part_list *z)
+{
+    const tn_circuit_frozen_block *b = &e->f->block[l];
+    const tn_attention_desc       *d = &e->f->model->blocks[l].attn.desc;
+    const int sets = d->kind == TN_ATTENTION_BILINEAR ? 2 : 1;
+    tni_part_list qk[4], s[2], p, v;
+    tn_tensor *in[3];
+    int64_t    i;
+    int        j;
+    if (!tni_parts_make(e->ctx, z, y->count) || !tni_parts_make(e->ctx, &v, y->count)) return false;
+    for (i = 0; i < y->count; i++) {
+        if (!y->at[i]) continue;
+        in[0] = y->at[i]; in[1] = b->v; in[2] = b->pattern;
+        if (e->patterns) v.at[i] = tn_einsum(e->ctx, "sn,hvn->hsv", 2, in);
+        else z->at[i] = tn_einsum(e->ctx, "sn,hvn,hts->htv", 3, in);
+        if (!(e->patterns ? v.at[i] : z->at[i])) return false;
+    }
+    if (!e->patterns) return true;
+    if (!tni_expand_qk(e, d, b, y, sets, qk)) return false;
+    for (j = 0; j < sets; j++)
+        if (!tni_parts_product(e, "bthd,bshd->hts", &qk[j], &qk[sets + j], &s[j])) return false;
+    if (!tni_parts_product(e, NULL, &s[0], &s[sets - 1], &p)) return false;
+    for (i = 0; i < p.count; i++)
+        if (p.at[i] && !(p.at[i] = tn_mul(e->ctx, p.at[i], b->mask))) return false;
+    return tni_parts_product(e, "hts,hsv->htv", &p, &v, z);
+}
+
+/* Attention: the parts that pass it by, then those that pass each head. */
+static bool tni_expand_attention(const tni_expansion *e, int64_t l, tni_part_list *x)
+{
+    const tn_circuit_frozen_block *b = &e->f->block[l];
+    const bool    path = e->by == TN_CIRCUIT_BY_PATH;
+    const int64_t n = e->f->model->desc.dim, heads = e->f->model->desc.heads;
+    tni_part_list     y, z, out;
+    tn_tensor    *in[2], *a;
+    int64_t       i, h;
+    if (!tni_expand_read(e, x, b->in1, &y) || !tni_expand_heads(e, l, &y, &z)
+        || !tni_parts_make(e->ctx, &out, path ? x->count + heads * z.count : z.count)) return false;
+    for (i = 0; i < x->count; i++) {
+        if (!x->at[i]) continue;
+        out.at[i] = x->at[i];
+        if (b->ob) {
+            a = tn_mul(e->ctx, tn_slice(x->at[i], -1, n, n + 1), b->ob);
+            if (!tni_parts_add(e->ctx, &out, i, tni_frozen_with(e->ctx, a, 0))) return false;
+        }
+    }
+    for (i = 0; i < z.count; i++) {
+        if (!z.at[i]) continue;
+        in[0] = z.at[i]; in[1] = b->o;
+        a = tni_frozen_with(e->ctx, tn_einsum(e->ctx, path ? "htv,ohv->hto" : "htv,ohv->to", 2, in), 0);
+        if (!a || (!path && !tni_parts_add(e->ctx, &out, i, a))) return false;
+        for (h = 0; h < heads && path; h++) out.at[x->count + h * z.count + i] = tni_layer_part(a, h);
+    }
+    *x = out;
+    return true;
+}
+
+static bool tni_expand_hidden(const tni_expansion *e, const tn_circuit_frozen_block *b, const tni_part_list *y, int64_t k,
+                              tni_part_list *z)
+{
+    int64_t i;
+    if (!tni_parts_make(e->ctx, z, y->count)) return false;
+    for (i = 0; i < y->count; i++)
+        if (y->at[i] && !(z->at[i] = tn_affine(e->ctx, y->at[i], tni_layer_part(b->w, k), NULL))) return false;
+    return true;
+}
+
+/* The MLP: the parts that pass it by, then those of its products. */
+static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
+{
+    const tn_circuit_frozen_block *b = &e->f->block[l];
+    const bool path = e->by == TN_CIRCUIT_BY_PATH;
+    tni_part_list  y, z, h, out;
+    tn_tensor *t;
+    int64_t    i, k;
+    if (!tni_expand_read(e, x, b->in2, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
+    for (k = 1; k < b->w->shape[0]; k++)
+        if (!tni_expand_hidden(e, b, &y, k, &z) || !tni_parts_product(e, NULL, &h, &z, &h)) return false;
+    if (!tni_parts_make(e->ctx, &out, path ? x->count + h.count : h.count)) return false;
+    for (i = 0; i < x->count; i++) out.at[i] = x->at[i];
+    for (i = 0; i < h.count; i++) {
+        if (!h.at[i]) continue;
+        t = b->m ? tn_mul(e->ctx, h.at[i], tni_frozen_with(e->ctx, b->m, 1)) : h.at[i];
+        t = tni_frozen_with(e->ctx, tni_frozen_added(e->ctx, b, t), 0);
+        if (!tni_parts_add(e->ctx, &out, path ? x->count + i : e->by == TN_CIRCUIT_BY_MLPS ? i | (int64_t)1 << l : i, t))
+            return false;
+    }
+    *x = out;
+    return true;
+}
+
+/* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
+static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
+{
+    const int64_t V = f->u->shape[0];
+    const bool    two = target->aim == TN_CIRCUIT_DIFFERENCE;
+    tn_ctx       *ctx = f->ctx;
+    int64_t       shape[2];
+    double       *w;
+    tn_tensor    *t = NULL;
+    if (!f->logits) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
+        return NULL;
+    }
+    if ((unsigned)target->aim > TN_CIRCUIT_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
+        || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
+                 "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
+                 (long long)target->token, (long long)target->other, (long long)f->tokens, (long long)V);
+        return NULL;
+    }
+    if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
+    if (target->aim == TN_CIRCUIT_LOSS) {
+        t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
+        if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
+        w[target->token] -= 1;
+    } else w[target->token] = 1;
+    if (two) w[target->other] -= 1;
+    shape[0] = 1; shape[1] = V;
+    t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
+    tni_free_f64(ctx, w, V, 1);
+    return t;
+}
+
+static tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
+                                      double *whole)
+{
+    const int64_t t = target->position, all = -1;
+    tn_ctx       *ctx = f->ctx;
+    tn_tensor    *w = tni_target_weights(f, target, op), *y;
+    y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
+    if (!y) return NULL;
+    *whole = tn_item(y);
+    if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
+    y = tni_frozen_read(ctx, tn_matmul(ctx, w, f->u), tn_slice(f->scale, 0, t, t + 1));
+    return y ? tn_reshape(y, 1, &all) : NULL;
+}
+
+/* Row i of a matrix, as a vector */
+static tn_tensor *tni_row_of(tn_tensor *x, int64_t i)
+{
+    const int64_t n = x ? x->shape[1] : 0;
+    tn_tensor    *row = tn_slice(x, 0, i, i + 1);
+    return row ? tn_reshape(row, 1, &n) : NULL;
+}
+
+/* Row t of each part, as one matrix [parts,n+1]; zeros where a part is NULL */
+static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x, int64_t t)
+{
+    const int64_t n = e->f->model->desc.dim + 1;
+    tn_tensor    *zero = tn_full(e->ctx, 1, &n, 0);
+    tni_part_list     row;
+    int64_t       i;
+    if (!zero || !tni_parts_make(e->ctx, &row, x->count)) return NULL;
+    for (i = 0; i < x->count; i++)
+        row.at[i] = x->at[i] ? tni_row_of(x->at[i], t) : zero;
+    return tn_stack(e->ctx, row.count, row.at, 0);
+}
+
+/* The last MLP, by path, at one position: M values of the parts x [M,n+1] that pass it by, and M^k of its products, whose
+   vectors are never formed: value (a,b,..) = sum_h g_h prod_e (F_e x_a)_h,  g = m P^T u */
+static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tensor *u, int64_t t)
+{
+    const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
+    const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
+    int64_t       k;
+    tn_ctx       *ctx = e->ctx;
+    tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
+    tn_tensor    *part[2], *in[3], *h, *g;
+    in[0] = un; in[1] = b->p;
+    part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
+    if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
+    part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
+    part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
+    g = tn_concat(ctx, 2, part, 0);
+    h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
+    for (k = 1; k < encoders - 1 && h; k++) {
+        in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
+        h = tn_einsum(ctx, "ah,bh->abh", 2, in);
+        h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
+    }
+    in[0] = h; in[1] = g;
+    if (encoders > 1) in[2] = tn_affine(ctx, y, tni_layer_part(b->w, encoders - 1), NULL);
+    part[1] = encoders > 1 ? tn_einsum(ctx, "ah,h,bh->ab", 3, in) : tn_einsum(ctx, "ah,h->a", 2, in);
+    part[1] = part[1] ? tn_reshape(part[1], 1, &flat) : NULL;
+    in[0] = x; in[1] = u;
+    part[0] = tn_einsum(ctx, "an,n->a", 2, in);
+    return tn_concat(ctx, 2, part, 0);
+}
+
+/* Runs the expansion; the values [count] of the target u at position t */
+static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
+{
+    const tn_circuit_frozen *f = e->f;
+    const bool path = e->by == TN_CIRCUIT_BY_PATH;
+    tni_part_list  x;
+    tn_tensor *by, *in[2];
+    int64_t    l, i;
+    if (!tni_parts_make(e->ctx, &x, path ? f->sources : e->by == TN_CIRCUIT_BY_DEGREE ? 2 : (int64_t)1 << f->layers)
+        || !tni_expand_sources(e, 1, 1, &x)) return NULL;
+    for (l = 0; l < f->layers; l++) {
+        const tn_circuit_frozen_block *b = &f->block[l];
+        if (b->keep != 1 || b->again != 0) {
+            by = tni_frozen_factors(e->ctx, f->model->desc.dim, b->keep, 1);
+            for (i = 0; i < x.count; i++) if (x.at[i] && !(x.at[i] = tn_mul(e->ctx, x.at[i], by))) return NULL;
+            if (!tni_expand_sources(e, b->again, 0, &x)) return NULL;
+        }
+        if (!tni_expand_attention(e, l, &x)) return NULL;
+        if (path && l == f->layers - 1) return tni_expand_last(e, tni_parts_rows(e, &x, t), u, t);
+        if (!tni_expand_mlp(e, l, &x)) return NULL;
+    }
+    in[0] = tni_parts_rows(e, &x, t); in[1] = u;
+    return tn_einsum(e->ctx, "an,n->a", 2, in);
+}
+
+/* M of a block that N paths enter */
+static double tni_paths_middle(const tn_circuit_frozen *f, int64_t l, bool patterns, double N)
+{
+    const tn_attention_desc *d = &f->model->blocks[l].attn.desc;
+    return N + (double)d->heads * (patterns ? pow(N, 5) : N);
+}
+
+double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
+{
+    double  N, M;
+    int64_t l;
+    if (!f || !f->block) return 0;
+    for (N = f->sources, l = 0; l < f->layers; l++) {
+        M = tni_paths_middle(f, l, patterns, N);
+        N = M + pow(M, (double)f->block[l].w->shape[0]);
+    }
+    return N;
+}
+
+/* The number of parts, as it would be. */
+static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool patterns)
+{
+    double  degree = 1;
+    int64_t l;
+    if (by == TN_CIRCUIT_BY_PATH) return tn_circuit_path_count(f, patterns);
+    if (by == TN_CIRCUIT_BY_MLPS) return ldexp(1, (int)tni_min(f->layers, 1000));
+    for (l = 0; l < f->layers; l++) degree *= (patterns ? 5 : 1) * (double)f->block[l].w->shape[0];
+    return degree + 1;
+}
+
+static double tni_values_sum(const tn_tensor *t)
+{
+    double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
+    int64_t i;
+    for (i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
+    if (!v) sum = (double)NAN;
+    tni_analysis_free(t, v);
+    return sum;
+}
+
+tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_target *target, const tn_circuit_parts_desc *desc,
+                              tn_circuit_parts *out)
+{
+    const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
+    double        count;
+    tni_expansion e;
+    tni_scope     scope;
+    tn_tensor    *u;
+    int64_t       l;
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
+    e.ctx = f->ctx;
+    e.f = f;
+    e.by = desc ? desc->by : TN_CIRCUIT_BY_PATH;
+    e.patterns = desc && desc->patterns;
+    if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
+        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
+    for (l = 0; l < f->layers; l++)
+        if (e.patterns && !f->block[l].qk)
+            return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
+                            "expected squared or bilinear ones without norms and TN_ROW_SCALE_SUM", (long long)l,
+                            tn_attention_kind_name(f->model->blocks[l].attn.desc.kind),
+                            tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : "");
+    count = tni_parts_count(f, e.by, e.patterns);
+    if (!(count <= most))
+        return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.most", count,
+                        most);
+    scope = tni_scope_begin(f->ctx);
+    u = tni_target_covector(f, target, "circuit_parts", &out->whole);
+    u = u ? tni_expand(&e, u, target->position) : NULL;
+    out->values = u ? tn_tensor_keep(u) : NULL;
+    tni_scope_end(f->ctx, scope);
+    if (!out->values) return tni_analysis_status(f->ctx);
+    out->by = e.by;
+    out->patterns = e.patterns;
+    out->frozen = f;
+    out->count = tn_tensor_count(out->values);
+    out->error = tni_values_sum(out->values) - out->whole;
+    return TN_OK;
+}
+
+void tn_circuit_parts_destroy(tn_circuit_parts *p)
+{
+    if (!p) return;
+    tn_tensor_destroy(p->values);
+    memset(p, 0, sizeof *p);
+}
+
+TNI_PRINTF(2, 3) static void tni_text_print(tni_text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    tni_text_v(t, fmt, args);
+    va_end(args);
+}
+
+static const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
+{
+    return f->constant && s == f->sources - 1 ? "1" : s == 0 ? "E" : "P";
+}
+
+static int64_t tni_power(int64_t n, int64_t k)
+{
+    int64_t p = 1;
+    while (k-- > 0) p *= n;
+    return p;
+}
+
+/* The name of path i after `blocks` blocks. N: paths that enter the last of them, M: paths that reach its MLP. */
+static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks, int64_t i)
+{
+    const tn_circuit_frozen *f = p->frozen;
+    const int64_t l = blocks - 1;
+    int64_t       N = f->sources, M, k, c, j, h, each;
+    if (blocks == 0) { tni_text_print(t, "%s", tni_source_name(f, i)); return; }
+    for (j = 0; j < l; j++) {
+        M = N + f->model->blocks[j].attn.desc.heads * (p->patterns ? tni_power(N, 5) : N);
+        N = M + tni_power(M, f->block[j].w->shape[0]);
+    }
+    k = p->patterns ? 5 : 1;
+    each = tni_power(N, k);
+    M = N + f->model->blocks[l].attn.desc.heads * each;
+    c = f->block[l].w->shape[0];
+    if (i >= M) {                                   /* paths that reach this MLP, each named as if it passed it by */
+        for (i -= M, j = 0; j < c; j++) {
+            tni_text_print(t, j ? " * " : "(");
+            tni_part_text(t, p, blocks, i / tni_power(M, c - 1 - j) % M);
+        }
+        tni_text_print(t, ") -> %lld.mlp", (long long)l);
+    } else if (i >= N) {
+        h = (i - N) / each;
+        i = (i - N) % each;
+        for (j = 0; j < k; j++) {
+            if (k > 1) tni_text_print(t, j ? " * " : "(");
+            tni_part_text(t, p, l, i / tni_power(N, k - 1 - j) % N);
+        }
+        tni_text_print(t, "%s -> %lld.head%lld", k > 1 ? ")" : "", (long long)l, (long long)h);
+    } else tni_part_text(t, p, l, i);
+}
+
+int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
+{
+    tni_text t;
+    int64_t  l;
+    if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
+    t.dst = dst; t.room = bytes; t.length = 0;
+    if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
+    else if (p->by == TN_CIRCUIT_BY_PATH) {
+        tni_part_text(&t, p, p->frozen->layers, i);
+        tni_text_print(&t, " -> U");
+    } else {
+        tni_text_print(&t, i ? "mlps" : "no mlp");
+        for (l = 0; l < p->frozen->layers; l++) if (i >> l & 1) tni_text_print(&t, " %lld", (long long)l);
+    }
+    return (int64_t)t.length;
+}
+
+/* ---- paths, best first -------------------------------------------------- >>circuits-search-impl
+   A node reads the residual stream x at a position through a covector c, and its value is c . x. Since x is the sum of its
+   sources and of what all heads and MLPs before it add, so is the value: a part c . x_source is a path, one c . (what is
+   added) is the value of the node that reads what that head or MLP reads, through
+
+       head:  c' = r1 (V^T O^T c) P_ts      MLP:  c' = r2 sum_e F_e^T (gate_e * P^T c)
+
+   All in double on the host. Stage 2l is the input of block l's attention, 2l + 1 that of its MLP, 2 layers the end. */
+
+#define TNI_FLAT(X) X(pattern) X(in1) X(in2) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
+#define TNI_FLAT_MEMBER(name) double *name;
+typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
+#undef TNI_FLAT_MEMBER
+
+typedef struct tni_path_search {
+    tn_ctx                  *ctx;
+    const tn_circuit_frozen *f;
+    int64_t  T, n, layers, heads, d_v;
+    tni_flat_block *block;      /* [layers]                                                     */
+    double  *source;            /* [sources,T,n+1]                                              */
+    double  *one;               /* [2 layers + 1,T,n] what the constant has added so far        */
+    tni_list nodes, heap;       /* tn_circuit_node; int64_t: open nodes, largest |value| first  */
+    tni_list slot, covector;    /* int64_t of each node: its covector or -1; double *           */
+} tni_path_search;
+
+static int64_t *tni_index_at(const tni_list *l, size_t i) { return (int64_t *)l->items + i; }
+static tn_circuit_node *tni_node_at(const tni_path_search *s, int64_t i) { return (tn_circuit_node *)s->nodes.items + i; }
+
+static double tni_urgency(const tni_path_search *s, size_t i)
+{
+    return fabs(tni_node_at(s, *tni_index_at(&s->heap, i))->value);
+}
+
+static bool tni_search_push(tni_path_search *s, int64_t node)
+{
+    size_t   i, up;
+    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
+    if (!at) return false;
+    *at = node;
+    for (i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
+        const int64_t other = p[up];
+        p[up] = p[i];
+        p[i] = other;
+    }
+    return true;
+}
+
+static int64_t tni_search_pop(tni_path_search *s)
+{
+    int64_t *p = (int64_t *)s->heap.items;
+    const int64_t top = p[0];
+    size_t   i = 0, child;
+    p[0] = p[--s->heap.count];
+    for (; (child = 2 * i + 1) < s->heap.count; i = child) {
+        const int64_t moving = p[i];
+        if (child + 1 < s->heap.count && tni_urgency(s, child + 1) > tni_urgency(s, child)) child++;
+        if (tni_urgency(s, child) <= tni_urgency(s, i)) break;
+        p[i] = p[child];
+        p[child] = moving;
+    }
+    return top;
+}
+
+static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
+{
+    const int64_t    i = (int64_t)s->nodes.count;
+    tn_circuit_node *node = (tn_circuit_node *)tni_list_add(s->ctx, &s->nodes, "circuit_paths");
+    int64_t         *slot = node ? (int64_t *)tni_list_add(s->ctx, &s->slot, "circuit_paths") : NULL;
+    if (!slot) return false;
+    node->value = value;
+    node->next = next;
+    node->position = position;
+    node->block = (int32_t)block;
+    node->head = head;
+    *slot = -1;
+    return head == TN_CIRCUIT_SOURCE || tni_search_push(s, i);
+}
+
+static void tni_axpy(double *y, double a, const double *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+static double tni_dot_f64(const double *x, const double *y, int64_t n)
+{
+    double  a = 0, b = 0, c = 0, d = 0;
+    int64_t i;
+    for (i = 0; i + 4 <= n; i += 4) {
+        a += x[i] * y[i]; b += x[i + 1] * y[i + 1]; c += x[i + 2] * y[i + 2]; d += x[i + 3] * y[i + 3];
+    }
+    for (; i < n; i++) a += x[i] * y[i];
+    return a + b + (c + d);
+}
+
+static int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
+{
+    return node->head == TN_CIRCUIT_TARGET ? 2 * f->layers : 2 * (int64_t)node->block + (node->head == TN_CIRCUIT_MLP);
+}
+
+/* The product of the blocks' `keep` between what is added in block l and stage j */
+static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
+{
+    double k = 1;
+    for (l++; l <= tni_min(j / 2, f->layers - 1); l++) k *= f->block[l].keep;
+    return k;
+}
+
+/* The factor that sources have at stage j */
+static double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
+{
+    double  k = 1;
+    int64_t l;
+    for (l = 0; l <= tni_min(j / 2, f->layers - 1); l++) k = k * f->block[l].keep + f->block[l].again;
+    return k;
+}
+
+/* The covector of a node [n+1], from that of the node after it. */
+static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
+{
+    const tn_circuit_node *node = tni_node_at(s, i), *next = tni_node_at(s, node->next);
+    const tni_flat_block  *b = &s->block[node->block];
+    const int64_t n = s->n, T = s->T, h = node->head, width = s->heads * s->d_v;
+    const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)node->next));
+    const double  kept = tni_frozen_kept(s->f, node->block, tni_node_stage(s->f, next));
+    double       *made = tni_alloc_f64(s->ctx, n + 1, 1, "circuit_paths"), **at, r;
+    int64_t       k, e, hidden;
+    if (!made) return false;
+    if (h >= 0) {
+        r = kept * b->pattern[(h * T + next->position) * T + node->position];
+        memset(work, 0, (size_t)s->d_v * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
+        for (k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
+        r = b->in1[node->position];
+    } else {
+        const tn_circuit_frozen_block *given = &s->f->block[node->block];
+        hidden = given->p->shape[1];
+        memset(work, 0, (size_t)(hidden + 1) * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->p + k * hidden, hidden);
+        if (b->pb) work[hidden] = kept * tni_dot_f64(c, b->pb + node->position * n, n);
+        for (e = 0; e < given->w->shape[0]; e++)
+            for (k = 0; k <= hidden; k++)
+                tni_axpy(made, work[k] * b->gate[(e * T + node->position) * (hidden + 1) + k],
+                         b->w + (e * (hidden + 1) + k) * (n + 1), n + 1);
+        r = b->in2[node->position];
+    }
+    for (k = 0; k < n; k++) made[k] *= r;
+    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) {
+        tni_free_f64(s->ctx, made, n + 1, 1);
+        return false;
+    }
+    *at = made;
+    *tni_index_at(&s->slot, (size_t)i) = (int64_t)s->covector.count - 1;
+    return true;
+}
+
+/* Adds the sources and all that is added to the stream before what node i reads. work [heads d_v] */
+static bool tni_search_expand(tni_path_search *s, int64_t i, double *work)
+{
+    const tn_circuit_node node = *tni_node_at(s, i);
+    const int64_t n = s->n, T = s->T, t = node.position, j = tni_node_stage(s->f, &node), width = s->heads * s->d_v;
+    const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)i));
+    int64_t       l, h, at, k;
+    double        value, p;
+    for (k = 0; k < s->f->sources; k++) {
+        const bool one = s->f->constant && k == s->f->sources - 1;
+        value = one ? c[n] + tni_dot_f64(c, s->one + (j * T + t) * n, n)
+                    : tni_frozen_first(s->f, j) * tni_dot_f64(c, s->source + (k * T + t) * (n + 1), n);
+        if (!tni_search_add(s, value, i, t, k, TN_CIRCUIT_SOURCE)) return false;
+    }
+    for (l = 0; 2 * l < j; l++) {
+        const tni_flat_block *b = &s->block[l];
+        const double          kept = tni_frozen_kept(s->f, l, j);
+        memset(work, 0, (size_t)width * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->o + k * width, width);
+        for (h = 0; h < s->heads; h++) for (at = 0; at < T; at++) {
+            if ((p = b->pattern[(h * T + t) * T + at]) == 0) continue;
+            value = p * tni_dot_f64(work + h * s->d_v, b->values + (at * s->heads + h) * s->d_v, s->d_v);
+            if (!tni_search_add(s, value, i, at, l, (int)h)) return false;
+        }
+        if (2 * l + 1 < j
+            && !tni_search_add(s, kept * tni_dot_f64(c, b->added + t * n, n), i, t, l, TN_CIRCUIT_MLP)) return false;
+    }
+    return true;
+}
+
+/* What the constant has added to the stream at each stage. */
+static void tni_search_streams(tni_path_search *s)
+{
+    const int64_t each = s->T * s->n, n = s->n;
+    const double *start = s->source + (s->f->sources - 1) * s->T * (n + 1);
+    int64_t       l, t, k;
+    for (l = 0; l <= s->layers && s->f->constant; l++) {
+        double *now = s->one + 2 * l * each, *middle = now + each;
+        const double again = l < s->layers ? s->f->block[l].again : 0, kept = l < s->layers ? s->f->block[l].keep : 1;
+        for (t = 0; t < s->T; t++) for (k = 0; k < n; k++)
+            now[t * n + k] = kept * (l > 0 ? now[t * n + k - each] : start[t * (n + 1) + k])
+                           + again * start[t * (n + 1) + k];
+        if (l == s->layers) break;
+        memcpy(middle, now, (size_t)each * sizeof *now);
+        if (s->block[l].ob) tni_axpy(middle, 1, s->block[l].ob, each);
+    }
+}
+
+/* The number of paths: of those that read each position, from the first block on. */
+static double tni_search_count(tni_path_search *s, int64_t position)
+{
+    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before = sum + s->T, all = (double)NAN;
+    int64_t l, h, t, at;
+    if (!sum) return all;
+    for (t = 0; t < s->T; t++) sum[t] = s->f->sources;
+    for (l = 0; l < s->layers; l++) {
+        memcpy(before, sum, (size_t)s->T * sizeof *sum);
+        for (h = 0; h < s->heads; h++) for (t = 0; t < s->T; t++) for (at = 0; at < s->T; at++)
+            if (s->block[l].pattern[(h * s->T + t) * s->T + at] != 0) sum[t] += before[at];
+        for (t = 0; t < s->T; t++) sum[t] *= 2;                 /* each passes the MLP by, or through it */
+    }
+    all = sum[position];
+    tni_free_f64(s->ctx, sum, s->T, 2);
+    return all;
+}
+
+static bool tni_search_read(const tn_tensor *t, double **v)
+{
+    *v = t ? tni_analysis_read(t, "circuit_paths") : NULL;
+    return *v || !t;
+}
+
+static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
+{
+    const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
+    int64_t l;
+    size_t  bytes;
+    bool    done = true;
+    memset(s, 0, sizeof *s);
+    s->ctx = f->ctx;
+    s->f = f;
+    s->T = f->tokens; s->n = f->model->desc.dim; s->layers = f->layers; s->heads = d->heads; s->d_v = d->d_v;
+    s->nodes.each = sizeof(tn_circuit_node);
+    s->heap.each = s->slot.each = sizeof(int64_t);
+    s->covector.each = sizeof(double *);
+    if (!tni_mul_size((size_t)f->layers, sizeof *s->block, &bytes)
+        || !(s->block = (tni_flat_block *)tni_alloc(s->ctx, bytes, "circuit_paths"))) return false;
+    memset(s->block, 0, bytes);
+    s->one = tni_alloc_f64(s->ctx, 2 * f->layers + 1, s->T * s->n, "circuit_paths");
+    if (!s->one || !tni_search_read(f->source, &s->source)) return false;
+    for (l = 0; l < f->layers && done; l++) {
+        const tn_circuit_frozen_block *from = &f->block[l];
+        tni_flat_block                *to = &s->block[l];
+#define TNI_FLAT_READ(name) done = done && tni_search_read(from->name, &to->name);
+        TNI_FLAT(TNI_FLAT_READ)
+#undef TNI_FLAT_READ
+    }
+    if (done) tni_search_streams(s);
+    return done;
+}
+
+static void tni_search_end(tni_path_search *s)
+{
+    int64_t l;
+    size_t  i;
+    for (l = 0; s->block && l < s->layers; l++) {
+        const tn_circuit_frozen_block *from = &s->f->block[l];
+        tni_flat_block                *to = &s->block[l];
+#define TNI_FLAT_FREE(name) tni_analysis_free(from->name, to->name);
+        TNI_FLAT(TNI_FLAT_FREE)
+#undef TNI_FLAT_FREE
+    }
+    tni_analysis_free(s->f->source, s->source);
+    for (i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
+    tni_free(s->ctx, s->block, s->block ? (size_t)s->layers * sizeof *s->block : 0);
+    tni_free_f64(s->ctx, s->one, 2 * s->layers + 1, s->T * s->n);
+    tni_list_free(s->ctx, &s->heap);
+    tni_list_free(s->ctx, &s->slot);
+    tni_list_free(s->ctx, &s->covector);
+    tni_list_free(s->ctx, &s->nodes);
+}
+
+/* Whether node i is a source or, on the other hand, open. */
+static bool tni_search_lists(const tni_path_search *s, int64_t i, bool sources)
+{
+    const bool source = tni_node_at(s, i)->head == TN_CIRCUIT_SOURCE;
+    return sources ? source : !source && *tni_index_at(&s->slot, (size_t)i) < 0;
+}
+
+/* The nodes of sources, or the open ones, by decreasing |value|; *sum: of their values. An array of at least one. */
+static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t *count, double *sum)
+{
+    const int64_t nodes = (int64_t)s->nodes.count;
+    int64_t      *list, *order, k = 0, i;
+    double       *key;
+    for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
+    *count = k;
+    list = (int64_t *)tni_alloc(s->ctx, (size_t)k * sizeof *list, "circuit_paths");
+    order = (int64_t *)tni_alloc(s->ctx, (size_t)k * 3 * sizeof *order, "circuit_paths");
+    key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
+    if (list && order && key) {
+        for (*sum = 0, i = k = 0; i < nodes; i++) {
+            if (!tni_search_lists(s, i, sources)) continue;
+            key[k] = -fabs(tni_node_at(s, i)->value);
+            order[2 * *count + k++] = i;
+            *sum += tni_node_at(s, i)->value;
+        }
+        tni_sort_index(k, key, order, order + k);
+        for (i = 0; i < k; i++) list[i] = order[2 * k + order[i]];
+    } else {
+        tni_free(s->ctx, list, (size_t)k * sizeof *list);
+        list = NULL;
+    }
+    tni_free(s->ctx, order, (size_t)*count * 3 * sizeof *order);
+    tni_free_f64(s->ctx, key, *count, 1);
+    return list;
+}
+
+/* Expands nodes while the budget lasts. */
+static bool tni_search_run(tni_path_search *s, const double *target, const tn_circuit_target *aim, double whole,
+                           int64_t budget, double least, int64_t *expanded)
+{
+    const tn_transformer_desc *d = &s->f->model->desc;
+    int64_t  l, hidden = 1, i;
+    double  *work, **at, *c;
+    bool     done = true;
+    for (l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
+    hidden = tni_max(hidden + 1, s->heads * s->d_v);
+    work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
+    c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
+    at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
+    if (at) {
+        memcpy(c, target, (size_t)(d->dim + 1) * sizeof *c);
+        *at = c;
+    } else tni_free_f64(s->ctx, c, d->dim + 1, 1);
+    done = work && at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
+    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
+        i = tni_search_pop(s);
+        if (i == 0) *tni_index_at(&s->slot, 0) = 0;
+        done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
+    }
+    tni_free_f64(s->ctx, work, hidden, 1);
+    return done;
+}
+
+tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_target *target,
+                                const tn_circuit_paths_desc *desc, tn_circuit_paths *out)
+{
+    tni_scope  scope;
+    tni_path_search s;
+    tn_tensor *u;
+    double    *c = NULL;
+    bool       done;
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: %s is NULL", out ? "target" : "out");
+    if (desc && (desc->budget < 0 || !(desc->least >= 0)))
+        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: budget is %lld and least %g, expected numbers >= 0",
+                        (long long)desc->budget, desc->least);
+    scope = tni_scope_begin(f->ctx);
+    u = tni_target_covector(f, target, "circuit_paths", &out->whole);
+    c = u ? tni_analysis_read(u, "circuit_paths") : NULL;
+    done = c && tni_search_begin(&s, f);
+    if (done) {
+        out->frozen = f;
+        out->target = *target;
+        done = tni_search_run(&s, c, target, out->whole, desc && desc->budget > 0 ? desc->budget : 1000,
+                              desc ? desc->least : 0, &out->expanded);
+        out->all = tni_search_count(&s, target->position);
+        out->path = done ? tni_search_list(&s, true, &out->count, &out->found) : NULL;
+        out->frontier = out->path ? tni_search_list(&s, false, &out->open, &out->rest) : NULL;
+        done = out->frontier != NULL;
+        out->error = out->found + out->rest - out->whole;
+        out->node = (tn_circuit_node *)s.nodes.items;
+        out->nodes = (int64_t)s.nodes.count;
+        out->room = (int64_t)s.nodes.room;
+        s.nodes.items = NULL;
+    }
+    if (c) tni_search_end(&s);
+    tni_free_f64(f->ctx, c, f->model->desc.dim + 1, 1);
+    tni_scope_end(f->ctx, scope);
+    if (done) return TN_OK;
+    tn_circuit_paths_destroy(out);
+    return tni_analysis_status(f->ctx);
+}
+
+void tn_circuit_paths_destroy(tn_circuit_paths *p)
+{
+    if (!p) return;
+    if (p->frozen) {
+        tni_free(p->frozen->ctx, p->node, (size_t)p->room * sizeof *p->node);
+        tni_free(p->frozen->ctx, p->path, (size_t)p->count * sizeof *p->path);
+        tni_free(p->frozen->ctx, p->frontier, (size_t)p->open * sizeof *p->frontier);
+    }
+    memset(p, 0, sizeof *p);
+}
+
+int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
+{
+    const tn_circuit_node *node;
+    tni_text t;
+    if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
+    t.dst = dst; t.room = bytes; t.length = 0;
+    node = &p->node[i];
+    if (node->head == TN_CIRCUIT_SOURCE) {
+        const int32_t id = p->frozen->id[node->position];
+        if (node->block > 0) tni_text_print(&t, "%s", tni_source_name(p->frozen, node->block));
+        else if (names) tni_text_print(&t, "E[%s]", names[id]);
+        else tni_text_print(&t, "E[%d]", (int)id);
+        tni_text_print(&t, "@%lld", (long long)node->position);
+        node = &p->node[node->next];
+    } else tni_text_print(&t, "*@%lld", (long long)node->position);
+    for (; node->next >= 0; node = &p->node[node->next]) {
+        if (node->head == TN_CIRCUIT_MLP) tni_text_print(&t, " -> %d.mlp", (int)node->block);
+        else tni_text_print(&t, " -> %d.head%d", (int)node->block, (int)node->head);
+        tni_text_print(&t, "@%lld", (long long)p->node[node->next].position);
+    }
+    tni_text_print(&t, " -> U");
+    return (int64_t)t.length;
+}
+
+/* ---- attribution -------------------------------------------------------- >>circuits-attribution-impl */
+
+/* The covectors [T,n+1] of the stream at the end of a block -> at its beginning, after its mixing */
+static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *c)
+{
+    const int64_t n = b->p->shape[0];
+    tn_tensor    *in[4], *part[2], *one, *un = tn_slice(c, -1, 0, n);
+    int64_t       column[2];
+    column[0] = b->in1->shape[0]; column[1] = 1;
+    part[0] = tn_matmul(ctx, un, b->p);
+    part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, column, 0);
+    part[1] = part[1] ? tn_reshape(part[1], 2, column) : NULL;
+    in[0] = tn_concat(ctx, 2, part, 1); in[1] = b->gate; in[2] = b->w;
+    c = tn_add(ctx, c, tni_frozen_read(ctx, tn_einsum(ctx, "th,eth,ehn->tn", 3, in), b->in2));
+    un = tn_slice(c, -1, 0, n);
+    in[0] = un; in[1] = b->o; in[2] = b->pattern; in[3] = b->v;
+    part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
+    if (b->ob) {
+        one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
+        part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape(one, 2, column) : NULL);
+        c = tn_add(ctx, c, part[1]);
+    }
+    return tn_add(ctx, c, part[0]);
+}
+
+static tn_tensor *tni_attribute(const tn_circuit_frozen *f, const tn_circuit_target *target, double *whole)
+{
+    const int64_t n = f->model->desc.dim;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *c = tni_target_covector(f, target, "circuit_attribute", whole), *first = NULL, *in[2];
+    int64_t    l;
+    if (!c) return NULL;
+    in[0] = tn_slice(tn_eye(ctx, f->tokens), 1, target->position, target->position + 1);
+    in[1] = tn_reshape_2d(c, 1, -1);
+    c = tn_matmul(ctx, in[0], in[1]);
+    for (l = f->layers; l-- > 0 && c;) {
+        const tn_circuit_frozen_block *b = &f->block[l];
+        c = tni_frozen_backward(ctx, b, c);
+        if (b->again != 0) {
+            in[0] = tn_mul(ctx, c, tni_frozen_factors(ctx, n, b->again, 0));
+            first = first ? tn_add(ctx, first, in[0]) : in[0];
+        }
+        if (b->keep != 1) c = tn_mul(ctx, c, tni_frozen_factors(ctx, n, b->keep, 1));
+    }
+    in[0] = f->source; in[1] = first ? tn_add(ctx, c, first) : c;
+    return tn_einsum(ctx, "stn,tn->st", 2, in);
+}
+
+tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_circuit_attribution *out)
+{
+    tni_scope  scope;
+    tn_tensor *t;
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_attribute: %s is NULL", out ? "target" : "out");
+    scope = tni_scope_begin(f->ctx);
+    t = tni_attribute(f, target, &out->whole);
+    out->values = t ? tn_tensor_keep(t) : NULL;
+    tni_scope_end(f->ctx, scope);
+    if (!out->values) return tni_analysis_status(f->ctx);
+    out->error = tni_values_sum(out->values) - out->whole;
+    return TN_OK;
+}
+
+void tn_circuit_attribution_destroy(tn_circuit_attribution *a)
+{
+    if (!a) return;
+    tn_tensor_destroy(a->values);
+    memset(a, 0, sizeof *a);
+}
+
+/* A layer that is one head of another, without the output bias */
+static tn_attention tni_circuit_one_head(tn_ctx *ctx, const tn_attention *layer, int64_t h)
+{
+    const int64_t d = layer->desc.d_qk, e = layer->desc.d_v;
+    tn_attention  one = *layer;
+    one.desc.heads = 1;
+    one.ob = NULL;
+    one.qk = tn_copy(ctx, tn_slice(layer->qk, 1, h * d, (h + 1) * d));
+    one.v = tn_copy(ctx, tn_slice(layer->v, 0, h * e, (h + 1) * e));
+    one.o = tn_copy(ctx, tn_slice(layer->o, 1, h * e, (h + 1) * e));
+    if (layer->qkb) one.qkb = tn_copy(ctx, tn_slice(layer->qkb, 1, h * d, (h + 1) * d));
+    if (layer->vb) one.vb = tn_copy(ctx, tn_slice(layer->vb, 0, h * e, (h + 1) * e));
+    return one;
+}
+
+/* The difference of the two rows of x [2,n], as [1,n] */
+static tn_tensor *tni_rows_differ(tn_ctx *ctx, tn_tensor *x)
+{
+    return x ? tn_sub(ctx, tn_slice(x, 0, 0, 1), tn_slice(x, 0, 1, 2)) : NULL;
+}
+
+/* x [T,n] and x with d [1,n] taken from row t: [2,T,n] */
+static tn_tensor *tni_rows_without(tn_ctx *ctx, tn_tensor *x, tn_tensor *d, int64_t t)
+{
+    tn_tensor *pair[2];
+    if (!x) return NULL;
+    pair[0] = x;
+    pair[1] = tn_sub(ctx, x, tn_matmul(ctx, tn_slice(tn_eye(ctx, x->shape[0]), 1, t, t + 1), d));
+    return tn_stack(ctx, 2, pair, 0);
+}
+
+/* How the output of a head changes at position `to`, or of an MLP at `at`, when d [1,n] is taken from its input at `at` */
+static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to, tn_tensor *d)
+{
+    const tn_transformer       *m = f->model;
+    const tn_transformer_block *block = &m->blocks[l];
+    const bool   sandwich = m->desc.place == TN_PLACE_SANDWICH;
+    const double scale = h >= 0 ? m->desc.attn_scale : m->desc.mlp_scale;
+    tn_ctx      *ctx = f->ctx;
+    tn_attention one;
+    tn_tensor   *x = h >= 0 ? f->block[l].run1 : tn_slice(f->block[l].run2, 0, at, at + 1), *y, *whole;
+    x = tni_rows_without(ctx, x, d, h >= 0 ? at : 0);
+    x = x ? tni_model_normed(ctx, m, h >= 0 ? &block->norm1 : &block->norm2, x, NULL, "") : NULL;
+    if (!x) return NULL;
+    if (h >= 0) {
+        one = tni_circuit_one_head(ctx, &block->attn, h);
+        y = one.qk && one.v && one.o ? tn_attention_forward(ctx, &one, x, NULL) : NULL;
+        y = y ? tn_copy(ctx, tn_slice(y, 1, to, to + 1)) : NULL;
+        if (y && sandwich) {                             /* the norm after the block reads all heads */
+            whole = tn_attention_forward(ctx, &block->attn, tn_slice(x, 0, 0, 1), NULL);
+            whole = whole ? tn_sub(ctx, tn_slice(whole, 1, to, to + 1), tn_slice(y, 0, 0, 1)) : NULL;
+            y = tn_norm_forward(ctx, &block->norm1_out, tn_add(ctx, y, whole));
+        }
+    } else {
+        y = tn_mlp_forward(ctx, &block->mlp, x);
+        if (sandwich) y = tn_norm_forward(ctx, &block->norm2_out, y);
+    }
+    return y ? tn_scale(ctx, tni_rows_differ(ctx, tn_reshape_2d(y, 2, -1)), scale) : NULL;
+}
+
+/* The same in the frozen network */
+static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
+                                       tn_tensor *d)
+{
+    const tn_circuit_frozen_block *b = &f->block[l];
+    const int64_t n = f->model->desc.dim;
+    int64_t       e;
+    tn_ctx       *ctx = f->ctx;
+    tn_tensor    *y, *z, *product = NULL, *in[3];
+    if (h >= 0) {
+        y = tni_frozen_read(ctx, tni_frozen_with(ctx, d, 0), tn_slice(b->in1, 0, at, at + 1));
+        y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
+        in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
+        in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
+        return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
+    }
+    y = tni_rows_without(ctx, tn_slice(b->x2, 0, at, at + 1), tni_frozen_with(ctx, d, 0), 0);
+    y = tni_frozen_read(ctx, y ? tn_reshape_2d(y, 2, n + 1) : NULL, tn_slice(b->in2, 0, at, at + 1));
+    for (e = 0; e < b->w->shape[0]; e++) {
+        z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
+        product = e ? tn_mul(ctx, product, z) : z;
+    }
+    product = tni_rows_differ(ctx, product);
+    if (b->m) product = tn_mul(ctx, product, tni_frozen_with(ctx, tn_slice(b->m, 0, at, at + 1), 1));
+    return product ? tn_affine(ctx, tn_slice(product, -1, 0, b->p->shape[1]), b->p, NULL) : NULL;  /* its bias stays */
+}
+
+/* The change of the target itself, when d is taken from what the last norm reads, which is frozen or not */
+static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
+{
+    const int64_t t = target->position;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *pair[2], *y;
+    double     change;
+    if (frozen) {
+        pair[0] = tn_slice(f->logits, 0, t, t + 1);
+        y = tn_affine(ctx, tni_frozen_read(ctx, tni_frozen_with(ctx, d, 0), tn_slice(f->scale, 0, t, t + 1)), f->u, NULL);
+        if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
+        pair[1] = tn_sub(ctx, pair[0], y);
+        y = tn_concat(ctx, 2, pair, 0);
+    } else {
+        y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
+        y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1), NULL, "") : NULL;
+        y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
+    }
+    if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
+    y = tni_rows_differ(ctx, y);
+    if (!y) return (double)NAN;
+    change = tn_item(tn_slice(y, 1, target->token, target->token + 1));
+    if (target->aim == TN_CIRCUIT_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
+    return target->aim == TN_CIRCUIT_LOSS ? -change : change;
+}
+
+/* Follows a path from its source with what its deletion changes. */
+static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
+{
+    const tn_circuit_frozen *f = p->frozen;
+    const tn_circuit_node   *node = &p->node[leaf], *next;
+    const int64_t n = f->model->desc.dim;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *d[2], *source = tn_slice(tni_layer_part(f->source, node->block), 0, node->position, node->position + 1);
+    double     kept;
+    int        i;
+    next = &p->node[node->next];
+    source = source ? tn_copy(ctx, tn_slice(source, 1, 0, n)) : NULL;
+    d[0] = d[1] = source ? tn_scale(ctx, source, tni_frozen_first(f, tni_node_stage(f, next))) : NULL;
+    for (node = next; node->next >= 0 && d[0] && d[1]; node = next) {
+        next = &p->node[node->next];
+        kept = tni_frozen_kept(f, node->block, tni_node_stage(f, next));
+        d[0] = tni_delete_predicted(f, node->block, node->head, node->position, next->position, d[0]);
+        d[1] = tni_delete_measured(f, node->block, node->head, node->position, next->position, d[1]);
+        for (i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
+    }
+    if (!d[0] || !d[1]) return false;
+    *predicted = tni_delete_end(f, &p->target, d[0], true);
+    *measured = tni_delete_end(f, &p->target, d[1], false);
+    return tn_ctx_status(ctx) == TN_OK;
+}
+
+/* 1 - sum (m - p)^2 / sum (m - mean)^2, with predictions shifted by `shift` */
+static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t shift)
+{
+    double  mean = 0, rest = 0, all = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) mean += m[i] / (double)n;
+    for (i = 0; i < n; i++) {
+        rest += (m[i] - p[(i + shift) % n]) * (m[i] - p[(i + shift) % n]);
+        all += (m[i] - mean) * (m[i] - mean);
+    }
+    return 1 - rest / all;
+}
+
+tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_circuit_deletion *out)
+{
+    const tn_circuit_frozen *f;
+    tni_scope  scope, each;
+    double    *v;
+    int32_t   *leaf;
+    int64_t    i, k = 0, room;
+    bool       done;
+    if (out) memset(out, 0, sizeof *out);
+    if (!p || !p->frozen || !out) return TN_ERR_ARG;
+    f = p->frozen;
+    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_delete: count is %lld, expected 1 or more",
+                                   (long long)count);
+    room = tni_min(count, tni_max(p->count, 1));
+    v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
+    leaf = (int32_t *)tni_alloc(f->ctx, (size_t)room * sizeof *leaf, "circuit_paths_delete");
+    scope = tni_scope_begin(f->ctx);
+    done = v && leaf;
+    for (i = 0; i < p->count && k < room && done; i++) {
+        const tn_circuit_node *node = &p->node[p->path[i]];
+        if (f->constant && node->block == f->sources - 1) continue;
+        leaf[k] = (int32_t)p->path[i];
+        each = tni_scope_begin(f->ctx);
+        done = tni_delete_path(p, p->path[i], &v[k], &v[room + k]);
+        tni_scope_end(f->ctx, each);
+        k++;
+    }
+    if (done) {
+        out->count = k;
+        out->path = tni_owned_counts(f->ctx, k, leaf);
+        out->predicted = tni_owned_from(f->ctx, 1, &k, v);
+        out->measured = tni_owned_from(f->ctx, 1, &k, v + room);
+        out->r2 = tni_delete_r2(v, v + room, k, 0);
+        out->r2_shuffled = tni_delete_r2(v, v + room, k, k / 2);
+        done = out->path && out->predicted && out->measured;
+    }
+    tni_scope_end(f->ctx, scope);
+    tni_free_f64(f->ctx, v, room, 2);
+    tni_free(f->ctx, leaf, (size_t)room * sizeof *leaf);
+    if (done) return TN_OK;
+    tn_circuit_deletion_destroy(out);
+    return tni_analysis_status(f->ctx);
+}
+
+void tn_circuit_deletion_destroy(tn_circuit_deletion *d)
+{
+    if (!d) return;
+    tn_tensor_destroy(d->path);
+    tn_tensor_destroy(d->predicted);
+    tn_tensor_destroy(d->measured);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds-impl */
+
+typedef struct tni_bound {
+    tn_ctx               *ctx;
+    const tn_transformer *m;
+    int64_t  V, n, heads, hidden, c, unknown;
+    uint64_t dropped;
+    bool     softmax;
+    tn_tensor *keys;            /* [V,sets heads,d] at position 0, owned                        */
+    double   scale;             /* of scores: of both sets together, with attn_scale, unless softmax */
+    double  *moved;             /* [heads,V,V] logit v of what head h adds for token j          */
+    double  *vector;            /* [heads,V,n] that vector                                      */
+    double  *length;            /* [heads] the longest of these                                 */
+    double  *form;              /* [V,V] inner products of the forms Q_v                        */
+    tn_tensor *up;              /* [V,hidden] U P, owned                                        */
+} tni_bound;
+
+static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen)
+{
+    const tn_transformer_desc *d = &m->desc;
+    const tn_attention_desc   *a = &m->blocks[0].attn.desc;
+    const tn_mlp_desc         *mlp = &m->blocks[0].mlp.desc;
+    const bool    softmax = a->kind == TN_ATTENTION_SOFTMAX;
+    const int64_t length = a->length > 0 ? a->length : 512;
+    const char   *what = d->layers != 1 ? "the model has more than one block"
+        : d->bidirectional ? "bidirectional is true"
+        : d->place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
+        : mlp->kind != TN_MLP_BILINEAR || mlp->order != 2 ? "the MLP is not bilinear of order 2"
+        : d->positions == TN_POSITIONS_LEARNED ? "positions are learned"
+        : a->head_norm || (!softmax && !tni_takes_form(a->kind)) ? "heads have norms, or are differential"
+        : !softmax && (a->row == TN_ROW_SCALE_MEAN || a->row == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
+        : !softmax && a->row != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
+        : NULL;
+    if (what) tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s, expected what the function's comment lists", what);
+    return what != NULL;
+}
+
+/* What depends on the weights alone. f: any frozen text, for its folded weights */
+static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
+{
+    const tn_transformer_block    *block = &b->m->blocks[0];
+    const tn_circuit_frozen_block *z = &f->block[0];
+    const int64_t V = b->V, n = b->n;
+    tn_ctx    *ctx = b->ctx;
+    int64_t    i, h;
+    tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
+    tn_cp     *cp;
+    y = x ? tni_model_attended(ctx, b->m, block, &x, x, NULL) : NULL;                 /* [V,1,n]: each token alone */
+    vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
+    b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
+    in[0] = y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL; in[1] = z->o;
+    vector = tn_einsum(ctx, "jbhv,ohv->hjo", 2, in);
+    if (vector && b->softmax) vector = tn_scale(ctx, vector, b->m->desc.attn_scale);
+    in[0] = vector; in[1] = u;
+    x = tn_einsum(ctx, "hjo,vo->hjv", 2, in);
+    b->up = tn_tensor_keep(tn_matmul(ctx, u, z->p));
+    if (!x || !b->up || !b->keys) return false;
+    in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
+    in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
+    cp = in[0] && in[1] ? tn_cp_create(ctx, 2, b->up, in, TN_CP_INPUT_PLAIN) : NULL;
+    form = cp ? tn_cp_gram(cp, cp) : NULL;
+    tn_cp_destroy(cp);
+    b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
+    tn_tensor_destroy(form);
+    b->moved = tni_analysis_read(x, "circuit_bound");
+    b->vector = tni_analysis_read(vector, "circuit_bound");
+    b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
+    for (h = 0; b->length && b->vector && h < b->heads; h++) for (i = 0; i < V; i++) {
+        const double *v = b->vector + (h * V + i) * n, size = sqrt(tni_dot_f64(v, v, n));
+        if (!(size <= b->length[h])) b->length[h] = size;
+    }
+    return b->form && b->moved && b->vector && b->length;
+}
+
+/* The weight that head h can give to unknown tokens: softmax at most beta, others at most the sum of |pattern|.
+   y [1,1,n]: what the last known token is read as; known: log of the sum of exp(scores) of the known end */
+static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known, double *mass)
+{
+    const tn_attention *layer = &b->m->blocks[0].attn;
+    const int64_t window = layer->desc.window, sets = layer->desc.kind == TN_ATTENTION_BILINEAR ? 2 : 1;
+    const int64_t all = b->c + b->unknown, end = window > 0 ? tni_min(window, all) : all;
+    int64_t       h, o, j, first, shape[3];
+    tn_ctx       *ctx = b->ctx;
+    tn_tensor    *q, *in[2], *s;
+    double       *v;
+    shape[0] = 1; shape[2] = b->n;
+    for (h = 0; h < b->heads; h++) mass[h] = 0;
+    if (end <= 0) return true;
+    shape[1] = end;
+    s = tn_full(ctx, 3, shape, 0);                          /* the query at each distance from a key at position 0 */
+    q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
+    in[0] = q ? tn_slice(q, 2, 0, sets * b->heads) : NULL; in[1] = b->keys;
+    s = tn_einsum(ctx, "bthd,jbhd->htj", 2, in);
+    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (h = 0; v && h < b->heads; h++) {
+        const bool dropped = b->dropped >> h & 1;
+        double     sum = 0, most;
+        first = dropped ? 0 : b->c;
+        for (o = first; o < end; o++) {
+            const double *a = v + (h * end + o) * b->V, *a2 = v + (((sets - 1) * b->heads + h) * end + o) * b->V;
+            for (most = b->softmax ? -HUGE_VAL : 0, j = 0; j < b->V; j++) {
+                const double p = b->softmax ? b->scale * a[j] - known[h] : fabs(b->scale * a[j] * a2[j]);
+                if (!(p <= most)) most = p;
+            }
+            sum += b->softmax ? exp(most) : most;
+        }
+        mass[h] = !b->softmax ? sum : dropped ? 1 : sum < HUGE_VAL ? sum / (1 + sum) : sum != sum ? sum : 1;
+    }
+    if (v) tni_analysis_free(s, v);
+    return v != NULL;
+}
+
+/* log of the sum of exp(scores) over the known end, of the last position */
+static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
+{
+    const tn_attention_desc *d = &b->m->blocks[0].attn.desc;
+    const int64_t c = b->c, first = d->window > 0 && d->window < c ? c - d->window : 0;
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *qk, *in[2], *s;
+    double    *v, sum;
+    int64_t    h, o;
+    if (!b->softmax) return true;
+    qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
+    in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
+    in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
+    s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
+    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (h = 0; v && h < b->heads; h++) {
+        const double *at = v + h * (c - first);
+        double        most = at[0];
+        for (o = 1; o < c - first; o++) most = at[o] > most ? at[o] : most;
+        for (sum = 0, o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
+        known[h] = b->scale * most + log(sum);
+    }
+    if (v) tni_analysis_free(s, v);
+    return v != NULL;
+}
+
+/* One end of texts: arrays of the host */
+typedef struct tni_bound_end {
+    int64_t best;
+    double *logit;              /* [V] of the circuit, before the last norm                     */
+    double *gradient;           /* [V,n] of logit v in what the MLP reads, by the MLP           */
+    double *out;                /* [heads,V] what the known end adds to logit v by head h       */
+    double *margin, *change, *least, *most;     /* [V]                                          */
+    double  eta;                /* largest change of what the MLP reads                         */
+} tni_bound_end;
+
+/* margin[v]: lower bound of logit best - logit v; change[v]: by how much that difference can change */
+static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *mass)
+{
+    const int64_t V = b->V, n = b->n, best = e->best;
+    const double *g = e->gradient + best * n;
+    int64_t       h, j, v, i;
+    for (v = 0; v < V; v++) {
+        const double *k = e->gradient + v * n;
+        const double  curve = b->form[best * V + best] - 2 * b->form[best * V + v] + b->form[v * V + v];
+        double        slope = 0;
+        for (i = 0; i < n; i++) slope += (g[i] - k[i]) * (g[i] - k[i]);
+        e->change[v] = e->eta > 0 ? sqrt(slope) * e->eta + sqrt(curve > 0 ? curve : 0) * e->eta * e->eta : 0;
+        e->margin[v] = e->logit[best] - e->logit[v] - e->change[v];
+    }
+    for (h = 0; h < b->heads; h++) {
+        const double *moved = b->moved + h * V * V;
+        const bool    dropped = b->dropped >> h & 1;
+        if (mass[h] == 0) continue;
+        for (v = 0; v < V; v++) { e->least[v] = HUGE_VAL; e->most[v] = -HUGE_VAL; }
+        for (j = 0; j < V; j++) for (v = 0; v < V; v++) {
+            const double w = moved[j * V + best] - moved[j * V + v];
+            e->least[v] = w < e->least[v] ? w : e->least[v];
+            e->most[v] = w > e->most[v] ? w : e->most[v];
+        }
+        for (v = 0; v < V; v++) {
+            const double known = b->softmax && !dropped ? e->out[h * V + best] - e->out[h * V + v] : 0;
+            double       low = e->least[v] - known, high = e->most[v] - known;  /* low <= 0 <= high */
+            if (!b->softmax) { high = high > -low ? high : -low; low = -high; }
+            e->margin[v] += mass[h] * low;
+            e->change[v] += mass[h] * (fabs(low) > fabs(high) ? fabs(low) : fabs(high));
+        }
+    }
+}
+
+/* Narrows margin and change to what the texts id [count,length] give. */
+static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, int64_t count, int64_t length,
+                            const int32_t *id)
+{
+    const int64_t V = b->V, best = e->best;
+    int64_t    shape[2], r, v;
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *x;
+    double    *logit;
+    shape[0] = count; shape[1] = length;
+    x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
+    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL) : NULL;
+    x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
+    x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
+    logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
+    if (!logit) return false;
+    for (r = 0; r < count; r++) for (v = 0; v < V; v++) {
+        const double gap = logit[r * V + best] - logit[r * V + v], moved = fabs(gap - (e->logit[best] - e->logit[v]));
+        if (!(gap >= e->margin[v])) e->margin[v] = gap;
+        if (!(moved <= e->change[v])) e->change[v] = moved;
+    }
+    tni_analysis_free(x, logit);
+    return true;
+}
+
+/* One unknown token that the end can see: all of them are tried, and none. */
+static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e)
+{
+    const int64_t V = b->V, c = b->c;
+    int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
+    int64_t       v;
+    bool          done;
+    if (!id) return false;
+    for (v = 0; v < V; v++) {
+        e->margin[v] = HUGE_VAL;
+        e->change[v] = 0;
+        id[v * (c + 1)] = (int32_t)v;
+        memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
+    }
+    done = tni_bound_texts(b, f, e, 1, c, f->id) && tni_bound_texts(b, f, e, V, c + 1, id);
+    tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
+    return done;
+}
+
+/* How far the vectors of all tokens are from the head's known output [n], or from 0 */
+static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
+{
+    double  most = 0, sum, d;
+    int64_t j, i;
+    if (!b->softmax || b->dropped >> h & 1) return b->length[h];
+    for (j = 0; j < b->V; j++) {
+        const double *m = b->vector + (h * b->V + j) * b->n;
+        for (sum = 0, i = 0; i < b->n; i++) { d = m[i] - out[i]; sum += d * d; }
+        if (!(sum <= most)) most = sum;
+    }
+    return sqrt(most);
+}
+
+/* The largest change of what the MLP reads, for a change of at most `shift` of the stream x [n] */
+static double tni_bound_eta(const tni_bound *b, const double *x, double shift)
+{
+    const double n = (double)b->n, eps = b->m->blocks[0].norm2.desc.eps;
+    double       least = sqrt(tni_dot_f64(x, x, b->n)) - shift, eta;
+    if (b->m->desc.no_norm || shift == 0) return shift;
+    if (least < 0) least = 0;
+    eta = sqrt(n) * shift / sqrt(least * least + n * eps);
+    return eta < 2 * sqrt(n) ? eta : 2 * sqrt(n);
+}
+
+/* Removes what is dropped from a frozen end. */
+static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
+{
+    int64_t h;
+    for (h = 0; h < b->heads; h++)
+        if ((b->dropped >> h & 1) && tni_fill(tn_slice(f->block[0].pattern, 0, h, h + 1), 0) != TN_OK) return false;
+    return !b->dropped || tn_circuit_frozen_update(f) == TN_OK;
+}
+
+/* Bounds one end, ids [1,c]. e has space for its arrays; mass, known [heads] */
+static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, double *mass, double *known)
+{
+    const tn_circuit_frozen_block *z = &f->block[0];
+    const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
+    const int64_t window = b->m->blocks[0].attn.desc.window, all = c + b->unknown;
+    int64_t    h, v, shape[3];
+    tn_ctx    *ctx = b->ctx;
+    tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
+    double    *o = NULL, *x = NULL, shift = 0;
+    bool       done;
+    shape[0] = 1; shape[1] = c; shape[2] = n;
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
+    done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
+    in[0] = tn_slice(z->pattern, 1, last, c); in[1] = z->values; in[2] = z->o;
+    out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
+    in[0] = out; in[1] = u;
+    w = tn_einsum(ctx, "ho,vo->hv", 2, in);
+    done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_analysis_read(out, "circuit_bound")) != NULL;
+    w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
+    done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
+    in[0] = tn_slice(tn_slice(z->gate, 1, last, c), 2, 0, b->hidden);
+    in[1] = tn_slice(tn_slice(z->w, 1, 0, b->hidden), 2, 0, n);
+    w = done ? tn_einsum(ctx, "eth,ehn->hn", 2, in) : NULL;
+    w = w ? tn_scale(ctx, tn_matmul(ctx, b->up, w), 2) : NULL;                  /* gates have the factor 1/2 */
+    done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
+    x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
+    if (x) {
+        for (h = 0; h < b->heads; h++) if (mass[h] > 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
+        e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
+        for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
+        if ((window > 0 ? tni_min(window, all) : all) == c + 1) done = tni_bound_exact(b, f, e);
+        else tni_bound_pairs(b, e, mass);
+    }
+    if (x) tni_analysis_free(z->x2, x);
+    if (o) tni_analysis_free(out, o);
+    return x && done;
+}
+
+/* Sums over the ends. next, weight [N]; weight may be NULL */
+static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const double *margin, const int32_t *next,
+                           const double *weight)
+{
+    double  all = 0, w;
+    int64_t i;
+    out->upper = 1;
+    for (i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
+    for (i = 0; i < out->count; i++) {
+        w = (weight ? weight[i] : 1) / all;
+        if (best[i] == next[i]) out->accuracy += w;
+        if (!(margin[i] > 0)) continue;
+        out->certified += w;
+        if (best[i] == next[i]) out->lower += w;
+        else out->upper -= w;
+    }
+}
+
+static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
+{
+    const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
+    tn_ctx   *ctx = b->ctx;
+    double   *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads, *margin, *change;
+    double   *weight = NULL;
+    int32_t  *id = (int32_t *)tni_alloc(ctx, (size_t)N * 2 * sizeof *id, "circuit_bound");
+    int64_t   i, v;
+    bool      done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
+    tni_bound_end     e;
+    tn_circuit_frozen f;
+    if (done) {
+        memset(&e, 0, sizeof e);
+        e.logit = known + b->heads;
+        e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
+        e.out = e.most + V; e.gradient = e.out + b->heads * V;
+        margin = e.gradient + V * b->n;
+        change = margin + N;
+        if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
+        for (i = 0; i < N && done; i++) {
+            const tni_scope scope = tni_scope_begin(ctx);
+            done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
+                && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
+            tn_circuit_frozen_destroy(&f);
+            tni_scope_end(ctx, scope);
+            if (!done) break;
+            id[i] = (int32_t)e.best;
+            for (margin[i] = HUGE_VAL, change[i] = 0, v = 0; v < V; v++) {
+                if (v == e.best) continue;
+                if (!(e.margin[v] >= margin[i])) margin[i] = e.margin[v];
+                if (!(e.change[v] <= change[i])) change[i] = e.change[v];
+            }
+        }
+        if (done) {
+            out->count = N;
+            tni_bound_sums(out, id, margin, id + N, weight);
+            out->best = tni_owned_counts(ctx, N, id);
+            out->margin = tni_owned_from(ctx, 1, &N, margin);
+            out->change = tni_owned_from(ctx, 1, &N, change);
+            done = out->best && out->margin && out->change;
+        }
+    }
+    tni_free_f64(ctx, room, all, 1);
+    tni_free(ctx, id, (size_t)N * 2 * sizeof *id);
+    return done;
+}
+
+tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
+                              const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
+{
+    const tn_attention_desc *a;
+    tni_scope scope;
+    tni_bound b;
+    bool      done;
+    if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
+    memset(out, 0, sizeof *out);
+    memset(&b, 0, sizeof b);
+    if (!tni_model_given(ctx, m, ends, "ends") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
+        return tni_analysis_status(ctx);
+    if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
+        || (weights && tn_tensor_count(weights) != ends->shape[0]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "circuit_bound: ends are %s and next is %s, expected [N,c], [N] and as many "
+                        "weights", TNI_SHAPE(ends), TNI_SHAPE(next));
+    b.ctx = ctx;
+    b.m = m;
+    b.V = m->desc.vocab; b.n = m->desc.dim; b.heads = m->desc.heads; b.hidden = m->blocks[0].mlp.desc.hidden;
+    b.c = ends->shape[1];
+    b.unknown = desc ? desc->unknown : 0;
+    b.dropped = desc ? desc->dropped : 0;
+    if (b.unknown < 0 || b.heads > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld and there are %lld heads, expected 0 or more, "
+                        "and at most 64", (long long)b.unknown, (long long)b.heads);
+    if (tni_bound_refuses(ctx, m, b.c + b.unknown)) return TN_ERR_ARG;
+    a = &m->blocks[0].attn.desc;
+    b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
+    b.scale = a->scale > 0 ? a->scale : b.softmax ? 1 / sqrt((double)a->d_qk) : 1 / (double)a->d_qk;
+    if (!b.softmax) b.scale *= b.scale * m->desc.attn_scale;
+    scope = tni_scope_begin(ctx);
+    done = tni_bound_ends(&b, ends, next, weights, out);
+    tni_scope_end(ctx, scope);
+    tn_tensor_destroy(b.keys);
+    tn_tensor_destroy(b.up);
+    tni_free_f64(ctx, b.moved, b.heads * b.V, b.V);
+    tni_free_f64(ctx, b.vector, b.heads * b.V, b.n);
+    tni_free_f64(ctx, b.length, b.heads, 1);
+    tni_free_f64(ctx, b.form, b.V, b.V);
+    if (done) return TN_OK;
+    tn_circuit_bound_destroy(out);
+    return tni_analysis_status(ctx);
+}
+
+void tn_circuit_bound_destroy(tn_circuit_bound *b)
+{
+    if (!b) return;
+    tn_tensor_destroy(b->best);
+    tn_tensor_destroy(b->margin);
+    tn_tensor_destroy(b->change);
+    memset(b, 0, sizeof *b);
 }
 #endif /* TN_NO_CIRCUITS */
 

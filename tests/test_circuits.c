@@ -448,7 +448,7 @@ static tn_tensor *held(world *w, const tn_transformer *m, const tn_norm *norm, t
     if (m->desc.no_norm) return x;
     if (norm->desc.kind == TN_NORM_LAYER) {
         const int64_t shape[3] = {1, tn_tensor_count(x) / DIM, 1};
-        tn_tensor    *mean = tn_scale(w->ctx, tn_sum_axis(w->ctx, x, 2), 1.0 / DIM);
+        tn_tensor    *mean = tn_scale(w->ctx, tn_sum_axis(w->ctx, x, 2), 1 / (double)DIM);
         x = tn_sub(w->ctx, x, tn_reshape(mean, 3, shape));
     }
     x = tn_scale(w->ctx, x, factor);
@@ -464,7 +464,7 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     tn_circuit_ovpp      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *n, *y, *pattern, *direct, *one, *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
-    const int64_t square[2] = {T, T};
+    const int64_t square[2] = {T, T}, dim = DIM;
     memset(&od, 0, sizeof od);
     od.factor1 = 0.8; od.factor2 = 1.25;
     od.compact = true;
@@ -492,7 +492,7 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
             tn_tensor *left[2], *right[2], *at[2], *last = tn_slice(mixed[k], 1, DIM, DIM + 1);
             at[0] = at[1] = one;
             left[0] = mixed[g]; left[1] = tn_slice(mixed[g], 1, 0, DIM);
-            right[0] = mixed[k]; right[1] = tn_mul(w->ctx, last, tn_full(w->ctx, 1, &(const int64_t){DIM}, 1));
+            right[0] = mixed[k]; right[1] = tn_mul(w->ctx, last, tn_full(w->ctx, 1, &dim, 1));
             in[0] = tn_concat(w->ctx, 2, left, 1);
             in[1] = tn_concat(w->ctx, 2, right, 1);
             y = tn_cp_apply_each(w->ctx, o.doubled, in);
@@ -637,10 +637,13 @@ TEST(pairs_of_tokens)
         at.tokens = true;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);           /* two sets */
     }
+    some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
+    tn_circuit_destroy(c);
+    c = some;                                                               /* [3,VOCAB] */
     CHECK_STATUS(tn_circuit_means(c, &columns, &rows), TN_OK);
     y = whole(&w, c);
-    test_raise(&worst, differs(columns, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 0), 1.0 / VOCAB)));
-    test_raise(&worst, differs(rows, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 1), 1.0 / VOCAB)));
+    test_raise(&worst, differs(columns, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 0), 1.0 / 3)));
+    test_raise(&worst, differs(rows, tn_scale(w.ctx, tn_sum_axis(w.ctx, y, 1), 1 / (double)VOCAB)));
     tn_tensor_destroy(columns);
     tn_tensor_destroy(rows);
     tn_circuit_destroy(c);
@@ -723,6 +726,7 @@ TEST(maximising_inputs)
     tn_tensor *p[3], *u, *x;
     tn_net    *net, *deep;
     tn_cp     *cp, *layers[2];
+    const tn_cp *twice[2];
     tn_eigen   eigen;
     tn_circuit_maximum      best;
     tn_circuit_maximum_desc d;
@@ -754,24 +758,44 @@ TEST(maximising_inputs)
     tn_cp_destroy(cp);
     layers[0] = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     layers[1] = tn_cp_residual(layers[0]);
-    deep = tn_net_from_stack(w.ctx, 2, (const tn_cp *const[]){layers[1], layers[1]}, false);
+    twice[0] = twice[1] = layers[1];
+    deep = tn_net_from_stack(w.ctx, 2, twice, false);
     REQUIRE(deep && deep->constant && deep->legs == 4);
-    memset(&d, 0, sizeof d);
-    CHECK_STATUS(tn_circuit_maximise(deep, u, &d, &best), TN_OK);
-    x = tn_net_apply(w.ctx, deep, best.x);
-    value = tn_item(tn_matmul(w.ctx, x, tn_reshape_2d(u, 5, 1)));
-    CHECK_NEAR(value, best.value, 1e-10 * fabs(value));
-    CHECK_NEAR(frobenius(tn_slice(best.x, 1, 0, 5)), 1, 1e-12);
-    CHECK_NEAR(numbers(best.x)[5], 1, 0);
-    for (int i = 0; i < 200; i++) {
-        tn_tensor *y = any(&w, 2, 1, 5, 0);
-        y = tn_scale(w.ctx, y, i < 100 ? 1 : 0.01);
-        if (i >= 100) y = tn_add(w.ctx, y, tn_slice(best.x, 1, 0, 5));
-        y = tn_scale(w.ctx, y, 1 / frobenius(y));
-        y = tn_matmul(w.ctx, tn_net_apply(w.ctx, deep, y), tn_reshape_2d(u, 5, 1));
-        CHECK(tn_item(y) <= best.value * (1 + 1e-9));
+    for (int minimum = 0; minimum < 2; minimum++) {
+        const double sign = minimum ? -1 : 1;
+        memset(&d, 0, sizeof d);
+        d.minimum = minimum;
+        CHECK_STATUS(tn_circuit_maximise(deep, u, &d, &best), TN_OK);
+        x = tn_net_apply(w.ctx, deep, best.x);
+        value = tn_item(tn_matmul(w.ctx, x, tn_reshape_2d(u, 5, 1)));
+        CHECK_NEAR(value, best.value, 1e-10 * fabs(value));
+        CHECK_NEAR(frobenius(tn_slice(best.x, 1, 0, 5)), 1, 1e-12);
+        CHECK_NEAR(numbers(best.x)[5], 1, 0);
+        for (int i = 0; i < 200; i++) {
+            tn_tensor *y = any(&w, 2, 1, 5, 0);
+            y = tn_scale(w.ctx, y, i < 100 ? 1 : 0.01);
+            if (i >= 100) y = tn_add(w.ctx, y, tn_slice(best.x, 1, 0, 5));
+            y = tn_scale(w.ctx, y, 1 / frobenius(y));
+            y = tn_matmul(w.ctx, tn_net_apply(w.ctx, deep, y), tn_reshape_2d(u, 5, 1));
+            CHECK(sign * tn_item(y) <= sign * best.value + 1e-9 * fabs(best.value));
+        }
+        tn_circuit_maximum_destroy(&best);
     }
-    tn_circuit_maximum_destroy(&best);
+    {   /* two inputs, each of length 1: x^T A y is at most the largest singular value */
+        tn_tensor    *a = any(&w, 2, 6, 6, 0), *one = tn_full(w.ctx, 0, NULL, 1);
+        tn_net       *pair = tn_net_create(w.ctx, "ij->|i|j", 1, &a, TN_NET_COPY);
+        tn_svd_result svd;
+        CHECK_STATUS(tn_svd(w.ctx, a, NULL, &svd), TN_OK);
+        memset(&d, 0, sizeof d);
+        d.tol = 1e-15;
+        CHECK_STATUS(tn_circuit_maximise(pair, one, &d, &best), TN_OK);
+        CHECK_NEAR(best.value, numbers(svd.s)[0], 1e-9);
+        CHECK(best.x && best.x->shape[0] == 2 && best.x->shape[1] == 6);
+        CHECK_NEAR(frobenius(best.x), sqrt(2), 1e-12);
+        tn_circuit_maximum_destroy(&best);
+        tn_svd_destroy(&svd);
+        tn_net_destroy(pair);
+    }
     CHECK_STATUS(tn_circuit_maximise(deep, p[1], &d, &best), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "u is [9,5], expected the 5 outputs");
     d.tol = 2;
@@ -817,12 +841,12 @@ TEST(evidence_of_a_data_set)
         for (int i = 0; i < ROWS; i++) {
             better += v[i][f] > top[6];
             low += v[i][f] < -0.25;
-            mean += v[i][f] / ROWS;
+            mean += v[i][f] / (double)ROWS;
         }
         for (int i = 0; i < ROWS; i++) {
             const double x = v[i][f] - mean;
-            m2 += x * x / ROWS;
-            m4 += x * x * x * x / ROWS;
+            m2 += x * x / (double)ROWS;
+            m4 += x * x * x * x / (double)ROWS;
         }
         CHECK_INT(better, 6);
         CHECK_NEAR(numbers(r.histogram)[4 * f], low, 0);
@@ -903,6 +927,7 @@ static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc
     if (!random_model(w, d, &m)) return;
     if (what == 'q') none = tn_circuit_qk(w->ctx, &m, at) == NULL;
     if (what == 'o') none = tn_circuit_ov(w->ctx, &m, at) == NULL;
+    if (what == 't') none = tn_circuit_pairs(w->ctx, &m, at->block, 0) == NULL;
     if (what == 'm') none = tn_circuit_mlp(w->ctx, &m, at->block) == NULL;
     if (what == 'a') none = tn_circuit_attention(w->ctx, &m, at->block, 0) == NULL;
     if (what == 'p' || what == 'f') none = tn_circuit_ovpp_of(w->ctx, &m, &od, &o) != TN_OK;
@@ -928,6 +953,7 @@ TEST(refusals_by_name)
     d.x0_residual = true;
     d.qk_norm = false;
     refuse(&w, &d, &later, 'q', "the model has x0_residual");
+    refuse(&w, &d, &at, 't', "circuit_pairs: the model has x0_residual: tokens reach the MLP in several ways");
     d = usual();
     d.value_residual = true;
     later.tokens = false;

@@ -644,6 +644,71 @@ static void networks(life *l)
     tn_params_destroy(ps);
 }
 
+/* The paths of a frozen transformer. */
+static void paths(life *l)
+{
+    const tn_circuit_target target = {TN_CIRCUIT_LOSS, 4, 3, 0};
+    tn_circuit_paths_desc   few = {10, 0};
+    tn_circuit_parts_desc   by;
+    tn_params              *ps = tn_params_create(l->ctx);
+    tn_transformer_desc     d = small_model();
+    tn_transformer          m;
+    tn_circuit_frozen       f;
+    tn_circuit_parts        parts;
+    tn_circuit_paths        found;
+    tn_circuit_attribution  a;
+    tn_circuit_deletion     gone;
+    tn_status               s;
+    memset(&by, 0, sizeof by);
+    if (!CHECK(ps != NULL)) return;
+    d.place = TN_PLACE_PRE;
+    d.value_residual = false;
+    if (!CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK)) { tn_params_destroy(ps); return; }
+    s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 5, 7), &f);
+    whole(l, s, f.block, f.source, f.logits, f.u);
+    if (s == TN_OK) CHECK_STATUS(tn_circuit_frozen_update(&f), TN_OK);
+    for (int k = 1; k < 3; k++) {
+        by.by = (tn_circuit_by)k;
+        s = tn_circuit_parts_of(&f, &target, &by, &parts);
+        whole(l, s, parts.values, parts.values, parts.values, parts.values);
+        tn_circuit_parts_destroy(&parts);
+    }
+    s = tn_circuit_attribute(&f, &target, &a);
+    whole(l, s, a.values, a.values, a.values, a.values);
+    tn_circuit_attribution_destroy(&a);
+    s = tn_circuit_paths_find(&f, &target, &few, &found);
+    whole(l, s, found.node, found.path, found.frontier, found.frozen);
+    s = tn_circuit_paths_delete(&found, 3, &gone);
+    whole(l, s, gone.path, gone.predicted, gone.measured, gone.path);
+    tn_circuit_deletion_destroy(&gone);
+    tn_circuit_paths_destroy(&found);
+    tn_circuit_frozen_destroy(&f);
+    tn_params_destroy(ps);
+}
+
+/* Bounds for the texts with a known end. */
+static void bounds(life *l)
+{
+    const int64_t         three = 3;
+    tn_circuit_bound_desc more = {2, 1};
+    tn_params            *ps = tn_params_create(l->ctx);
+    tn_transformer_desc   d = small_model();
+    tn_transformer        m;
+    tn_circuit_bound      b;
+    tn_tensor            *next = ids_of(l, 1, 3, 7);
+    tn_status             s;
+    if (!CHECK(ps != NULL)) return;
+    d.layers = 1;
+    next = next ? tn_reshape(next, 1, &three) : NULL;
+    if (CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK))
+        for (more.unknown = 1; more.unknown < 3; more.unknown++) {
+            s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
+            whole(l, s, b.best, b.margin, b.change, b.best);
+            tn_circuit_bound_destroy(&b);
+        }
+    tn_params_destroy(ps);
+}
+
 /* Terms below and above half the inputs: the small problem and the full one. */
 static void eigenpairs(life *l)
 {
@@ -1135,7 +1200,8 @@ static const part parts[] = {
     {"tensor trains", trains, false}, {"factorisations", factorisations, false},
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
-    {"operators", operators, false}, {"networks", networks, false}, {"eigenpairs", eigenpairs, false},
+    {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},
+    {"bounds", bounds, false}, {"eigenpairs", eigenpairs, false},
     {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false},
     {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},

@@ -373,13 +373,13 @@ static void edit_again(const double *x, const int64_t shape[4], int axis_h, cons
 TEST(edits_by_hand)
 {
     const int64_t shape[4] = {2, 3, 4, 5};
-    double        worst = 0, x[120], v[120], want[120], got[120];
+    double        worst = 0, x[120], v[120], used[120], want[120], got[120];
     int           k;
     world         w;
     uint64_t      seed = 8;
     REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
     for (k = 0; k < 120; k++) { x[k] = test_random_real(&seed); v[k] = test_random_real(&seed); }
-    for (k = 0; k < 64; k++) {
+    for (k = 0; k < 128; k++) {
         const char *name = k & 1 ? "blocks.0.attn.pattern" : "blocks.0.attn.z";
         tn_tensor  *in = tn_tensor_from(w.ctx, 4, shape, TN_F64, x), *out;
         tn_edit     e;
@@ -389,8 +389,10 @@ TEST(edits_by_hand)
         if (k & 4) { e.token = 2; e.tokens = 1; }
         if (k & 8) e.keep = k & 1 ? 1 : 0.5;
         if (k & 16) e.mean = true;
-        if (k & 32) e.value = tn_tensor_from(w.ctx, 4, shape, TN_F64, v);
-        edit_again(x, shape, k & 1 ? 1 : 2, &e, e.value ? v : NULL, want);
+        for (i = 0; i < 120; i++) used[i] = v[k & 64 ? i % 20 : i];
+        if (k & 32) e.value = k & 64 ? tn_tensor_from(w.ctx, 2, shape + 2, TN_F64, v)     /* [4,5], repeated */
+                                     : tn_tensor_from(w.ctx, 4, shape, TN_F64, v);
+        edit_again(x, shape, k & 1 ? 1 : 2, &e, e.value ? used : NULL, want);
         out = tn_tap_edit(w.ctx, &e, name, in);
         if (!CHECK_STATUS(tn_read(out, TN_F64, got, 120), TN_OK)) break;
         for (i = 0; i < 120; i++) test_raise(&worst, fabs(got[i] - want[i]));

@@ -2,10 +2,12 @@
 
    D(B+) is the table of a model's logits after one token alone, with its MLP and without attention; no text is run. Is its
    largest entry among the ten tokens that most often follow in the text, for the commonest tokens? And are its ten largest
-   entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the same:
-   an untrained model of the same shape, and the trained table with its rows shuffled.
-       T(.) for a next token: which pairs of tokens speak for it or against it, with their share of the table's norm.
-       Heads: the copying score of each OV circuit, and the pairs of query and key that it scores highest, at a distance.
+   entries, each column's mean subtracted, those of the largest pointwise mutual information? Two controls are asked the
+   same: an untrained model of the same shape, and the trained table with its rows shuffled.
+       T(.) for a next token: which pairs of the commonest tokens speak for it or against it, with their share.
+       Heads: the copying score of each OV circuit; the pairs of query and key, a token apart, with the largest scores; and
+       the tokens with the largest mean scores, as queries and as keys.
+       The block as tensors (OV++) with the denominators of its norms held at their means: what that does to the loss.
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/story_circuits.c -o story_circuits -lm
    build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./story_circuits --run RUN --text TEXT
@@ -31,6 +33,7 @@ typedef struct counts {
     double       *one, *pair;           /* [vocab], [vocab,vocab]: occurrences */
     int32_t      *common;               /* [tokens], the commonest first       */
     const char  **name;                 /* [vocab]                             */
+    int32_t      *ids;                  /* [total]: the text                   */
 } counts;
 
 static void *room(int64_t count, size_t each)
@@ -44,7 +47,7 @@ static char *read_text(const char *path, size_t *bytes)
 {
     FILE *f = fopen(path, "rb");
     char *text;
-    long  length;
+    long  length = -1;
     if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("--text cannot be read");
     rewind(f);
     text = room(length + 1, 1);
@@ -69,6 +72,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     char       *text = read_text(o->text, &bytes), *at = text;
     int32_t    *ids = room((int64_t)bytes + 1, sizeof *ids), *order;
     int64_t     i, n;
+    c.ids = ids;
     c.tokenizer = tokenizer;
     c.vocab = tn_tokenizer_count(tokenizer);
     c.one = room(c.vocab, sizeof *c.one);
@@ -78,11 +82,12 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     while (at < text + bytes) {
         char *end = strstr(at, mark);
         if (!end) end = text + bytes;
-        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes, NULL);
+        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes - c.total, NULL);
         if (n < 0) check(ctx);
         for (i = 0; i < n; i++) c.one[ids[i]]++;
         for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
         c.total += n;
+        ids += n;
         at = end < text + bytes ? end + sizeof mark - 1 : end;
     }
     order = room(c.vocab, sizeof *order);
@@ -90,7 +95,6 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     sorted_by = c.one;
     qsort(order, (size_t)c.vocab, sizeof *order, falling);
     c.common = order;
-    free(ids);
     free(text);
     return c;
 }
@@ -177,61 +181,145 @@ static void show_bigrams(const options *o, const counts *c, const double *d)
 
 /* ---- pairs and heads ---------------------------------------------------------------------------------------- */
 
-static void show_entries(tn_ctx *ctx, const counts *c, const tn_circuit *circuit, bool pairs, tn_order order)
+/* names: of the rows and columns, which are the commonest tokens. */
+static void show_entries(tn_ctx *ctx, const char **names, const tn_circuit *all, tn_tensor *ids, bool pairs)
 {
-    const tn_circuit_top_desc desc = { .top = 5, .order = order, .pairs = pairs };
+    const tn_circuit_top_desc desc = { .top = 5, .order = TN_ORDER_MAGNITUDE, .pairs = pairs };
+    tn_circuit               *c = tn_circuit_select(all, ids, ids);
     tn_circuit_entries        e;
     double                    value[5], share[5];
     int32_t                   at[10];
-    if (tn_circuit_top(circuit, &desc, &e) != TN_OK || tn_read(e.values, TN_F64, value, 5) != TN_OK
+    if (tn_circuit_top(c, &desc, &e) != TN_OK || tn_read(e.values, TN_F64, value, 5) != TN_OK
         || tn_read(e.share, TN_F64, share, 5) != TN_OK || tn_read(e.index, TN_I32, at, 10) != TN_OK) check(ctx);
-    for (int k = 0; k < 5; k++) {                       /* a constant one, where there is a bias, comes after the tokens */
-        const char *left = at[2 * k] < c->vocab ? c->name[at[2 * k]] : "1";
-        const char *right = at[2 * k + 1] < c->vocab ? c->name[at[2 * k + 1]] : "1";
-        printf("  %-12s %-12s %+9.3f  %.2f %%\n", left, right, value[k], 100 * share[k]);
-    }
+    for (int k = 0; k < 5; k++)
+        printf("  %-12s %-12s %+10.3f  %.2f %%\n", names[at[2 * k]], names[at[2 * k + 1]], value[k], 100 * share[k]);
     tn_circuit_entries_destroy(&e);
+    tn_circuit_destroy(c);
 }
 
-static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m, const char **names,
+                       tn_tensor *ids)
 {
     int64_t i, shown = 0;
     for (i = 0; i < o->tokens && shown < o->show / 4; i++) {
         tn_circuit *t;
-        if (strlen(c->name[c->common[i]]) < 4 || strncmp(c->name[c->common[i]], "##", 2) == 0) continue;
+        if (strlen(names[i]) < 4 || strncmp(names[i], "##", 2) == 0) continue;
         if (!(t = tn_circuit_pairs(ctx, m, 0, c->common[i]))) check(ctx);
-        printf("pairs that speak for or against \"%s\", and their share of the squared norm:\n", c->name[c->common[i]]);
-        show_entries(ctx, c, t, true, TN_ORDER_MAGNITUDE);
+        printf("pairs that speak for or against \"%s\", and their share of the squared norm:\n", names[i]);
+        show_entries(ctx, names, t, ids, true);
         tn_circuit_destroy(t);
         shown++;
     }
 }
 
-static void show_heads(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
+/* The five with the largest means: what a head's queries, or keys, are about. */
+static void show_means(tn_ctx *ctx, const char *what, const char **names, const tn_tensor *means, tn_tensor *ids)
+{
+    int32_t    at[5];
+    tn_tensor *of = tn_gather(ctx, (tn_tensor *)means, 0, ids), *first;
+    if (!tn_topk(ctx, of, 0, 5, TN_ORDER_MAGNITUDE, &first) || tn_read(first, TN_I32, at, 5) != TN_OK) check(ctx);
+    printf("  %s of the largest mean scores:", what);
+    for (int k = 0; k < 5; k++) printf(" %s", names[at[k]]);
+    printf("\n");
+}
+
+static void show_heads(tn_ctx *ctx, const tn_transformer *m, const char **names, tn_tensor *ids)
 {
     tn_circuit_desc d = { .tokens = true, .query = 1 };
-    tn_tensor      *ids = tn_tensor_from(ctx, 1, &o->tokens, TN_I32, c->common);
     for (d.head = 0; d.head < m->desc.heads; d.head++) {
-        tn_circuit *ov = tn_circuit_ov(ctx, m, &d), *qk = tn_circuit_qk(ctx, m, &d), *some;
-        double      score;
-        if (!ov || !qk || tn_circuit_copying(ov, NULL, &score) != TN_OK) check(ctx);
+        tn_circuit *ov = tn_circuit_ov(ctx, m, &d), *qk = tn_circuit_qk(ctx, m, &d);
+        tn_tensor  *keys = NULL, *queries = NULL;
+        double      score = 0;
+        if (!ov || !qk || tn_circuit_copying(ov, NULL, &score) != TN_OK
+            || tn_circuit_means(qk, &keys, &queries) != TN_OK) check(ctx);
         printf("copying_head_%d: %.3f\n", (int)d.head, score);
-        some = tn_circuit_select(qk, ids, ids);
-        if (!some) check(ctx);
-        printf("query and key, one token before, of the largest scores among the %d commonest (numbers of the list):\n",
-               (int)o->tokens);
-        {
-            counts      by_rank = *c;
-            const char **name = room(c->vocab, sizeof *name);
-            for (int64_t i = 0; i < o->tokens; i++) name[i] = c->name[c->common[i]];
-            by_rank.name = name;
-            show_entries(ctx, &by_rank, some, false, TN_ORDER_MAGNITUDE);
-            free(name);
-        }
-        tn_circuit_destroy(some);
+        printf("query and key, one token before, of the largest scores, and their share of the squared norm:\n");
+        show_entries(ctx, names, qk, ids, false);
+        show_means(ctx, "queries", names, queries, ids);
+        show_means(ctx, "keys", names, keys, ids);
+        tn_tensor_destroy(keys);
+        tn_tensor_destroy(queries);
         tn_circuit_destroy(qk);
         tn_circuit_destroy(ov);
     }
+}
+
+/* ---- the block as tensors, with the means of its norms ---------------------------------------------------------- */
+
+enum { WINDOWS = 16 };
+
+/* The mean over rows of 1/sqrt(mean x^2 + eps): what an RMS norm multiplies by. */
+static double mean_factor(tn_ctx *ctx, tn_tensor *x, double eps)
+{
+    const int64_t n = x->shape[x->rank - 1], rows = tn_tensor_count(x) / n;
+    double       *v = room(rows * n, sizeof *v), sum = 0;
+    if (tn_read(x, TN_F64, v, rows * n) != TN_OK) check(ctx);
+    for (int64_t r = 0; r < rows; r++) {
+        double square = 0;
+        for (int64_t i = 0; i < n; i++) square += v[r * n + i] * v[r * n + i] / (double)n;
+        sum += 1 / sqrt(square + eps) / (double)rows;
+    }
+    free(v);
+    return sum;
+}
+
+/* The stream at the beginning of the block, and after its attention: [1,T,dim] */
+static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor **after)
+{
+    tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids), *y;
+    if (m->desc.embed_norm && !m->desc.no_norm) x = tn_norm_forward(ctx, &m->embed_norm, x);
+    y = m->desc.no_norm ? x : tn_norm_forward(ctx, &m->blocks[0].norm1, x);
+    y = tn_attention_forward(ctx, &m->blocks[0].attn, y, NULL);
+    *after = tn_add(ctx, x, tn_scale(ctx, y, m->desc.attn_scale));
+    check(ctx);
+    return x;
+}
+
+/* The loss of the block as OV++: B+ of sum_g A^g M^g x~, with the patterns of the run. */
+static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp *o, tn_tensor *ids,
+                              tn_tensor *next)
+{
+    const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
+    tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n));
+    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0), *sum = NULL, *both[2], *y;
+    for (int64_t g = 0; g <= o->heads; g++) {
+        y = tn_matmul(ctx, x, tn_transpose(tn_reshape(tn_slice(o->m, 0, g, g + 1), 2, map), 0, 1));
+        if (g > 0) y = tn_matmul(ctx, tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square), y);
+        sum = sum ? tn_add(ctx, sum, y) : y;
+    }
+    both[0] = both[1] = sum;
+    y = tn_reshape(tn_cp_apply_each(ctx, o->b, both), 3, (int64_t[]){1, T, n});
+    if (!m->desc.no_norm) y = tn_norm_forward(ctx, &m->norm, y);
+    return tn_item(tn_cross_entropy(ctx, tn_transformer_head(ctx, m, y), next));
+}
+
+/* What it costs to hold the denominators of the norms at their means, on windows at the end of the text. */
+static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
+{
+    const int64_t        T = m->desc.context;
+    tn_circuit_ovpp_desc d = {0};
+    tn_circuit_ovpp      o;
+    double               loss[2] = {0, 0};
+    if (m->desc.norm != TN_NORM_RMS || c->total < WINDOWS * (T + 1)) return;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && tn_circuit_ovpp_of(ctx, m, &d, &o) != TN_OK) check(ctx);
+        for (int k = 0; k < WINDOWS; k++) {
+            const tn_mark  mark = tn_arena_mark(ctx);
+            const int32_t *from = c->ids + c->total - (k + 1) * (T + 1);
+            tn_tensor *ids = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from), *after, *x;
+            tn_tensor *next = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from + 1);
+            if (pass == 0) {
+                x = stream(ctx, m, ids, &after);
+                d.factor1 += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
+                d.factor2 += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
+                loss[0] += tn_item(tn_transformer_loss(ctx, m, ids, next)) / WINDOWS;
+            } else loss[1] += loss_of_tensors(ctx, m, &o, ids, next) / WINDOWS;
+            tn_arena_release(ctx, mark);
+        }
+    }
+    check(ctx);
+    printf("loss_of_windows: %.6f\nloss_of_tensors_with_mean_norms: %.6f\n", loss[0], loss[1]);
+    tn_circuit_ovpp_destroy(&o);
 }
 
 /* ---- the program --------------------------------------------------------------------------------------------- */
@@ -269,6 +357,8 @@ int main(int argc, char **argv)
     tn_tokenizer  *tokenizer;
     counts         c;
     double        *d, *control;
+    const char   **names;
+    tn_tensor     *ids;
     verdict        v;
     char           why[TN_WHY], path[600];
     read_flags(argc, argv, flags);
@@ -286,8 +376,12 @@ int main(int argc, char **argv)
     d = bigrams(ctx, &o, &c, &model);
     control = bigrams(ctx, &o, &c, &untrained);
     show_bigrams(&o, &c, d);
-    show_pairs(ctx, &o, &c, &model);
-    show_heads(ctx, &o, &c, &model);
+    names = room(o.tokens, sizeof *names);
+    for (int64_t i = 0; i < o.tokens; i++) names[i] = c.name[c.common[i]];
+    ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
+    show_pairs(ctx, &o, &c, &model, names, ids);
+    show_heads(ctx, &model, names, ids);
+    show_freezing(ctx, &c, &model);
     check(ctx);
     v = judge(&o, &c, d, 0);
     printf("argmax_among_ten_successors: %.4f\noverlap_with_pmi: %.4f\n", v.hits, v.overlap);
