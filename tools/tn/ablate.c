@@ -101,7 +101,8 @@ static void measure_part(const subject *s, const samples *x, const double *befor
         squares += change * change;
     }
     p->change = sum / n;
-    p->error = n > 1 ? sqrt(fmax(squares / n - p->change * p->change, 0) / (n - 1)) : NAN;
+    squares -= n * p->change * p->change;
+    p->error = n > 1 ? sqrt((squares < 0 ? 0 : squares) / n / (n - 1)) : NAN;
     tn_tensor_destroy(edit.value);
 }
 

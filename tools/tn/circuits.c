@@ -14,6 +14,11 @@ static option options[] = {
     COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; the default is the last",
               -1, 1e9, NEVER),
     COUNT_ROW("budget", OURS(budget), "paths: how many nodes of the search are expanded", 1, 1e9, NEVER),
+    WORDS_ROW("by", OURS(by), "search|path|degree|mlps", "paths: search: tokens, heads and MLPs, each MLP linear in one input, the "
+              "largest first; path: every path, MLPs with all their inputs; degree: by degree in the embeddings; mlps: by "
+              "the set of MLPs that are passed", NEVER),
+    FLAG_ROW("patterns", OURS(patterns), "paths --by: expand bilinear and squared patterns as well, instead of holding them "
+             "constant", NEVER),
     COUNT_ROW("delete", OURS(remove), "paths: delete the first N paths one by one, and compare the change with what is "
               "predicted", 0, 1e6, NEVER),
     COUNT_ROW("block", OURS(block), "pairs: the block of the MLP", 0, 1e6, NEVER),

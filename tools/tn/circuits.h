@@ -27,7 +27,8 @@ void report_end(void);
 typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer;
     int64_t     block, top, position, budget, remove, tokens, common, length, threads;
-    bool        json, f32, mean, no_data;
+    int         by;
+    bool        json, f32, mean, no_data, patterns;
 } circuit_options;
 extern circuit_options circuit_settings;
 

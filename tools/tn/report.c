@@ -39,8 +39,10 @@ static void end_table(void)
     report.in_table = false;
 }
 
-/* Prints a text in `width` columns, cut if it is longer. A character is a column. */
-static void print_cell(const char *text, int width, bool right)
+enum { LEFT, RIGHT, LAST };
+
+/* Prints a text in `width` columns, cut if it is longer. A character is a column. LAST: left, and nothing follows it. */
+static void print_cell(const char *text, int width, int place)
 {
     size_t bytes = strlen(text), at = 0, cut = 0;
     int    columns = 0;
@@ -50,11 +52,12 @@ static void print_cell(const char *text, int width, bool right)
         at += n ? (size_t)n : 1;
     }
     if (columns > width) printf("%.*s\xE2\x80\xA6", (int)cut, text);
-    else if (right) printf("%*s%s", width - columns, "", text);
-    else printf("%s%*s", text, width - columns, "");
+    else if (place == RIGHT) printf("%*s%s", width - columns, "", text);
+    else printf("%s%*s", text, place == LAST ? 0 : width - columns, "");
 }
 
 static bool is_text(const column *c) { return !strcmp(c->format, "%s"); }
+static int  place_of(const column *c) { return !is_text(c) ? RIGHT : c[1].key ? LEFT : LAST; }
 
 void report_table(const char *key, const char *title, const column *columns)
 {
@@ -70,7 +73,7 @@ void report_table(const char *key, const char *title, const column *columns)
     if (title) print_folded(title, 0, 0);
     for (i = 0; columns[i].key; i++) {
         printf("  ");
-        print_cell(columns[i].title ? columns[i].title : columns[i].key, columns[i].width, !is_text(&columns[i]));
+        print_cell(columns[i].title ? columns[i].title : columns[i].key, columns[i].width, place_of(&columns[i]));
     }
     printf("\n");
 }
@@ -96,7 +99,7 @@ void report_row(const column *columns, ...)
         printf("  ");
         if (!words && isnan(v)) s = "-";
         else if (!words) snprintf(text, sizeof text, columns[i].format, v), s = text;
-        print_cell(s, columns[i].width, !words);
+        print_cell(s, columns[i].width, place_of(&columns[i]));
     }
     va_end(list);
     if (report.json) buffer_print(&report.out, "}");
