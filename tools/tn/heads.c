@@ -358,9 +358,9 @@ static void read_moment(const subject *s, const moment *m)
 void history_report(subject *s)
 {
     static const column columns[] = {
-        {"step", NULL, 9, "%.0f"}, {"loss", NULL, 8, "%.4f"}, {"copying", NULL, 8, "%.3f"}, {"copying_head", "head", 6, "%s"},
-        {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 6, "%s"},
-        {"composition", NULL, 11, "%.3f"}, {"pair", "heads", 10, "%s"}, {NULL, NULL, 0, NULL}
+        {"step", NULL, 7, "%.0f"}, {"loss", NULL, 7, "%.4f"}, {"copying", NULL, 7, "%.3f"}, {"copying_head", "head", 5, "%s"},
+        {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 5, "%s"},
+        {"composition", NULL, 11, "%.3f"}, {"pair", "heads", 12, "%s"}, {NULL, NULL, 0, NULL}
     };
     static const column each[] = {
         {"step", NULL, 9, "%.0f"}, {"head", NULL, 6, "%s"}, {"qk", "|QK|", 9, "%.4g"}, {"ov", "|OV|", 9, "%.4g"},
