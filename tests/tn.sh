@@ -1370,7 +1370,7 @@ expect 0 "position: " circuits seen attribute "the cat and" --token 30 --against
 holds "attribute: the remainder" below "$(number remainder)" 1e-12
 holds "the sum over tokens" near "$(awk '/^By the part/ { exit } /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
     "$(number logit)" 1e-4
-holds "the sum over parts" near "$(awk '/^By the part/ { on = 1 } on && /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
+holds "the sum over parts" near "$(awk '/^By the part/ { on = 1 } !NF { on = 0 } on && /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
     "$(number logit)" 1e-4
 printf 'the cat and the dog' > line
 expect 0 "line " eval seen line --no-baseline
@@ -1386,8 +1386,8 @@ expect 0 "largest_difference: " circuits seen diff seen/weights-00000004.safeten
 holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
 expect 0 "steps: 4" circuits seen history
 is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
-is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $3, $4, $5 }')" \
-    "$(awk '$1 == 12 && $2 == "1.1" { print $3, $4, $5 }' said)"
+is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
+    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $10 }' said)"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi

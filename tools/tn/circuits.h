@@ -1,5 +1,5 @@
-/* circuits.h - what the files of `tn circuits` share: report.c, heads.c, pairs.c, paths.c, ablate.c, diff.c and circuits.c,
-   which has the options and reads the model. tn.h says which of them calls which. */
+/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c and
+   circuits.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_CIRCUITS_H
 #define TN_CIRCUITS_H
 
@@ -22,7 +22,7 @@ void report_value(const char *name, const char *format, double v);
 void report_text(const char *name, const char *text);
 void report_end(void);
 
-/* ---- circuits.c ----------------------------------------------------------------------------------------------------- */
+/* ---- subject.c ------------------------------------------------------------------------------------------------------ */
 
 typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer;
@@ -43,6 +43,9 @@ typedef struct subject {
     int32_t     *common;                /* [vocab] tokens by falling frequency; without a text in their own order */
 } subject;
 
+/* data: also the tokens of its run, if they are there. */
+void open_subject(subject *s, const char *path, bool data);
+void close_subject(subject *s);
 /* Fails if a parameter of the model is not finite. */
 void check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
@@ -50,7 +53,7 @@ int64_t token_id(const subject *s, const char *text);
 /* The tokens of a text; fails if it is longer than the model's context, or --length. */
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
-/* Windows of text to compute losses on: `count` of length + 1 tokens, whose first begins at ids[start[0]], and so on. Of a text,
+/* Windows of text to compute losses on: `count` of length + 1 tokens, the first of which begins at ids[start[0]]. Of a text,
    or without one (NULL) windows that are spread over the held-out part of the run, of --tokens together. */
 typedef struct samples { const int32_t *ids; int64_t count, length, *start; bool held; } samples;
 samples text_samples(const subject *s, const char *text);

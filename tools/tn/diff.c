@@ -6,7 +6,7 @@
 
 enum { MOST_TOKENS = 256 };
 
-/* ---- parts ----------------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------------ */
 
 /* All numbers of a circuit, a new list; NULL with a note if it is refused. */
 static double *entries(const subject *s, tn_circuit *c, int64_t *n)
@@ -153,7 +153,7 @@ static void report_mlps(const subject *s, const model *b, int64_t blocks)
     }
 }
 
-/* ---- logits ------------------------------------------------------------------------------------------------------------ */
+/* ---- logits ----------------------------------------------------------------------------------------------------------- */
 
 /* log p of each token after each position of a window, [length,vocab], a new list. */
 static double *log_probabilities(const model *m, const samples *x, int64_t k)
@@ -211,8 +211,8 @@ static void check_names(const subject *s, const model *b, const char *other)
     for (i = 0; i < tn_tokenizer_count(b->tokenizer); i++) {
         char *name = token_name(b->tokenizer, i);
         if (strcmp(name, s->names[i]))
-            fail("token %lld is %s in %s, expected %s, as in %s: the two models need one tokenizer", (long long)i, name, other,
-                 s->names[i], s->path);
+            fail("token %lld is %s in %s, expected %s, as in %s: the two models need one tokenizer", (long long)i, name,
+                 other, s->names[i], s->path);
         free(name);
     }
 }
@@ -236,16 +236,17 @@ void diff_report(subject *s, const char *other)
     if (b.desc.layers != s->m.desc.layers)
         report_note("The first %lld blocks of each: one model has %lld, the other %lld.", (long long)blocks,
                     (long long)s->m.desc.layers, (long long)b.desc.layers);
-    report_note("Cosines of the parts. Tokens: between the %d commonest tokens, through the embedding and unembedding of each "
-                "model, so that models of any basis compare; a head is beside the one of the other model in that block whose OV "
-                "is most similar. Stream: between directions of the residual stream, which two models share if one was trained "
-                "from the other. Hidden units: their mean cosine after they were aligned.", MOST_TOKENS);
+    report_note("Cosines of the parts. Tokens: between the %d commonest tokens, through the embedding and "
+                "unembedding of each model, so that models of any basis compare; a head is beside the one of the "
+                "other model in that block whose OV is most similar. Stream: between directions of the residual "
+                "stream, which two models share if one was trained from the other. Hidden units: their mean cosine "
+                "after they were aligned.", MOST_TOKENS);
     report_value("blocks", "%.0f", (double)blocks);
     if (circuit_settings.text || s->has_run) {
         x = text_samples(s, circuit_settings.text);
         compare_logits(s, &b, &x);
         free_samples(&x);
     } else report_note("Logits are not compared: there is no held-out text, and no --text TEXT.");
-    report_note("Divergence: the mean over tokens of KL(first model || other), in nats; the largest difference is that of a "
-                "log-probability.");
+    report_note("Divergence: the mean over tokens of KL(first model || other), in nats; the largest difference is "
+                "that of a log-probability.");
 }

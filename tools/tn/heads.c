@@ -102,13 +102,15 @@ static void measure_distances(const subject *s, head_numbers *heads, int64_t *D)
         tn_tensor_destroy(r.k[set]);
     }
     free(ids);
-    report_note("Distances: the attention of block 0 from the query's token to the one d before it, for queries and keys drawn "
-                "from the %lld commonest tokens, as a share of the distances 0 to %lld; exact with the norms.%s%s",
-                (long long)N, (long long)*D - 1, a->kind >= TN_ATTENTION_DIFFERENTIAL ? " Of differential attention the "
-                "first pattern alone." : "", s->frequency ? "" : " Without the run's text these are the first tokens.");
+    report_note("Distances: the attention of block 0 from the query's token to the one d before it, for queries "
+                "and keys drawn from the %lld commonest tokens, as a share of the distances 0 to %lld; exact with "
+                "the norms.%s%s",
+                (long long)N, (long long)*D - 1, a->kind >= TN_ATTENTION_DIFFERENTIAL ? " Of differential "
+                "attention the first pattern alone." : "",
+                s->frequency ? "" : " Without the run's text these are the first tokens.");
 }
 
-/* ---- norms, copying, composition ------------------------------------------------------------------------------------- */
+/* ---- norms, copying, composition -------------------------------------------------------------------------------------- */
 
 /* Returns NULL and adds a note for what is refused. */
 static tn_circuit *noted(const subject *s, tn_circuit *circuit, const char *what)
@@ -289,11 +291,15 @@ void heads_report(subject *s)
     }
     report_distances(s, heads, D);
     if (s->m.desc.layers > 1)
-        report_note("Composition: |outer inner| / (|outer| |inner|) with the head whose output this one reads most, and what "
-                    "reads it: Q, K or V. Random matrices have about 1/sqrt(%lld) = %.3f.", (long long)s->m.desc.dim,
+        report_note("Composition: |outer inner| / (|outer| |inner|) with the head whose output this one reads "
+                    "most, and what reads it: Q, K or V. Random matrices have about 1/sqrt(%lld) = %.3f.",
+                    (long long)s->m.desc.dim,
                     1 / sqrt((double)s->m.desc.dim));
-    report_note("Copying: the sum of the eigenvalues of U OV E over that of their magnitudes; 1 for a head that raises the "
-                "logits of the tokens that it attends to. The norms of blocks after the first are constants here.");
+    if (s->m.net.blocks[0].attn.desc.qk_norm)
+        report_note("The model has QK-norm: |QK| is that of the scores before it.");
+    report_note("Copying: the sum of the eigenvalues of U OV E over that of their magnitudes; 1 for a head that "
+                "raises the logits of the tokens that it attends to. The norms of blocks after the first are "
+                "constants here.");
     report_value("heads", "%.0f", (double)(s->m.desc.layers * H));
     head_name(s, t.copying, name, sizeof name);
     report_value("copying", "%.4f", t.copying < 0 ? NAN : heads[t.copying].copying);
@@ -307,7 +313,7 @@ void heads_report(subject *s)
     free_heads(s, heads);
 }
 
-/* ---- tn circuits history -------------------------------------------------------------------------------------------------- */
+/* ---- tn circuits history ---------------------------------------------------------------------------------------------- */
 
 typedef struct moment { int64_t step; char *path; } moment;
 
@@ -358,14 +364,14 @@ static void read_moment(const subject *s, const moment *m)
 void history_report(subject *s)
 {
     static const column columns[] = {
-        {"step", NULL, 7, "%.0f"}, {"loss", NULL, 7, "%.4f"}, {"copying", NULL, 7, "%.3f"}, {"copying_head", "head", 5, "%s"},
-        {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 5, "%s"},
+        {"step", NULL, 7, "%.0f"}, {"loss", NULL, 7, "%.4f"}, {"copying", NULL, 7, "%.3f"},
+        {"copying_head", "head", 5, "%s"}, {"distance_1", "distance 1", 10, "%.3f"}, {"distance_head", "head", 5, "%s"},
         {"composition", NULL, 11, "%.3f"}, {"pair", "heads", 12, "%s"}, {NULL, NULL, 0, NULL}
     };
     static const column each[] = {
-        {"step", NULL, 9, "%.0f"}, {"head", NULL, 6, "%s"}, {"qk", "|QK|", 9, "%.4g"}, {"ov", "|OV|", 9, "%.4g"},
-        {"copying", NULL, 8, "%.3f"}, {"distance_1", "distance 1", 10, "%.3f"}, {"composition", NULL, 11, "%.3f"},
-        {"with", NULL, 10, "%s"}, {NULL, NULL, 0, NULL}
+        {"step", NULL, 7, "%.0f"}, {"head", NULL, 5, "%s"}, {"qk", "|QK|", 8, "%.3g"}, {"ov", "|OV|", 8, "%.3g"},
+        {"copying", NULL, 7, "%.3f"}, {"distance_1", "distance 1", 10, "%.3f"}, {"composition", NULL, 11, "%.3f"},
+        {"with", NULL, 8, "%s"}, {NULL, NULL, 0, NULL}
     };
     char    *folder = folder_of(s->file);
     int64_t  count, i, k, D = 0, n = s->m.desc.layers * s->m.desc.heads, high = -1, jump = -1;
@@ -374,7 +380,9 @@ void history_report(subject *s)
     double   last = NAN, most = 0;
     head_numbers **heads = (head_numbers **)allocate((size_t)count, sizeof *heads);
     memset(&x, 0, sizeof x);
-    if (!count) fail("%s has no weights of earlier steps, expected weights-NNNNNNNN.safetensors (tn train --weights-every N)", folder);
+    if (!count)
+        fail("%s has no weights of earlier steps, expected weights-NNNNNNNN.safetensors (tn train --weights-every "
+             "N)", folder);
     if (s->has_run) x = text_samples(s, NULL);
     report_table("per_step", NULL, columns);
     for (i = 0; i < count; i++) {
@@ -409,8 +417,9 @@ void history_report(subject *s)
         free_heads(s, heads[i]);
         free(list[i].path);
     }
-    report_note("Each line has the head of the highest copying score, that of block 0 which attends most to the token before, and "
-                "the two heads of the strongest composition (tn circuits RUN heads says what these are).");
+    report_note("Each line has the head of the highest copying score, that of block 0 which attends most to the "
+                "token before, and the two heads of the strongest composition (tn circuits RUN heads says what "
+                "these are).");
     report_value("steps", "%.0f", (double)count);
     report_value("composition_twice_random", "%.0f", high < 0 ? NAN : (double)high);
     report_value("composition_rises_most", "%.0f", jump < 0 ? NAN : (double)jump);

@@ -6,7 +6,7 @@
 
 enum { TEN = 10 };                                      /* successors that count as frequent */
 
-/* ---- tn circuits pairs --------------------------------------------------------------------------------------------- */
+/* ---- tn circuits pairs ------------------------------------------------------------------------------------------------ */
 
 /* The rows and columns of T(.) that are asked for: the commonest tokens and, where there are biases, the constant one. */
 static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
@@ -83,9 +83,10 @@ void pairs_report(subject *s, const char *token)
     c = pairs_among(s, out, &n);
     shown = report_pairs(s, c, n, TN_ORDER_LARGEST, &norm);
     shown += report_pairs(s, c, n, TN_ORDER_SMALLEST, &norm);
-    report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; the value is "
-                "what the pair adds to the logit, before the denominator of the last norm. 1 is the constant, through the "
-                "biases. The share is that of the square of all pairs' norm.", (long long)circuit_settings.block);
+    report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
+                "the value is what the pair adds to the logit, before the denominator of the last norm. 1 is the "
+                "constant, through the biases. The share is that of the square of all pairs' norm.",
+                (long long)circuit_settings.block);
     if (n < s->m.desc.vocab)
         report_note("Only pairs of the %lld %s tokens (--common).", (long long)n, s->frequency ? "commonest" : "first");
     report_text("token", s->names[out]);
@@ -95,7 +96,7 @@ void pairs_report(subject *s, const char *token)
     tn_circuit_destroy(c);
 }
 
-/* ---- tn circuits bigrams ------------------------------------------------------------------------------------------- */
+/* ---- tn circuits bigrams ---------------------------------------------------------------------------------------------- */
 
 /* What follows the first n common tokens in the run's training text: counts [n,vocab], or NULL. */
 static int32_t *successors(const subject *s, const int32_t *ids, int64_t n)
@@ -247,6 +248,6 @@ void bigrams_report(subject *s, const char *token)
 {
     if (token) report_token(s, token_id(s, token));
     else report_common(s);
-    report_note("What follows a token where attention reads nothing: the logits of embedding, all MLPs and unembedding, with every "
-                "norm of that stream, beside what follows it in the training text.");
+    report_note("What follows a token where attention reads nothing: the logits of embedding, all MLPs and "
+                "unembedding, with every norm of that stream, beside what follows it in the training text.");
 }

@@ -48,8 +48,8 @@ static void ask(const subject *s, const char *text, question *q)
         usage_error("--against is %s, expected another token than %s", o->against,
                     o->token ? "that of --token" : "the most likely one, which --token replaces");
     report_note("Patterns and the denominators of norms are constants, those of this text%s.",
-                s->m.desc.mlp_count > 0 || s->m.desc.mlp != TN_MLP_BILINEAR ? "; so are the modifiers of MLPs that are not "
-                "bilinear" : "");
+                s->m.desc.mlp_count > 0 || s->m.desc.mlp != TN_MLP_BILINEAR ? "; so are the modifiers of MLPs that "
+                "are not bilinear" : "");
 }
 
 static void report_question(const subject *s, const question *q)
@@ -113,8 +113,8 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     tn_circuit_paths_delete(p, count, &d);
     check_ctx(s->m.ctx, "--delete");
     node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
-    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted, and as measured where "
-                 "patterns and norms follow.", columns);
+    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted, and as "
+                 "measured where patterns and norms follow.", columns);
     for (i = 0; i < d.count; i++) {
         char *name = path_name(s, p, (int64_t)node[i]);
         report_row(columns, predicted[i], measured[i], name);
@@ -198,8 +198,9 @@ static void report_search(const subject *s, const question *q)
         report_deleted(s, &p, circuit_settings.remove < p.count ? circuit_settings.remove : p.count);
     first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
     all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
-    report_note("E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3, * all sources together. The value "
-                "of a path is what it adds to the logit; each MLP is linear in one of its inputs, with the others at their values.");
+    report_note("E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
+                "together. The value of a path is what it adds to the logit; each MLP is linear in one of its "
+                "inputs, with the others at their values.");
     report_question(s, q);
     report_value("logit", "%.6f", p.whole);
     report_value("logit_of_paths", "%.6f", p.found);
@@ -214,7 +215,8 @@ static void report_search(const subject *s, const question *q)
 void paths_report(subject *s, const char *text)
 {
     question q;
-    if (circuit_settings.by && circuit_settings.remove) usage_error("--delete is given with --by, expected one of them");
+    if (circuit_settings.by && circuit_settings.remove) usage_error("--delete is given with --by, expected one of "
+                                                                    "them");
     if (circuit_settings.patterns && !circuit_settings.by) usage_error("--patterns is given, expected --by as well");
     ask(s, text, &q);
     if (circuit_settings.by) report_whole(s, &q);

@@ -41,7 +41,7 @@ static void end_table(void)
 
 enum { LEFT, RIGHT, LAST };
 
-/* Prints a text in `width` columns, cut if it is longer. A character is a column. LAST: left, and nothing follows it. */
+/* Prints a cell of `width` columns; a text is cut if it is longer. A character is a column. LAST: left, nothing follows. */
 static void print_cell(const char *text, int width, int place)
 {
     size_t bytes = strlen(text), at = 0, cut = 0;
@@ -51,8 +51,8 @@ static void print_cell(const char *text, int width, int place)
         if (++columns == width) cut = at;
         at += n ? (size_t)n : 1;
     }
-    if (columns > width) printf("%.*s\xE2\x80\xA6", (int)cut, text);
-    else if (place == RIGHT) printf("%*s%s", width - columns, "", text);
+    if (columns > width && place != RIGHT) printf("%.*s\xE2\x80\xA6", (int)cut, text);
+    else if (place == RIGHT) printf("%*s%s", columns < width ? width - columns : 0, "", text);
     else printf("%s%*s", text, place == LAST ? 0 : width - columns, "");
 }
 

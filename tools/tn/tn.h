@@ -26,13 +26,15 @@
        decompose.c                tn decompose
        draw.c                     tn draw
        einsum.c                   tn einsum
-       report.c                   tables of numbers for a terminal, or as JSON
-       heads.c pairs.c paths.c ablate.c diff.c      tn circuits: what it computes
-       circuits.c                 tn circuits: its options, the model and its text
+       report.c                   tn circuits: tables for a terminal, or as JSON
+       subject.c                  the model and its text
+       heads.c pairs.c paths.c ablate.c diff.c      what it computes
+       circuits.c                 its options
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
-   What only the files of `tn train` share is in train.h, and those of `tn circuits` in circuits.h. Memory that is needed until the end of the program is not freed. */
+   What only the files of `tn train` share is in train.h, and what those of `tn circuits` share in circuits.h. Memory that is
+   needed until the end of the program is not freed. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
@@ -431,8 +433,8 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
 /* The text of tokens, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
 
-/* A token as a table or a picture can show it, a new string: of byte-level BPE, which needs no [UNK], its bytes; a space is a
-   dot. */
+/* A token as a table or a picture can show it, a new string: of byte-level BPE, which needs no [UNK], its bytes, where a
+   space is a dot. */
 char   *token_name(const tn_tokenizer *t, int64_t id);
 /* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
 int64_t token_of(const tn_tokenizer *t, const char *text);
