@@ -1539,6 +1539,10 @@ is "exit status without its shard" "$status" 1
 holds "the shard is named as the reason" grep -q "a token shard was truncated .*tn train --resume cut" said
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
+expect 1 "id 99 is outside of the vocabulary, expected 0 to 69" circuits y paths "1 2 99"
+expect 1 "so that a text is token numbers, expected \"1 2 3\" instead of \"the\"" circuits y paths "1 the"
+expect 1 "\"the\" is not a token's number, expected 0 to 69" circuits y pairs the
+expect 0 "remainder: " circuits y paths "1 2 3" --token 7
 # A run of shards without a tokenizer writes ids.
 expect 1 "text is text, and the model has no tokenizer: give its --tokenizer" eval y text
 expect 0 "nats/token" eval y y.bin --no-baseline

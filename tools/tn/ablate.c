@@ -131,10 +131,9 @@ void ablate_report(subject *s, const char *text)
     report_table("per_part", NULL, columns);
     for (i = 0; i < count && (!circuit_settings.top || i < circuit_settings.top); i++)
         report_row(columns, p[i].name, whole + p[i].change, p[i].change, p[i].error, exp(p[i].change));
-    report_note("Each part alone is replaced by %s; the others compute on. Losses are nats per token%s", means ? ""
-                "its mean over all tokens" : "zero",
-                x.count > 1 ? "; the standard error is that of the change, over windows of text."
-                                                    : ".");
+    report_note("Each part alone is replaced by %s; the others compute on. Losses are nats per token%s.",
+                means ? "its mean over all tokens" : "zero",
+                x.count > 1 ? "; the standard error is that of the change, over windows of text" : "");
     report_value("loss", "%.6f", whole);
     report_value("tokens", "%.0f", (double)(x.count * x.length));
     report_value("windows", "%.0f", (double)x.count);

@@ -50,7 +50,7 @@ void close_subject(subject *s);
 void check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
 int64_t token_id(const subject *s, const char *text);
-/* The tokens of a text; fails if it is longer than the model's context, or --length. */
+/* The tokens of a text, or without a tokenizer the ids that it lists; fails if it is longer than the model's context, or --length. */
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
 /* Windows of text to compute losses on: `count` of length + 1 tokens, the first of which begins at ids[start[0]]. Of a text,

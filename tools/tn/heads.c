@@ -293,8 +293,7 @@ void heads_report(subject *s)
     if (s->m.desc.layers > 1)
         report_note("Composition: |outer inner| / (|outer| |inner|) with the head whose output this one reads "
                     "most, and what reads it: Q, K or V. Random matrices have about 1/sqrt(%lld) = %.3f.",
-                    (long long)s->m.desc.dim,
-                    1 / sqrt((double)s->m.desc.dim));
+                    (long long)s->m.desc.dim, 1 / sqrt((double)s->m.desc.dim));
     if (s->m.net.blocks[0].attn.desc.qk_norm)
         report_note("The model has QK-norm: |QK| is that of the scores before it.");
     report_note("Copying: the sum of the eigenvalues of U OV E over that of their magnitudes; 1 for a head that "

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEN = 10 };                                      /* successors that count as frequent */
+enum { TEN = 10,                /* successors that count as frequent */
+       MANY = 20000 };          /* tokens whose pairs take long      */
 
 /* ---- tn circuits pairs ------------------------------------------------------------------------------------------------ */
 
@@ -81,6 +82,9 @@ void pairs_report(subject *s, const char *token)
         usage_error("--block is %lld, expected less than %lld, the model's blocks", (long long)circuit_settings.block,
                     (long long)layers);
     c = pairs_among(s, out, &n);
+    if (c->rows > MANY)
+        warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N commonest "
+             "alone", (long long)n, (double)c->rows * (double)c->rows / 2);
     shown = report_pairs(s, c, n, TN_ORDER_LARGEST, &norm);
     shown += report_pairs(s, c, n, TN_ORDER_SMALLEST, &norm);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "

@@ -70,13 +70,33 @@ int64_t token_id(const subject *s, const char *text)
     return id;
 }
 
+/* The ids of a text of numbers, for a model without a tokenizer; returns how many. */
+static int64_t numbers_of_text(const subject *s, const char *text, int32_t **ids)
+{
+    int64_t n = 0;
+    char   *end;
+    *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
+    for (;;) {
+        const long long id = strtoll(text, &end, 10);
+        while (*end == ' ') end++;
+        if (end == text) break;
+        if (id < 0 || id >= s->m.desc.vocab)
+            fail("id %lld is outside of the vocabulary, expected 0 to %lld", id, (long long)s->m.desc.vocab - 1);
+        (*ids)[n++] = (int32_t)id;
+        text = end;
+    }
+    if (*text)
+        fail("%s has no tokenizer, so that a text is token numbers, expected \"1 2 3\" instead of \"%s\"; or give "
+             "--tokenizer FILE", s->path, text);
+    return n;
+}
+
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids)
 {
     const int64_t most = circuit_settings.length ? circuit_settings.length : s->m.desc.context;
     int64_t       n;
-    if (!s->m.tokenizer) fail("%s has no tokenizer: it was trained on token shards. Give --tokenizer FILE", s->path);
-    report_unknown(&s->m, text);
-    n = prompt_tokens(&s->m, text, 1, ids);
+    if (s->m.tokenizer) report_unknown(&s->m, text);
+    n = s->m.tokenizer ? prompt_tokens(&s->m, text, 1, ids) : numbers_of_text(s, text, ids);
     if (n < 1) fail("the text has no tokens, expected 1 or more");
     if (n > most)
         fail("the text has %lld tokens, expected at most %lld, %s", (long long)n, (long long)most,
