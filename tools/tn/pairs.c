@@ -83,8 +83,8 @@ void pairs_report(subject *s, const char *token)
                     (long long)layers);
     c = pairs_among(s, out, &n);
     if (c->rows > MANY)
-        warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N commonest "
-             "alone", (long long)n, (double)c->rows * (double)c->rows / 2);
+        warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N "
+             "commonest alone", (long long)n, (double)c->rows * (double)c->rows / 2);
     shown = report_pairs(s, c, n, TN_ORDER_LARGEST, &norm);
     shown += report_pairs(s, c, n, TN_ORDER_SMALLEST, &norm);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
