@@ -7430,8 +7430,8 @@ static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index
 
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
-   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference and
-   cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
+   Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference
+   and cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
 static void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
@@ -10167,8 +10167,8 @@ static bool tni_plan_bind(tn_plan *p)
 }
 
 /* ---- the order of products ---------------------------------------------- >>plan-order
-   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so is
-   the cost of a part of a tree. */
+   A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
+   is the cost of a part of a tree. */
 
 static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
@@ -10803,8 +10803,8 @@ static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
     return m;
 }
 
-/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of which
-   brings the next three runs to their place. */
+/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
+   which brings the next three runs to their place. */
 static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
     const int n = q->count;
@@ -10993,8 +10993,8 @@ static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axi
     tni_build_copy(b, q, node, order);
 }
 
-/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster than
-   a copy unless these are small, or the other extent is so large that a copy is little. */
+/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster
+   than a copy unless these are small, or the other extent is so large that a copy is little. */
 static void tni_build_split(tni_builder *b, int axis, int which, bool last)
 {
     const int     other = axis == TNI_M ? TNI_N : TNI_M;
@@ -11199,6 +11199,7 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
     int       *order, count = 0, i, k, part;
+    tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
     order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
@@ -11339,7 +11340,7 @@ static void tni_build_pair(tni_builder *b, int node, int parent, int with)
     else tni_build_gemm(b, node, q, parent, with);
 }
 
-/* Does GEMM take any number of batch axes? */
+/* Whether GEMM takes any number of batch axes. */
 static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 {
     return ctx->backend == tn_cpu_backend() || ctx->backend == tn_reference_backend();
@@ -11798,8 +11799,8 @@ static bool tni_plan_fits(tn_plan *p)
     }
 }
 
-/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all labels
-   if they are integers; p->expr is then NULL. */
+/* Parses the expression, orders the products, slices. The operands' ranks and shapes are in p->operand, and so are all
+   labels if they are integers; p->expr is then NULL. */
 static bool tni_plan_make(tn_plan *p)
 {
     size_t bytes;
@@ -12546,7 +12547,7 @@ static double tni_unit_scale(double largest)
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
-static int64_t tni_exponent(double power)                    /* of a power of two */
+static int tni_exponent(double power)                        /* of a power of two */
 {
     int exponent;
     frexp(power, &exponent);
@@ -18730,13 +18731,12 @@ static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_t
     return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
 }
 
-static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x)
+static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const char *op)
 {
-    if (!tni_layer_given(ctx, layer, "attention") || !tni_usable(ctx, layer->qk, "attention", "qk")
-        || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
-        || !tni_is_real(ctx, x, "attention", "x")) return false;
+    if (!tni_layer_given(ctx, layer, op) || !tni_usable(ctx, layer->qk, op, "qk") || !tni_usable(ctx, layer->v, op, "v")
+        || !tni_usable(ctx, layer->o, op, "o") || !tni_is_real(ctx, x, op, "x")) return false;
     if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, expected [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected [B,T,%lld]", op, TNI_SHAPE(x), (long long)layer->desc.dim);
     return false;
 }
 
@@ -18767,7 +18767,7 @@ static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, t
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, 0);
     v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -18789,7 +18789,7 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
     tn_tensor *qk, *q, *k;
-    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention_pattern")) return NULL;
     if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
     q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
     k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
@@ -18944,7 +18944,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *own, *y;
     int64_t        n;
-    if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
+    if (!tni_attention_given(ctx, layer, x, "attention") || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, c->past);
     v = own = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
@@ -19541,13 +19541,6 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
     return v ? tn_read(v, TN_F64, to, rows * columns) : TN_ERR_MEMORY;
 }
 
-static int tni_scale_exponent(double scale)          /* of a power of two */
-{
-    int exponent;
-    frexp(scale, &exponent);
-    return exponent - 1;
-}
-
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
 static double tni_times_power(double x, int exponent)
 {
@@ -19622,7 +19615,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 zero *= largest > 0;
                 if (k < order) {
                     t->scale[k * h + at + i] = tni_unit_scale(largest);
-                    sum -= tni_scale_exponent(t->scale[k * h + at + i]);
+                    sum -= tni_exponent(t->scale[k * h + at + i]);
                     continue;
                 }
                 t->scale[k * h + at + i] = zero > 0 ? sum : (double)TNI_TERM_ZERO;
@@ -19709,7 +19702,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
     for (k = 0; k <= order; k++)
         for (i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= TNI_TERM_ZERO ? TNI_TERM_ZERO
-                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_scale_exponent(t.scale[k * h + i]);
+                           : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
     tni_terms_end(&t);
     return s;
 }
@@ -22078,7 +22071,7 @@ static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
     tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     int64_t    i;
     int        k;
-    *shift = -tni_scale_exponent(unit);
+    *shift = -tni_exponent(unit);
     for (i = 0; i < n * n; i++) m[i] *= unit;
     if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
     for (i = 0; i < n * n; i++) m[i] /= unit;
@@ -22265,7 +22258,7 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         if (!last && q->h == 0) memset(next, 0, sizeof *next * (size_t)(p->out * q->out));
         *shift = 2 * *shift + p->shift + q->shift;
         if (last) break;
-        exponent = -tni_scale_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
+        exponent = -tni_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
         exponent -= exponent % 2;
         for (at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
@@ -23191,14 +23184,17 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
     const double *w = a->f[0] + i * n, *v = a->f[1] + i * n, *w2 = b->f[0] + j * n, *v2 = b->f[1] + j * n;
     const double *p = a->p + i * m, *p2 = b->p + j * m;
     double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
-    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0;
-    double unit = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p, m)));
-    double unit2 = tni_unit_scale(tni_largest(1, m, tni_rows((double *)p2, m)));
-    double size = unit * tni_frobenius(m, p) * (unit2 * tni_frobenius(m, p2));
+    double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0, square = 0, square2 = 0;
+    const double unit = tni_unit_scale(tni_largest_of(m, p)), unit2 = tni_unit_scale(tni_largest_of(m, p2));
     int64_t k;
-    for (k = 0; k < m; k++) sum += (unit * p[k]) * (unit2 * p2[k]);
+    for (k = 0; k < m; k++) {
+        const double x = unit * p[k], x2 = unit2 * p2[k];
+        sum += x * x2;
+        square += x * x;
+        square2 += x2 * x2;
+    }
     *crossed = fabs(cross) > fabs(straight);
-    return size > 0 ? (straight + cross) * sum / size / sqrt((1 + wv * wv) * (1 + wv2 * wv2)) : 0;
+    return square * square2 > 0 ? (straight + cross) * sum / sqrt(square * square2 * (1 + wv * wv) * (1 + wv2 * wv2)) : 0;
 }
 
 /* The assignment of rows to columns of c [n,n] with the largest sum: column[row]. Each row in turn gets a shortest
@@ -23826,8 +23822,8 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
             return NULL;
         }
         if (k != tensors[i]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s", expression,
-                     t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
+            tni_fail(ctx, TN_ERR_SHAPE, "net_create: \"%s\", character %d: %d label%s for tensor %d, which is %s",
+                     expression, t.at + 1, k, k == 1 ? "" : "s", i, TNI_SHAPE(tensors[i]));
             return NULL;
         }
         t.at++;
@@ -24126,8 +24122,8 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
     d = &layer->desc;
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one is "
-                 "a tensor", tn_attention_kind_name(d->kind));
+        tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
+                 "is a tensor", tn_attention_kind_name(d->kind));
         return false;
     }
     if (d->qk_norm) what = "qk_norm";
@@ -31273,12 +31269,12 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
 
-static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
-    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not initialised" : "NULL");
-    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
     if (ids->rank == 2) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, expected [texts,tokens]", what, TNI_SHAPE(ids));
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [texts,tokens]", op, what, TNI_SHAPE(ids));
     return false;
 }
 
@@ -31432,15 +31428,15 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
-    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
+    return tni_model_given(ctx, m, ids, "ids", "transformer") ? tni_model_run(ctx, m, ids, 0, NULL, NULL) : NULL;
 }
 
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
     tn_tensor *x, *x0, *y;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
     if (l < 0 || l >= m->desc.layers) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: block is %lld, expected 0 <= block < %lld, the number of layers",
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
                  (long long)l, (long long)m->desc.layers);
         return NULL;
     }
@@ -31478,7 +31474,8 @@ tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 
 tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer") || !tni_model_given(ctx, m, targets, "targets", "transformer"))
+        return NULL;
     if (!tni_same_shape(ids, targets)) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: targets are %s, expected %s as ids", TNI_SHAPE(targets), TNI_SHAPE(ids));
         return NULL;
@@ -31723,7 +31720,7 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 {
     tni_taps   all;
     tn_tensor *x;
-    if (!tni_model_given(ctx, m, ids, "ids")) return NULL;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
     if (n < 0 || (n > 0 && !taps)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
                  (long long)n, taps ? "given" : "NULL");
@@ -31943,10 +31940,11 @@ static tn_tensor *tni_attribution_to(tn_ctx *ctx, const tn_transformer *m, tn_te
 static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_tensor *targets,
                                   const tn_tensor *others)
 {
-    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")
-        || (others && !tni_model_given(ctx, m, others, "others"))) return false;
+    static const char op[] = "transformer_attribution";
+    if (!tni_model_given(ctx, m, ids, "ids", op) || !tni_model_given(ctx, m, targets, "targets", op)
+        || (others && !tni_model_given(ctx, m, others, "others", op))) return false;
     if (!tni_same_shape(ids, targets) || (others && !tni_same_shape(ids, others))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer_attribution: %s are %s, expected %s as ids",
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s are %s, expected %s as ids", op,
                  tni_same_shape(ids, targets) ? "others" : "targets",
                  tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
         return false;
@@ -32065,7 +32063,7 @@ size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 
 static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
 {
-    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!tni_model_given(ctx, m, ids, "ids", "transformer")) return false;
     if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
         tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
                  : "of another model");
@@ -35154,7 +35152,7 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    if (!tni_model_given(ctx, m, ids, "ids") || tni_frozen_refuses(ctx, m)) return tni_analysis_status(ctx);
+    if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze") || tni_frozen_refuses(ctx, m)) return tni_analysis_status(ctx);
     if (ids->shape[0] != 1 || ids->shape[1] < 1)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
     d = &m->desc;
@@ -36740,7 +36738,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
     memset(&b, 0, sizeof b);
-    if (!tni_model_given(ctx, m, ends, "ends") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
+    if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
         return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
         || (weights && tn_tensor_count(weights) != ends->shape[0]))
@@ -39747,7 +39745,7 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
    soon in both. */
 enum { TNI_COPY_SIDE = 32, TNI_COPY_SHORT = 256 };      /* rows and columns of a block; bytes from which memcpy pays */
 
-typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* of an axis: all, or blocks */
+typedef enum tni_copy_part { TNI_COPY_WHOLE, TNI_COPY_ROWS, TNI_COPY_COLUMNS } tni_copy_part;   /* all of an axis, or blocks */
 typedef struct tni_copy_axis { int64_t n, to, from; tni_copy_part part; } tni_copy_axis;        /* strides in bytes */
 
 typedef struct tni_copies {
@@ -44431,16 +44429,16 @@ static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
 /* Computes the product if it is large enough; false if not. */
 static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t m = c->out[0].shape[1];
-    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    const int     axes = c->out[0].rank;
+    const int64_t m = c->out[0].shape[axes - 2];
+    int64_t       batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     tni_bf16      w;
-    if (c->out[0].rank > 3) return false;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
-    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    if (!tni_bf16_pays(rows, c->out[0].shape[axes - 1], c->in[0].shape[axes - 1])) return false;
     w.cpu = cpu;
     for (i = 0; i < batch; i++) {
         w.g = tni_f32_gemm_matrix_avx512(c, i);

@@ -2,8 +2,8 @@
 
    embed 784 -> 256, bilinear 256 -> 256, unembed 256 -> 10: logits = U ((W E x) * (V E x)). Folded it is one
    third-order tensor in pixel space: a class's logit is x^T Q x, and the eigenvectors of Q are pictures.
-   A network that may fit every pixel has noise in them. A second one, trained with noise on its images and more weight
-   decay, is a few percent less accurate, and its eigenvectors show clothes. How smooth they are is measured by
+   A network that may fit every pixel has noise in them. A second one, by default trained with more noise on its images and
+   more weight decay, is a few percent less accurate, and its eigenvectors show clothes. How smooth they are is measured by
        autocorrelation   I = [mean of (v_p - m)(v_q - m) over all pairs p,q of pixels side by side or one above the other]
                              / [mean of (v_p - m)^2 over all pixels p],                                  m the mean of v
                          (Moran's I at lag 1): 1 for a slow wave, -1/783 expected of white noise; the mean over classes and
@@ -117,13 +117,12 @@ static tn_image *beside(tn_ctx *ctx, const tn_image *a, const tn_image *b)
 
 static void draw_eigenvectors(tn_ctx *ctx, const trained *t, double *const *top, const options *o, const char *const *names)
 {
-    static const char *const seen[2] = {"noise", "clothes"};
-    bool      clothes = !strcmp(o->data, "fashion");
     char      title[96];
     tn_image *part[2];
     int       k;
     for (k = 0; k < 2; k++) {
-        snprintf(title, sizeof title, "%.1f %%: %s", 100 * t[k].accuracy, k && !clothes ? "digits" : seen[k]);
+        snprintf(title, sizeof title, "%.1f %% correct, autocorrelation %.2f", 100 * t[k].accuracy,
+                 mean_autocorrelation(top[k]));
         part[k] = eigenvector_tiles(ctx, top[k], title, names);
     }
     check(ctx);

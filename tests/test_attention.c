@@ -953,6 +953,8 @@ TEST(bad_layers)
     x = rows_of(ctx, 1, 2, 8, zero);
     REFUSED(ctx, tn_attention_forward(ctx, NULL, x, NULL), TN_ERR_ARG, "attention: the layer is NULL");
     REFUSED(ctx, tn_attention_forward(ctx, &layer, NULL, NULL), TN_ERR_ARG, "attention: x is NULL");
+    REFUSED(ctx, tn_attention_pattern(ctx, &layer, NULL), TN_ERR_ARG, "attention_pattern: x is NULL");
+    REFUSED(ctx, tn_attention_pattern(ctx, NULL, x), TN_ERR_ARG, "attention_pattern: the layer is NULL");
     REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], expected [B,T,8]");
     values = tensor_of(ctx, 1, 3, 2, 4, zero);
     REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], expected [1,2,2,4]");

@@ -884,6 +884,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
         {"cka,dbk->abcd",         "k4 a5 b6 c7 d40",                    0},        /* copies of both operands */
         {"kacg,kbdg->abgcd",      "k3 a5 b2 c9 d33 g4",                 0},
         {"klac,bdlk->abcd",       "k4 l3 a16 b17 c5 d32",               0},        /* a depth of two labels */
+        {"jikl,lkmn->mijn",       "i16 j16 k2 l3 m2 n16",               0},        /* which is in another order, too */
+        {"lkmn,jikl->mijn",       "i16 j16 k2 l3 m2 n16",               0},
         {"hik,hjl,hom->oijklm",   "h3 i4 j6 k7 l5 m9 o8",               0},
         {"kaceg,kbdfh->abcdefgh", "k3 a2 b2 c2 d2 e3 f3 g12 h24",       0},        /* eight axes */
         {"kac,kbd->abcd",         "k0 a5 b6 c7 d40",                    0},
@@ -938,7 +940,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
                 free(g);
             }
             CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
-            if (!CHECK(test_max_error(ours, y, (int)count) <= bound)) printf("     %s, recorded: %d\n", list[c].expr, recorded);
+            if (!CHECK(test_max_error(ours, y, (int)count) <= bound))
+                printf("     %s, recorded: %d\n", list[c].expr, recorded);
             test_raise(&worst, test_max_error(ours, y, (int)count));
         }
         tn_plan_destroy(plan);
@@ -956,6 +959,29 @@ TEST(results_in_place)
 {
     in_place(TN_F64, 1, 1e-13);
     in_place(TN_F32, 3, 1e-4);
+}
+
+/* Batches of several axes keep desc.gemm_precision: each product has the bits of tn_matmul's. */
+TEST(precision)
+{
+    const int64_t q[4] = {2, 128, 2, 128}, k[4] = {2, 136, 2, 128};
+    static float  ours[4 * 128 * 136], want[4 * 128 * 136];
+    tn_desc    d;
+    tn_ctx    *ctx;
+    tn_tensor *t[2], *scores, *by_head[2];
+    memset(&d, 0, sizeof d);
+    d.gemm_precision = TN_GEMM_BF16;
+    d.threads = 1;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    t[0] = tn_normal(ctx, 4, q, 0, 1);
+    t[1] = tn_normal(ctx, 4, k, 0, 1);
+    scores = tn_einsum(ctx, "bqhd,bkhd->bhqk", 2, t);
+    for (int i = 0; i < 2; i++) by_head[i] = tn_copy(ctx, tn_transpose(t[i], 1, 2));
+    CHECK_STATUS(tn_read(scores, TN_F32, ours, 4 * 128 * 136), TN_OK);
+    CHECK_STATUS(tn_read(tn_matmul(ctx, by_head[0], tn_transpose(by_head[1], 2, 3)), TN_F32, want, 4 * 128 * 136), TN_OK);
+    CHECK(memcmp(ours, want, sizeof ours) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
 }
 
 /* A backend that counts the bytes of its allocations. */
@@ -1019,4 +1045,4 @@ TEST(limits)
 }
 
 TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices, limits, results_in_place)
+          slices, limits, results_in_place, precision)

@@ -286,7 +286,10 @@ TEST(patterns)
             free(want);
         }
         CHECK(!tn_transformer_pattern(w.ctx, &m, ids, d.layers));
-        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: block is ");
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer_pattern: block is ");
+        tn_ctx_clear_error(w.ctx);
+        CHECK(!tn_transformer_pattern(w.ctx, &m, NULL, 0));
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_pattern: ids is NULL");
         close_world(&w);
     }
     WORST("pattern of a block against that of its attention", worst, 1e-15);

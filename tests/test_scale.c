@@ -685,7 +685,7 @@ TEST(largest_coefficients_by_their_bound)
 {
     world      w;
     int64_t    n = 400, h = 8;
-    double    *v = noise(&w, 1), *dense, best = 0;
+    double    *v, *dense, best = 0;
     tn_tensor *f[2];
     tn_cp     *cp;
     tn_coefficients r;

@@ -10,8 +10,8 @@
    beside them: the unexplained variance of the k largest principal components, which may not choose k of m, and of the
    dictionary before training. The rows d_i, of length 1, are a basis for tn_cp_dictionary and tn_modified_features.
 
-   --activations FILE.npy has the activations, [..,d]; they are for example written by `tn cache`. Without it the data are made
-   of a known dictionary of 96 directions in 48 dimensions, 4 of them at a time, and `found` is the mean over the true
+   --activations FILE.npy has the activations, [..,d]; they are for example written by `tn cache`. Without it the data are
+   made of a known dictionary of 96 directions in 48 dimensions, 4 of them at a time, and `found` is the mean over the true
    directions of the largest |cosine| with a learned one.
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/autoencoder.c -o autoencoder -lm && ./autoencoder
@@ -55,7 +55,8 @@ static tn_tensor *unit_rows(tn_ctx *ctx, tn_tensor *t)
 
 static tn_tensor *made_up(tn_ctx *ctx, tn_tensor **truth)
 {
-    int64_t    shape[2] = {TRUE_FEATURES, TRUE_DIM}, chosen[2] = {TRUE_COUNT, TRUE_FEATURES}, some[2] = {TRUE_COUNT, TRUE_ACTIVE};
+    int64_t    shape[2] = {TRUE_FEATURES, TRUE_DIM}, chosen[2] = {TRUE_COUNT, TRUE_FEATURES};
+    int64_t    some[2] = {TRUE_COUNT, TRUE_ACTIVE};
     tn_tensor *ids, *x;
     *truth = tn_tensor_keep(unit_rows(ctx, tn_normal(ctx, 2, shape, 0, 1)));
     tn_topk(ctx, tn_uniform(ctx, 2, chosen, 0, 1), 1, TRUE_ACTIVE, TN_ORDER_LARGEST, &ids);
@@ -74,7 +75,8 @@ static activations load(tn_ctx *ctx, const options *o)
     a.count = tn_tensor_count(x) / a.d;
     a.train = (int64_t)((1 - HELD_OUT) * (double)a.count);
     if (a.train < o->batch || a.count - a.train < 2) {
-        fprintf(stderr, PROGRAM ": there are %lld activations, expected at least %lld: a batch of %lld, and as many as make a tenth held out\n",
+        fprintf(stderr, PROGRAM ": there are %lld activations, expected at least %lld: a batch of %lld, and as many as "
+                "make a tenth held out\n",
                 (long long)a.count, (long long)(o->batch * 10 / 9 + 20), (long long)o->batch);
         exit(2);
     }
@@ -115,7 +117,8 @@ static model make_model(tn_ctx *ctx, int kind, const activations *a, const optio
     m.kind = kind;
     m.active = o->active;
     m.params = tn_params_create(ctx);
-    if (kind == LINEAR) tn_linear_init(m.params, "encoder", &(tn_linear_desc){ .in = a->d, .out = o->latents, .bias = true }, &m.linear);
+    if (kind == LINEAR)
+        tn_linear_init(m.params, "encoder", &(tn_linear_desc){ .in = a->d, .out = o->latents, .bias = true }, &m.linear);
     else tn_mlp_init(m.params, "encoder", &(tn_mlp_desc){ .in = a->d, .hidden = o->latents, .out = o->latents, .bias = true,
                                                           .no_projection = true }, &m.bilinear);
     tn_params_add(m.params, "centre", 1, &a->d, (tn_init){ .rule = TN_INIT_ZERO });
@@ -147,7 +150,8 @@ static tn_tensor *reconstruct(tn_ctx *ctx, const model *m, tn_tensor *x, tn_tens
     tn_tensor *from = tn_sub(ctx, x, m->centre);
     tn_tensor *all = m->kind == LINEAR ? tn_linear_forward(ctx, &m->linear, from) : tn_mlp_forward(ctx, &m->bilinear, from);
     *z = tn_activation(ctx, tn_topk(ctx, all, 1, m->active, TN_ORDER_LARGEST, ids), TN_ACT_RELU);
-    return tn_add(ctx, m->centre, tn_einsum(ctx, "bk,bkd->bd", 2, (tn_tensor *[]){*z, tn_embed(ctx, unit_rows(ctx, m->dictionary), *ids)}));
+    return tn_add(ctx, m->centre, tn_einsum(ctx, "bk,bkd->bd", 2, (tn_tensor *[]){
+        *z, tn_embed(ctx, unit_rows(ctx, m->dictionary), *ids)}));
 }
 
 static void train(tn_ctx *ctx, const model *m, const activations *a, const options *o)
@@ -172,7 +176,9 @@ static void train(tn_ctx *ctx, const model *m, const activations *a, const optio
         x = tn_embed(ctx, a->x, pick);
         loss = tn_scale(ctx, tn_mse(ctx, reconstruct(ctx, m, x, &ids, &z), x), (double)a->d);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
-        if (isatty(1) && step % 20 == 0) printf("\r%s: step %lld of %lld, loss %.4f ", kind_name[m->kind], (long long)step, (long long)o->steps, tn_item(loss));
+        if (isatty(1) && step % 20 == 0)
+            printf("\r%s: step %lld of %lld, loss %.4f ", kind_name[m->kind], (long long)step, (long long)o->steps,
+                   tn_item(loss));
         fflush(stdout);
     }
     if (isatty(1)) printf("\r%60s\r", "");
@@ -242,7 +248,8 @@ static double unexplained_by_components(tn_ctx *ctx, const activations *a, int64
     tn_eigh_result e;
     double         left;
     if (k > a->d) k = a->d;
-    if (tn_eigh(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), &(tn_eigh_desc){ .order = TN_EIGH_MAGNITUDE, .symmetrise = true }, &e) != TN_OK) check(ctx);
+    if (tn_eigh(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x),
+                &(tn_eigh_desc){ .order = TN_EIGH_MAGNITUDE, .symmetrise = true }, &e) != TN_OK) check(ctx);
     v = tn_slice(e.vectors, 0, 0, k);
     x = tn_sub(ctx, tn_slice(a->x, 0, a->train, a->count), a->mean);
     y = tn_matmul(ctx, tn_matmul(ctx, x, tn_transpose(v, 0, 1)), v);
@@ -284,14 +291,16 @@ int main(int argc, char **argv)
     read_flags(argc, argv, flags);
     if (!strcmp(o.file, "none")) o.file = NULL;
     if (o.active > o.latents) {
-        fprintf(stderr, PROGRAM ": --active is %lld, expected at most --latents, %lld\n", (long long)o.active, (long long)o.latents);
+        fprintf(stderr, PROGRAM ": --active is %lld, expected at most --latents, %lld\n", (long long)o.active,
+                (long long)o.latents);
         return 2;
     }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
     a = load(ctx, &o);
-    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n", (long long)a.count,
-           (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active, (long long)o.steps, (long long)o.batch);
+    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n",
+           (long long)a.count, (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active,
+           (long long)o.steps, (long long)o.batch);
     for (kind = 0; kind < KINDS; kind++) {
         double start = now();
         m[kind] = make_model(ctx, kind, &a, &o);
@@ -302,11 +311,14 @@ int main(int argc, char **argv)
     }
     components = unexplained_by_components(ctx, &a, o.active);
     printf("on held-out rows          before    linear  bilinear   %lld principal components\n", (long long)o.active);
-    printf("unexplained variance    %8.4f  %8.4f  %8.4f   %8.4f\n", before.unexplained, after[0].unexplained, after[1].unexplained, components);
+    printf("unexplained variance    %8.4f  %8.4f  %8.4f   %8.4f\n", before.unexplained, after[0].unexplained,
+           after[1].unexplained, components);
     printf("active latents per row  %8.2f  %8.2f  %8.2f\n", before.active, after[0].active, after[1].active);
-    printf("latents never active    %8lld  %8lld  %8lld\n", (long long)before.unused, (long long)after[0].unused, (long long)after[1].unused);
+    printf("latents never active    %8lld  %8lld  %8lld\n", (long long)before.unused, (long long)after[0].unused,
+           (long long)after[1].unused);
     if (a.truth) printf("true directions found   %8.4f  %8.4f  %8.4f\n", before.found, after[0].found, after[1].found);
-    printf("parameters              %8s  %8lld  %8lld\n", "", (long long)tn_params_elements(m[0].params), (long long)tn_params_elements(m[1].params));
+    printf("parameters              %8s  %8lld  %8lld\n", "", (long long)tn_params_elements(m[0].params),
+           (long long)tn_params_elements(m[1].params));
     printf("seconds                 %8s  %8.1f  %8.1f\n\nfiles:\n", "", seconds[0], seconds[1]);
     for (kind = 0; kind < KINDS; kind++) save(ctx, &m[kind], o.out);
     printf("\nunexplained_before: %.4f\n", before.unexplained);

@@ -5,11 +5,11 @@
    2022, arXiv 2209.11895): one of the first block copies the token before each position to that position, and one of the
    second looks for positions whose token before is the present one, and copies what is there.
    The weights say which heads these are, without a text:
-       previous token   of each head of block 0: by how much its scores prefer the distance 1, over all pairs of tokens, which
-                        are exact with the norms of the first block
-       K-composition    of each head of block 1 with each of block 0: is the score of a query a for a key that holds the token
-                        before it, b, largest for b = a? The mean of the diagonal of the table [a,b] less that of all others,
-                        in their standard deviations
+       previous token   of each head of block 0: by how much its scores prefer the distance 1, over all pairs of tokens,
+                        which are exact with the norms of the first block
+       K-composition    of each head of block 1 with each of block 0: is the score of a query a for a key that holds the
+                        token before it, b, largest for b = a? The mean of the diagonal of the table [a,b] less that of
+                        all others, in their standard deviations
        copying          of each head of block 1: the copying score of its OV circuit, 1 if all tokens raise their own logit
    Then each head is removed from the network in turn, and the accuracy where the next token is known says which ones matter.
    Softmax and squared attention agree with their weights. The two scores of bilinear attention share the work in ways that a
@@ -27,7 +27,8 @@
 #define PROGRAM "induction"
 #include "program.h"
 
-enum { VOCAB = 24, LENGTH = 40, SHORTEST = 10, LONGEST = 19, BATCH = 32, DIM = 64, MOST_HEADS = 8, DISTANCES = 12, TESTED = 128 };
+enum { VOCAB = 24, LENGTH = 40, SHORTEST = 10, LONGEST = 19, BATCH = 32, DIM = 64, MOST_HEADS = 8, DISTANCES = 12,
+       TESTED = 128 };
 
 typedef struct options {
     const char *attention, *out;
@@ -99,7 +100,8 @@ static double accuracy(tn_ctx *ctx, const tn_transformer *model, const tn_tap *t
 
 static tn_attention_kind kind_of(const char *name)
 {
-    return !strcmp(name, "softmax") ? TN_ATTENTION_SOFTMAX : !strcmp(name, "squared") ? TN_ATTENTION_SQUARED : TN_ATTENTION_BILINEAR;
+    return !strcmp(name, "softmax") ? TN_ATTENTION_SOFTMAX
+         : !strcmp(name, "squared") ? TN_ATTENTION_SQUARED : TN_ATTENTION_BILINEAR;
 }
 
 static void train(tn_ctx *ctx, tn_params *params, tn_transformer *model, const options *o)
@@ -144,7 +146,10 @@ typedef struct findings {
 } findings;
 
 /* What a pattern makes of a score: softmax its exponential, the others its size (bilinear ones may be negative). */
-static double size_of(const options *o, double score) { return kind_of(o->attention) == TN_ATTENTION_SOFTMAX ? exp(score) : fabs(score); }
+static double size_of(const options *o, double score)
+{
+    return kind_of(o->attention) == TN_ATTENTION_SOFTMAX ? exp(score) : fabs(score);
+}
 
 static void read_first_block(tn_ctx *ctx, const tn_transformer *model, const options *o, findings *f)
 {
@@ -250,10 +255,11 @@ static void print_findings(const options *o, const findings *f)
         for (g = 0; g < o->heads; g++) printf(" %7.2f", f->composition[h][g]);
         printf("\n");
     }
-    printf("\nThe previous-token head is head %d of block 0, the induction head is head %d of block 1.\n", f->previous, f->induction);
+    printf("\nThe previous-token head is head %d of block 0, the induction head is head %d of block 1.\n", f->previous,
+           f->induction);
 }
 
-/* ---- ablation ------------------------------------------------------------------------------------------------------------ */
+/* ---- ablation ------------------------------------------------------------------------------------------------------- */
 
 static double without(tn_ctx *ctx, const tn_transformer *model, int block, int64_t head)
 {
@@ -291,7 +297,8 @@ static void draw(tn_ctx *ctx, const options *o, const findings *f)
         names[g] = name[g];
         rows[g] = row[g];
         series[g] = (tn_series){ .name = name[g], .y = f->weight[g], .count = DISTANCES, .kind = TN_SERIES_BARS };
-        for (h = 0; h < o->heads; h++) memcpy(tiles + (h * o->heads + g) * VOCAB * VOCAB, f->table[h][g], sizeof f->table[h][g]);
+        for (h = 0; h < o->heads; h++)
+            memcpy(tiles + (h * o->heads + g) * VOCAB * VOCAB, f->table[h][g], sizeof f->table[h][g]);
     }
     save_image(ctx, tn_image_plot(ctx, series, o->heads, &(tn_plot_desc){ .title = "How far heads of block 0 look back",
         .x_title = "distance of key and query", .y_title = "share of the scores", .scale = 2 }), o->out, "distances");
@@ -336,7 +343,8 @@ int main(int argc, char **argv)
 
     whole = accuracy(ctx, &model, NULL, 0);
     pair = with_pair(ctx, &model, &o, &f);
-    printf("\nAblation: right where the next token is known (%.3f by chance)\n\n  nothing removed   %.4f\n", 1.0 / VOCAB, whole);
+    printf("\nAblation: right where the next token is known (%.3f by chance)\n\n  nothing removed   %.4f\n", 1.0 / VOCAB,
+           whole);
     for (block = 0; block < 2; block++)
         for (h = 0; h < o.heads; h++) {
             const double left = without(ctx, &model, block, h);

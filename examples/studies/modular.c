@@ -6,10 +6,10 @@
 
        g_k cos(2 pi k (a + b - c) / 113)                     one for each of some frequencies k
 
-   up to what is added to all classes, which softmax does not see. Only c = a + b makes all of these cosines 1. The rule with these g_k alone is right for every
-   pair if s(d) = sum_k g_k cos(2 pi k d / 113) is largest at d = 0, which is checked for the 112 other d. An untrained layer
-   is read in the same way as a control. The task and the first such formula, of another network: Nanda et al. 2023 (arXiv
-   2301.05217); quadratic networks by hand: Gromov 2023 (arXiv 2301.02679).
+   up to what is added to all classes, which softmax does not see. Only c = a + b makes all of these cosines 1. The rule with
+   these g_k alone is right for every pair if s(d) = sum_k g_k cos(2 pi k d / 113) is largest at d = 0, which is checked for
+   the 112 other d. An untrained layer is read in the same way as a control. The task and the first such formula, of another
+   network: Nanda et al. 2023 (arXiv 2301.05217); quadratic networks by hand: Gromov 2023 (arXiv 2301.02679).
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/modular.c -o modular -lm && ./modular
    --steps N   --hidden N   --share X   --lr X   --weight-decay X   --seed N   --threads N   --out FOLDER
@@ -176,8 +176,10 @@ static reading read_layer(tn_ctx *ctx, const tn_cp *cp)
             }
     for (k = 1; k <= FREQUENCIES; k++) {
         double sum = 0;
-        for (i = 0; i < 4; i++)
-            sum += products[i].sign * 2 * AT(2 * k - 1 + products[i].c, 2 * k - 1 + products[i].a, P + 2 * k - 1 + products[i].b);
+        for (i = 0; i < 4; i++) {
+            const int first = 2 * k - 1;                        /* row of the cosine */
+            sum += products[i].sign * 2 * AT(first + products[i].c, first + products[i].a, P + first + products[i].b);
+        }
         r.power[k] = sum * sum / 4 / ab;
         r.rule += r.power[k];
         r.g[k] = sum / 4 / pow(P / 2.0, 1.5);
@@ -232,7 +234,7 @@ static double strongest(const double *v, int *frequency)
 }
 
 /* Prints the first eigenpairs of class 0, against the mean of all classes, and returns the mean share of the strongest
-   frequency over both halves. Eigenvalues of different frequencies may nearly agree, and their eigenvectors are then mixed. */
+   frequency over both halves. Eigenvalues of different frequencies may nearly agree; their eigenvectors are then mixed. */
 static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
 {
     static double     x[P], y[DRAWN][P], class_0[P];
@@ -262,7 +264,8 @@ static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
         series[i] = (tn_series){ .name = name[i], .x = x, .y = y[i], .count = P, .kind = TN_SERIES_POINTS };
     }
     save_image(ctx, tn_image_plot(ctx, series, DRAWN, &(tn_plot_desc){ .title = "Two eigenvectors of class 0, over a",
-        .x_title = "k a mod 113, k the eigenvector's frequency", .y_title = "component", .scale = 2 }), folder, "eigenvectors");
+        .x_title = "k a mod 113, k the eigenvector's frequency", .y_title = "component", .scale = 2 }), folder,
+        "eigenvectors");
     tn_eigen_destroy(&e);
     return mean;
 }
@@ -285,9 +288,9 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
     for (k = 0; k < FREQUENCIES; k++) x[k] = k + 1;
     save_image(ctx, tn_image_plot(ctx, (tn_series[]){
         { .name = "trained", .x = x, .y = trained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_BARS },
-        { .name = "untrained", .x = x, .y = untrained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_LINE, .colour = 7 } },
-        2, &(tn_plot_desc){ .title = "The formula's share of the tensor", .x_title = "frequency k", .y_title = "share of squared norm",
-        .scale = 2 }), folder, "frequencies");
+        { .name = "untrained", .x = x, .y = untrained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_LINE,
+          .colour = 7 } }, 2, &(tn_plot_desc){ .title = "The formula's share of the tensor", .x_title = "frequency k",
+        .y_title = "share of squared norm", .scale = 2 }), folder, "frequencies");
     tn_read(tn_cp_interaction_of(cp, 0), TN_F64, q, 4 * P * P);
     for (a = 0; a < P; a++)
         for (b = 0; b < P; b++) {
@@ -296,7 +299,8 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
             tile[2][a * P + b] = tile[0][a * P + b] - tile[1][a * P + b];
         }
     save_image(ctx, tn_image_tiles(ctx, tile[0], 3, P, P, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = captions,
-        .title = "Class 0: coefficients of a (rows) and b (columns)", .size = 2 * P, .clip = 99.5, .scale = 2 }), folder, "class_0");
+        .title = "Class 0: coefficients of a (rows) and b (columns)", .size = 2 * P, .clip = 99.5, .scale = 2 }), folder,
+        "class_0");
 }
 
 static double accuracy_of_formula(const reading *r)
