@@ -419,6 +419,9 @@ void history_report(subject *s)
     report_note("Each line has the head of the highest copying score, that of block 0 which attends most to the "
                 "token before, and the two heads of the strongest composition (tn circuits RUN heads says what "
                 "these are).");
+    if (s->m.desc.layers > 1)
+        report_note("composition_twice_random: the first step with a composition of more than twice that of random matrices; "
+                    "composition_rises_most: the step before which the strongest one rose most.");
     report_value("steps", "%.0f", (double)count);
     report_value("composition_twice_random", "%.0f", high < 0 ? NAN : (double)high);
     report_value("composition_rises_most", "%.0f", jump < 0 ? NAN : (double)jump);
