@@ -1403,6 +1403,11 @@ expect 1 "the MLP of block 0 is swiglu, expected bilinear" circuits other pairs 
 expect 0 "OV circuits are refused: circuit_ov: the model has differential attention" circuits other heads
 expect 0 "modifiers of MLPs that are not bilinear" circuits other paths "the cat"
 holds "frozen, and exact" below "$(number remainder)" 1e-12
+expect 1 "circuit_parts" circuits seen paths "the cat" --by degree --patterns
+expect 0 "Done" train text --out poly $small --attention squared --no-qk-norm --steps 2
+expect 0 "degree 3" circuits poly paths "the cat and" --by degree --patterns --position 2
+holds "patterns expanded, and exact" below "$(number remainder)" 1e-12
+is "--position" "$(number position)" 2
 mkdir alone && cp other/config.json other/tokenizer.json other/model.safetensors alone
 expect 1 "alone/ has no weights of earlier steps, expected weights-NNNNNNNN.safetensors" circuits alone history
 cp -r seen torn
@@ -1415,7 +1420,7 @@ cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
 mv text.kept text
-rm -rf seen other other2 alone torn line
+rm -rf seen other other2 poly alone torn line
 
 # ---- tn decompose -----------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ static option options[] = {
     TEXT_ROW("token", OURS(token), "TOKEN", "paths, attribute: the token whose logit is asked for; the default is "
              "the most likely one", NEVER),
     TEXT_ROW("against", OURS(against), "TOKEN", "paths, attribute: its logit minus that of this token", NEVER),
-    COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; the default is the last",
-              -1, 1e9, NEVER),
+    AUTO_COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; auto: the last", 0,
+                   1e9, NEVER),
     COUNT_ROW("budget", OURS(budget), "paths: how many nodes of the search are expanded", 1, 1e9, NEVER),
     WORDS_ROW("by", OURS(by), "search|path|degree|mlps", "paths: search: tokens, heads and MLPs, each MLP linear "
               "in one input, the largest first; path: every path, MLPs with all their inputs; degree: by degree in "
