@@ -1405,8 +1405,8 @@ expect 0 "modifiers of MLPs that are not bilinear" circuits other paths "the cat
 holds "frozen, and exact" below "$(number remainder)" 1e-12
 expect 1 "circuit_parts" circuits seen paths "the cat" --by degree --patterns
 expect 0 "Done" train text --out poly $small --attention squared --no-qk-norm --steps 2
-expect 0 "degree 3" circuits poly paths "the cat and" --by degree --patterns --position 2
-holds "patterns expanded, and exact" below "$(number remainder)" 1e-12
+expect 0 "paths: 11" circuits poly paths "the cat and" --by degree --patterns --position 2
+holds "degrees 0 to 10 of expanded patterns" below "$(number remainder)" 1e-12
 is "--position" "$(number position)" 2
 mkdir alone && cp other/config.json other/tokenizer.json other/model.safetensors alone
 expect 1 "alone/ has no weights of earlier steps, expected weights-NNNNNNNN.safetensors" circuits alone history
