@@ -143,6 +143,14 @@ awk '{ v[$1] = $2 }
 ! "$programs/autoencoder" --active 9 --latents 8 > "$folder/refused" 2>&1 || fail "nine of eight latents are active"
 grep -q 'active is 9, expected at most --latents, 8' "$folder/refused" || fail "latents: $(cat "$folder/refused")"
 
+# The dictionary of a language model's block: interactions of features add up to what the MLP computes of reconstructions.
+"$programs/autoencoder" --threads 1 --run "$folder/free1" --tokens 4000 --latents 24 --active 6 --steps 200 --batch 64 --show 2 \
+    --out "$folder/autoencoder" > "$folder/second" 2>&1 || { cat "$folder/second"; fail "autoencoder --run"; }
+awk '{ v[$1] = $2 } /interacts, for/ { n++ }
+     END { exit !(n == 4 && v["linear_remainder:"] < 1e-4 && v["bilinear_remainder:"] < 1e-4 && v["linear_remainder:"] != "" &&
+                  v["unexplained_linear:"] < v["unexplained_before:"] && v["linear_mlp_output_unexplained:"] < 1) }' \
+    "$folder/second" || fail "autoencoder --run: $(cat "$folder/second")"
+
 # The heads that the weights name are those whose removal costs most.
 "$programs/induction" --steps 300 --threads 1 --out "$folder/induction" > "$folder/second" 2>&1 ||
     { cat "$folder/second"; fail induction; }

@@ -1191,6 +1191,37 @@ static void circuits(life *l)
     tn_params_destroy(ps);
 }
 
+static void steering(life *l)
+{
+    tn_params               *ps = tn_params_create(l->ctx);
+    tn_transformer_desc      d = small_model();
+    tn_transformer           m;
+    tn_circuit_steering_desc sd;
+    tn_circuit_steering      o;
+    tn_circuit_alignment     r;
+    tn_circuit              *c;
+    tn_cp                   *cp;
+    tn_tensor               *square;
+    tn_status                s;
+    memset(&sd, 0, sizeof sd);
+    CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK);
+    sd.point = "blocks.0.middle";
+    sd.edit.keep = 0.5;
+    s = tn_circuit_steering_of(l->ctx, &m, ids_of(l, 1, 4, 11), &sd, &o);
+    whole(l, s, o.logits, o.measured, o.frozen, o.parts);
+    tn_circuit_steering_destroy(&o);
+    cp = tn_circuit_mlp(l->ctx, &m, 0);
+    c = tn_circuit_steer(l->ctx, cp, tn_reshape(numbers(l, d.dim, 1, -1), 1, &d.dim), &square);
+    CHECK(c && square);
+    tn_tensor_destroy(square);
+    tn_circuit_destroy(c);
+    tn_cp_destroy(cp);
+    s = tn_circuit_align(l->ctx, &m, &m, 1, true, &r);
+    whole(l, s, r.a, r.b, r.cosines, r.heads);
+    tn_circuit_alignment_destroy(&r);
+    tn_params_destroy(ps);
+}
+
 /* ---- the cycles ----------------------------------------------------------------------------------------------- */
 
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
@@ -1202,7 +1233,7 @@ static const part parts[] = {
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},
     {"bounds", bounds, false}, {"eigenpairs", eigenpairs, false},
-    {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false},
+    {"spectra", spectra, false}, {"analyses", analyses, false}, {"circuits", circuits, false}, {"steering", steering, false},
     {"few of many", few_of_many, false}, {"AdamW", adamw, false},
     {"SGD with momentum", momentum, false}, {"SGD", plain_sgd, false}, {"Muon", muon, false},
     {"Muon after its parameters", muon_outlives, false},

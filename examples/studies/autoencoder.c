@@ -10,12 +10,19 @@
    beside them: the unexplained variance of the k largest principal components, which may not choose k of m, and of the
    dictionary before training. The rows d_i, of length 1, are a basis for tn_cp_dictionary and tn_modified_features.
 
-   --activations FILE.npy has the activations, [..,d]; they are for example written by `tn cache`. Without it the data are
-   made of a known dictionary of 96 directions in 48 dimensions, 4 of them at a time, and `found` is the mean over the true
-   directions of the largest |cosine| with a learned one.
+   Three kinds of activations:
+     --run FOLDER --block L     what the MLP of a block of a language model reads, on the first --tokens of the run's text (or
+                                of --text). The strongest features are then shown: their top contexts among the held-out
+                                rows, the tokens whose logits they raise, their strongest interactions in the MLP for the
+                                first of these tokens, and the output feature that they modify most.
+     --activations FILE.npy     [..,d], for example written by `tn cache`.
+     neither                    made of a known dictionary of 96 directions in 48 dimensions, 4 of them at a time; `found` is
+                                the mean over the true directions of the largest |cosine| with a learned one.
 
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/autoencoder.c -o autoencoder -lm && ./autoencoder
-   --activations FILE   --latents N   --active N   --steps N   --batch N   --lr X   --seed N   --threads N   --out FOLDER
+   build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./autoencoder --run RUN --latents 512 --active 16
+   --run FOLDER   --block L   --text FILE   --tokens N   --show N   --activations FILE
+   --latents N   --active N   --steps N   --batch N   --lr X   --seed N   --threads N   --out FOLDER
                                                                (in the folder of tensornet.h) */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -24,23 +31,30 @@
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #define PROGRAM "autoencoder"
-#include "program.h"
+#include "text.h"
 
 enum { TRUE_FEATURES = 96, TRUE_DIM = 48, TRUE_ACTIVE = 4, TRUE_COUNT = 40000, EVALUATED = 2000 };
 enum { LINEAR, BILINEAR, KINDS };
 static const char *const kind_name[KINDS] = {"linear", "bilinear"};
-#define HELD_OUT 0.1                    /* of the rows, the last */
+#define LAST_PART 0.1                   /* of the rows, the last */
 
 typedef struct options {
-    const char *file, *out;
-    int64_t     latents, active, steps, batch, seed, threads;
+    const char *file, *out, *run, *text;
+    int64_t     latents, active, steps, batch, seed, threads, block, tokens, show;
     double      lr;
 } options;
+
+typedef struct language {               /* a run of tn train and its text; empty without --run */
+    tn_transformer model;
+    tn_tokenizer  *tokenizer;
+    tokens         text;                /* whose activations are read     */
+} language;
 
 typedef struct activations {            /* divided by their root mean square distance from the mean */
     tn_tensor *x;                       /* [count,d]                      */
     tn_tensor *mean;                    /* [d] of the trained rows        */
     tn_tensor *truth;                   /* [TRUE_FEATURES,d] or NULL      */
+    double     size;                    /* that distance                  */
     int64_t    count, train, d;
 } activations;
 
@@ -64,16 +78,82 @@ static tn_tensor *made_up(tn_ctx *ctx, tn_tensor **truth)
     return tn_tensor_keep(x);
 }
 
-static activations load(tn_ctx *ctx, const options *o)
+/* The text that config.txt names. */
+static char *text_of_run(const char *run)
+{
+    static char line[4096];
+    char        path[600];
+    FILE       *f;
+    snprintf(path, sizeof path, "%s/config.txt", run);
+    if (!(f = fopen(path, "rb"))) stop("--run has no config.txt, expected the folder of a run of tn train");
+    do if (!fgets(line, sizeof line, f)) stop("config.txt of --run names no data: --text FILE does");
+    while (strncmp(line, "data = ", 7));
+    fclose(f);
+    line[strcspn(line, "\r\n")] = 0;
+    return line + 7;
+}
+
+static language load_language(tn_ctx *ctx, const options *o)
+{
+    language            l = {0};
+    corpus              c = {0};
+    tn_transformer_desc desc;
+    tn_params          *params = tn_params_create(ctx);
+    char                path[600], *text;
+    int64_t             bytes, next;
+    snprintf(path, sizeof path, "%s/config.json", o->run);
+    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
+    if (tn_transformer_init(params, "", &desc, &l.model) != TN_OK) check(ctx);
+    snprintf(path, sizeof path, "%s/model.safetensors", o->run);
+    if (tn_params_load(params, path) != TN_OK) check(ctx);
+    snprintf(path, sizeof path, "%s/tokenizer.json", o->run);
+    if (!(l.tokenizer = tn_tokenizer_load(ctx, path))) check(ctx);
+    if (tn_tokenizer_count(l.tokenizer) != desc.vocab) stop("the tokenizer of --run is not the model's");
+    if (o->block >= desc.layers) stop("--block is not a block of the model: the first is 0");
+    text = read_text(o->text ? o->text : text_of_run(o->run), &bytes);
+    c.tokenizer = l.tokenizer;
+    c.marks = document_end(text, bytes, &next) < bytes;
+    l.text = encode_documents(ctx, &c, text, bytes);
+    if (l.text.count > o->tokens) l.text.count = o->tokens;
+    l.text.count -= l.text.count % desc.context;
+    if (l.text.count < 1) stop("the text has fewer tokens than one context");
+    free(text);
+    return l;
+}
+
+/* What the MLP of the block reads, without the norm's gain, which tn_circuit_mlp contains: owned, [tokens,dim] */
+static tn_tensor *read_activations(tn_ctx *ctx, const options *o, const language *l)
+{
+    const int64_t T = l->model.desc.context, dim = l->model.desc.dim, shape[2] = {1, T};
+    tn_tensor    *all = tn_tensor_keep(tn_tensor_2d(ctx, TN_F32, l->text.count, dim)), *x, *scale = NULL;
+    char          middle[48], norm[48];
+    tn_tap        taps[2] = {{middle, tn_tap_read, &x}, {norm, tn_tap_read, &scale}};
+    int64_t       at;
+    snprintf(middle, sizeof middle, "blocks.%lld.middle", (long long)o->block);
+    snprintf(norm, sizeof norm, "blocks.%lld.norm2.scale", (long long)o->block);
+    for (at = 0; at < l->text.count; at += T) {
+        tn_ctx_reset(ctx);
+        tn_transformer_run(ctx, &l->model, tn_tensor_from(ctx, 2, shape, TN_I32, l->text.id + at), taps,
+                           l->model.desc.no_norm ? 1 : 2);
+        check(ctx);
+        if (scale) x = tn_mul(ctx, x, scale);
+        if (tn_assign(tn_slice(all, 0, at, at + T), tn_reshape_2d(x, T, dim)) != TN_OK) check(ctx);
+    }
+    tn_ctx_reset(ctx);
+    return all;
+}
+
+static activations load(tn_ctx *ctx, const options *o, const language *l)
 {
     activations a = {0};
-    tn_tensor  *x = o->file ? tn_npy_load(ctx, o->file) : made_up(ctx, &a.truth), *flat, *centred;
+    tn_tensor  *x, *flat, *centred;
     double      size;
+    x = l->tokenizer ? read_activations(ctx, o, l) : o->file ? tn_npy_load(ctx, o->file) : made_up(ctx, &a.truth);
     check(ctx);
     if (x->rank < 2 || x->shape[x->rank - 1] < 1) stop("the activations must have a shape [..,d]");
     a.d = x->shape[x->rank - 1];
     a.count = tn_tensor_count(x) / a.d;
-    a.train = (int64_t)((1 - HELD_OUT) * (double)a.count);
+    a.train = (int64_t)((1 - LAST_PART) * (double)a.count);
     if (a.train < o->batch || a.count - a.train < 2) {
         fprintf(stderr, PROGRAM ": there are %lld activations, expected at least %lld: a batch of %lld, and as many as "
                 "make a tenth held out\n",
@@ -86,6 +166,7 @@ static activations load(tn_ctx *ctx, const options *o)
     size = sqrt(tn_item(tn_mean(ctx, tn_mul(ctx, centred, centred))) * (double)a.d);
     check(ctx);
     if (!(size > 0)) stop("all activations are equal");
+    a.size = size;
     a.mean = tn_tensor_keep(tn_scale(ctx, a.mean, 1 / size));
     a.x = tn_tensor_keep(tn_scale(ctx, flat, 1 / size));
     tn_ctx_reset(ctx);
@@ -269,10 +350,207 @@ static void save(tn_ctx *ctx, const model *m, const char *folder)
     printf("  %s\n", path);
 }
 
+/* ---- features of a language model ------------------------------------------------------------------------------------ */
+
+/* The latents of the held-out rows, and c with the value 1 as one more feature, in the units of what the MLP reads: the
+   values [rows,m+1] and the dictionary [m+1,d], so that values times dictionary is the reconstruction. */
+typedef struct features {
+    tn_tensor *values, *dictionary;     /* owned */
+    int64_t    rows, count;             /* m + 1 */
+} features;
+
+static features features_of(tn_ctx *ctx, const model *m, const activations *a)
+{
+    const int64_t latents = m->dictionary->shape[0], n = a->count - a->train, k = m->active;
+    features      f = {0};
+    double       *z = grown(NULL, EVALUATED * k, sizeof *z), *row = grown(NULL, latents + 1, sizeof *row);
+    int32_t      *ids = grown(NULL, EVALUATED * k, sizeof *ids);
+    int64_t       first, i, j;
+    f.rows = n;
+    f.count = latents + 1;
+    f.values = tn_tensor_keep(tn_tensor_2d(ctx, TN_F32, n, f.count));
+    f.dictionary = tn_tensor_keep(tn_concat(ctx, 2, (tn_tensor *[]){unit_rows(ctx, m->dictionary),
+        tn_reshape_2d(tn_scale(ctx, m->centre, a->size), 1, a->d)}, 0));
+    check(ctx);
+    for (first = 0; first < n; first += EVALUATED) {
+        const int64_t end = first + EVALUATED < n ? first + EVALUATED : n;
+        tn_tensor    *chosen, *value;
+        tn_ctx_reset(ctx);
+        reconstruct(ctx, m, tn_slice(a->x, 0, a->train + first, a->train + end), &chosen, &value);
+        tn_read(value, TN_F64, z, (end - first) * k);
+        tn_read(chosen, TN_I32, ids, (end - first) * k);
+        check(ctx);
+        for (i = 0; i < end - first; i++) {
+            memset(row, 0, (size_t)latents * sizeof *row);
+            for (j = 0; j < k; j++) row[ids[i * k + j]] = z[i * k + j] * a->size;
+            row[latents] = 1;
+            tn_write(tn_slice(f.values, 0, first + i, first + i + 1), TN_F64, row, f.count);
+        }
+    }
+    tn_ctx_reset(ctx);
+    check(ctx);
+    free(z);
+    free(row);
+    free(ids);
+    return f;
+}
+
+/* The last tokens up to a row of the held-out activations, and after a bar the one that follows. */
+static void print_context(const language *l, const activations *a, int64_t row, double value)
+{
+    const int64_t at = a->train + row, T = l->model.desc.context, from = at - at % T > at - 7 ? at - at % T : at - 7;
+    char          before[256] = "", after[64] = "";
+    tn_tokenizer_decode(l->tokenizer, l->text.id + from, at - from + 1, before, sizeof before);
+    if ((at + 1) % T) tn_tokenizer_decode(l->tokenizer, l->text.id + at + 1, 1, after, sizeof after);
+    for (char *c = before; *c; c++) if (*c == '\n') *c = ' ';
+    printf("      %8.3f  ..%s | %s\n", value, before, after);
+}
+
+/* The tokens whose logits a direction of the stream raises most; returns the first of them. */
+static int32_t print_tokens(tn_ctx *ctx, const language *l, tn_tensor *direction)
+{
+    int32_t    id[5];
+    tn_tensor *ids, *logits = tn_affine(ctx, tn_reshape_2d(direction, 1, -1), tn_circuit_unembedding(ctx, &l->model), NULL);
+    tn_topk(ctx, logits, 1, 5, TN_ORDER_LARGEST, &ids);
+    if (tn_read(ids, TN_I32, id, 5) != TN_OK) check(ctx);
+    for (int i = 0; i < 5; i++) printf(" %s", tn_tokenizer_token(l->tokenizer, id[i]));
+    return id[0];
+}
+
+typedef struct reading_of_block {
+    tn_cp         *mlp;                 /* what the block's MLP computes from what it reads   */
+    tn_svd_result  output;              /* of V: its columns u are the default output features */
+    tn_tensor     *moment, *modified;   /* [features,features] and [latents,h]; owned         */
+} reading_of_block;
+
+/* How features interact for the logit of a token: sum_ij d_i^T Q d_j E[a_i a_j] is the mean of what the MLP adds to it. */
+static void print_interactions(tn_ctx *ctx, const language *l, const reading_of_block *b, const features *f, int64_t own,
+                               int32_t token)
+{
+    const int64_t n = f->count + b->mlp->constant;
+    int32_t       at[4];
+    double        value[4];
+    tn_tensor    *ids, *top, *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, token, token + 1);
+    tn_tensor    *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
+    check(ctx);
+    top = tn_topk(ctx, tn_slice(c, 0, own, own + 1), 1, n < 4 ? n : 4, TN_ORDER_MAGNITUDE, &ids);
+    if (tn_read(top, TN_F64, value, 4) != TN_OK || tn_read(ids, TN_I32, at, 4) != TN_OK) check(ctx);
+    printf("    interacts, for \"%s\", with", tn_tokenizer_token(l->tokenizer, token));
+    for (int i = 0; i < 4; i++) {
+        if (at[i] == f->count - 1) printf("  the mean");
+        else if (at[i] == f->count) printf("  the constant");
+        else printf("  %d%s", (int)at[i], at[i] == own ? " (itself)" : "");
+        printf(" %+.4f", (at[i] == own ? 1 : 2) * value[i]);
+    }
+    printf("\n");
+    tn_tensor_destroy(c);
+}
+
+/* Largest |sum of interactions - mean of the MLP on reconstructions| over the logits of some tokens, over the largest mean;
+   and the share of the variance of the MLP's output on true activations that reconstructions miss. */
+static void print_remainder(tn_ctx *ctx, const language *l, const activations *a, const reading_of_block *b,
+                            const features *f, const char *name)
+{
+    tn_tensor *y = tn_matmul(ctx, f->values, f->dictionary);
+    tn_tensor *x = tn_scale(ctx, tn_slice(a->x, 0, a->train, a->count), a->size);
+    tn_tensor *of_x = tn_cp_apply(ctx, b->mlp, x), *of_y = tn_cp_apply(ctx, b->mlp, y), *mean, *d;
+    double     sum, whole, worst = 0, size = 0, missed;
+    mean = tn_scale(ctx, tn_sum_axis(ctx, of_x, 0), 1 / (double)f->rows);
+    d = tn_sub(ctx, of_x, mean);
+    missed = tn_item(tn_mse(ctx, of_x, of_y)) / tn_item(tn_mean(ctx, tn_mul(ctx, d, d)));
+    mean = tn_scale(ctx, tn_sum_axis(ctx, of_y, 0), 1 / (double)f->rows);
+    mean = tn_affine(ctx, mean, tn_circuit_unembedding(ctx, &l->model), NULL);
+    for (int64_t t = 0; t < l->model.desc.vocab; t += l->model.desc.vocab / 8 + 1) {
+        tn_tensor *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, t, t + 1);
+        tn_tensor *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
+        check(ctx);
+        sum = tn_item(tn_sum(ctx, c));
+        whole = tn_item(tn_slice(mean, 0, t, t + 1));
+        tn_tensor_destroy(c);
+        keep_largest(&worst, fabs(sum - whole));
+        keep_largest(&size, fabs(whole));
+    }
+    check(ctx);
+    printf("%s_mlp_output_unexplained: %.4f\n%s_remainder: %.1e\n", name, missed, name, worst / size);
+}
+
+static reading_of_block read_block(tn_ctx *ctx, const options *o, const language *l, const features *f)
+{
+    reading_of_block b = {0};
+    tn_tensor       *values = f->values, *v, *w, *rows;
+    if (!(b.mlp = tn_circuit_mlp(ctx, &l->model, o->block))) check(ctx);
+    if (b.mlp->order != 2) stop("the MLP of --block is not of order 2");
+    if (b.mlp->constant) values = tn_append_one(ctx, values);
+    b.moment = tn_tensor_keep(tn_scale(ctx, tn_matmul(ctx, tn_transpose(values, 0, 1), values), 1 / (double)f->rows));
+    w = tn_slice(b.mlp->f[0], 1, 0, l->model.desc.dim);
+    v = tn_copy(ctx, tn_slice(b.mlp->f[1], 1, 0, l->model.desc.dim));
+    if (tn_svd(ctx, v, NULL, &b.output) != TN_OK) check(ctx);
+    rows = tn_slice(f->dictionary, 0, 0, f->count - 1);
+    b.modified = tn_tensor_keep(tn_modified_features(ctx, tn_copy(ctx, w), rows, b.output.u));
+    check(ctx);
+    return b;
+}
+
+static void show_features(tn_ctx *ctx, const options *o, const language *l, const activations *a, const model *m)
+{
+    const int64_t                    show = o->show < o->latents ? o->show : o->latents;
+    features                         f = features_of(ctx, m, a);
+    reading_of_block                 b = read_block(ctx, o, l, &f);
+    int32_t                         *strong = grown(NULL, show, sizeof *strong), row[3];
+    double                           top[3], kurtosis, change;
+    tn_tensor                       *ids, *power;
+    tn_circuit_evidence             *evidence = tn_circuit_evidence_create(ctx, &(tn_circuit_evidence_desc){
+        .features = show, .top = 3, .seed = 1 });
+    tn_circuit_evidence_result       e;
+    power = tn_sum_axis(ctx, tn_mul(ctx, f.values, f.values), 0);
+    tn_topk(ctx, tn_slice(power, 0, 0, f.count - 1), 0, show, TN_ORDER_LARGEST, &ids);
+    if (tn_read(ids, TN_I32, strong, show) != TN_OK) check(ctx);
+    if (tn_circuit_evidence_add(evidence, tn_gather(ctx, f.values, 1, ids)) != TN_OK) check(ctx);
+    if (tn_circuit_evidence_read(evidence, &e) != TN_OK) check(ctx);
+    printf("\n%s: the %lld strongest features of %lld held-out tokens\n", kind_name[m->kind], (long long)show,
+           (long long)f.rows);
+    for (int64_t i = 0; i < show; i++) {
+        int32_t    token, which;
+        tn_tensor *at;
+        tn_read(tn_slice(e.values, 0, i, i + 1), TN_F64, top, 3);
+        tn_read(tn_slice(e.index, 0, i, i + 1), TN_I32, row, 3);
+        tn_read(tn_slice(e.kurtosis, 0, i, i + 1), TN_F64, &kurtosis, 1);
+        printf("  feature %d, kurtosis %.0f, raises", (int)strong[i], kurtosis);
+        token = print_tokens(ctx, l, tn_slice(f.dictionary, 0, strong[i], strong[i] + 1));
+        printf("\n");
+        for (int k = 0; k < 3; k++) print_context(l, a, row[k], top[k]);
+        print_interactions(ctx, l, &b, &f, strong[i], token);
+        change = tn_item(tn_topk(ctx, tn_slice(b.modified, 0, strong[i], strong[i] + 1), 1, 1, TN_ORDER_LARGEST, &at));
+        tn_read(at, TN_I32, &which, 1);
+        printf("    modifies most, by %.2f of its length, output feature %d:", change, (int)which);
+        print_tokens(ctx, l, tn_affine(ctx, tn_copy(ctx, tn_transpose(tn_slice(b.output.u, 1, which, which + 1), 0, 1)),
+                                       b.mlp->p, NULL));
+        printf("\n");
+        check(ctx);
+    }
+    print_remainder(ctx, l, a, &b, &f, kind_name[m->kind]);
+    tn_circuit_evidence_result_destroy(&e);
+    tn_circuit_evidence_destroy(evidence);
+    tn_tensor_destroy(b.moment);
+    tn_tensor_destroy(b.modified);
+    tn_svd_destroy(&b.output);
+    tn_cp_destroy(b.mlp);
+    tn_tensor_destroy(f.values);
+    tn_tensor_destroy(f.dictionary);
+    free(strong);
+    tn_ctx_reset(ctx);
+}
+
 int main(int argc, char **argv)
 {
-    options     o = {"none", "out/autoencoder", 192, 4, 2000, 256, 1, 0, 2e-3};
+    options     o = { .file = "none", .out = "out/autoencoder", .run = "none", .text = "none", .latents = 192, .active = 4,
+                      .steps = 2000, .batch = 256, .seed = 1, .tokens = 65536, .show = 4, .lr = 2e-3 };
     const flag  flags[] = {
+        {"--run", FLAG_TEXT, &o.run, 0, 0, "the folder of a run of tn train, or none"},
+        {"--block", FLAG_COUNT, &o.block, 0, 1e6, NULL},
+        {"--text", FLAG_TEXT, &o.text, 0, 0, "a text for --run; none: that of the run"},
+        {"--tokens", FLAG_COUNT, &o.tokens, 1, 1e9, NULL},
+        {"--show", FLAG_COUNT, &o.show, 1, 1e6, NULL},
         {"--activations", FLAG_TEXT, &o.file, 0, 0, "an .npy file, or none"},
         {"--latents", FLAG_COUNT, &o.latents, 1, 1e6, NULL},
         {"--active", FLAG_COUNT, &o.active, 1, 1e5, NULL},
@@ -283,6 +561,7 @@ int main(int argc, char **argv)
     };
     char        why[TN_WHY];
     tn_ctx     *ctx;
+    language    l = {0};
     activations a;
     model       m[KINDS];
     figures     before = {0}, after[KINDS];
@@ -290,6 +569,9 @@ int main(int argc, char **argv)
     int         kind;
     read_flags(argc, argv, flags);
     if (!strcmp(o.file, "none")) o.file = NULL;
+    if (!strcmp(o.run, "none")) o.run = NULL;
+    if (!strcmp(o.text, "none")) o.text = NULL;
+    if (o.run && o.file) stop("--run and --activations are given, expected one of them");
     if (o.active > o.latents) {
         fprintf(stderr, PROGRAM ": --active is %lld, expected at most --latents, %lld\n", (long long)o.active,
                 (long long)o.latents);
@@ -297,10 +579,10 @@ int main(int argc, char **argv)
     }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
-    a = load(ctx, &o);
-    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n",
-           (long long)a.count, (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active,
-           (long long)o.steps, (long long)o.batch);
+    if (o.run) l = load_language(ctx, &o);
+    a = load(ctx, &o, &l);
+    printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n", (long long)a.count,
+           (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active, (long long)o.steps, (long long)o.batch);
     for (kind = 0; kind < KINDS; kind++) {
         double start = now();
         m[kind] = make_model(ctx, kind, &a, &o);
@@ -321,9 +603,11 @@ int main(int argc, char **argv)
            (long long)tn_params_elements(m[1].params));
     printf("seconds                 %8s  %8.1f  %8.1f\n\nfiles:\n", "", seconds[0], seconds[1]);
     for (kind = 0; kind < KINDS; kind++) save(ctx, &m[kind], o.out);
+    for (kind = 0; kind < KINDS && o.run; kind++) show_features(ctx, &o, &l, &a, &m[kind]);
     printf("\nunexplained_before: %.4f\n", before.unexplained);
     for (kind = 0; kind < KINDS; kind++) printf("unexplained_%s: %.4f\n", kind_name[kind], after[kind].unexplained);
     printf("unexplained_components: %.4f\n", components);
+    for (kind = 0; kind < KINDS; kind++) printf("unused_%s: %lld\n", kind_name[kind], (long long)after[kind].unused);
     for (kind = 0; kind < KINDS && a.truth; kind++) printf("found_%s: %.4f\n", kind_name[kind], after[kind].found);
     tn_ctx_destroy(ctx);
     return 0;
