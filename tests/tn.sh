@@ -1408,8 +1408,8 @@ expect 0 "Done" train text --out poly $small --attention squared --no-qk-norm --
 expect 0 "paths: 11" circuits poly paths "the cat and" --by degree --patterns --position 2
 holds "degrees 0 to 10 of expanded patterns" below "$(number remainder)" 1e-12
 is "--position" "$(number position)" 2
-mkdir alone && cp other/config.json other/tokenizer.json other/model.safetensors alone
-expect 1 "alone/ has no weights of earlier steps, expected weights-NNNNNNNN.safetensors" circuits alone history
+mkdir single && cp other/config.json other/tokenizer.json other/model.safetensors single
+expect 1 "single/ has no weights of earlier steps, expected weights-NNNNNNNN.safetensors" circuits single history
 cp -r seen torn
 bytes=$(wc -c < torn/model.safetensors)
 { head -c $((bytes - 4)) seen/model.safetensors; printf '\000\000\300\177'; } > torn/model.safetensors
@@ -1420,7 +1420,7 @@ cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
 mv text.kept text
-rm -rf seen other other2 poly alone torn line
+rm -rf seen other other2 poly single torn line
 
 # ---- tn decompose -----------------------------------------------------------------------------
 
