@@ -30,12 +30,12 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info cache decompose draw import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info cache circuits decompose draw import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info cache decompose draw import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate eval info cache circuits decompose draw import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
@@ -44,7 +44,7 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate eval info cache decompose draw einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info cache circuits decompose draw einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -111,7 +111,7 @@ needs() {
 # options COMMAND: those that its help lists
 options() { "$tn" $1 --help | sed -nE 's/^  (    |-., )--([a-z0-9-]*).*/--\2/p'; }
 "$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
-is "commands" "$(wc -l < names)" 17
+is "commands" "$(wc -l < names)" 19
 
 expect 0 ".TH TN 1" man
 mv said tn.1
@@ -147,7 +147,7 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "train;generate;eval;info;cache;circuits;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -196,7 +196,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;decompose;draw;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
@@ -1216,7 +1216,7 @@ for model in gpt2 llama qwen2 mistral; do
     expect 0 "model: $model, 2 layers, width 16" import "out-$model" --out "again-$model"
     same "$model there and back" "run-$model/model.safetensors" "again-$model/model.safetensors"
     # The loss of a text is what transformers computes in double precision. Mistral has no tokenizer.
-    unread=$hf/text.txt
+    unread=unread && cp "$hf/text.txt" $unread         # a short name, beside which a row of the table has its numbers
     if [ $model = mistral ]; then                     # a shard of 684 ids: magic number, version, count, 1012 bytes of zero
         unread=ids.bin
         { printf '\210\330\064\001\001\000\000\000\254\002\000\000' && head -c 1012 /dev/zero && printf "$(od -An -v -tu1 \
@@ -1301,7 +1301,7 @@ expect 1 "expected at most 16, the model's context: --length N allows more" cach
 expect 1 "expected at most 2, --length" cache cached "$(head -c 40 text)" --points embed --out c --length 2
 expect 1 "bytes, expected at most 9, --max-bytes" cache cached "the cat" --points embed --out c --max-bytes 9
 expect 1 "empty has no text" cache cached --lines empty --points embed --out c
-holds "nothing was written" [ ! -e c ]
+holds "nothing was written" [ ! -e c/embed.npy ]
 expect 0 "blocks.1.attn.pattern            [16,2,16]" cache cached --list
 is "points of one pattern" "$("$tn" cache cached --list --points "blocks.*.attn.z" | awk '{ print $1 }' | tr '\n' ' ')" \
     "blocks.0.attn.z blocks.1.attn.z "
@@ -1318,6 +1318,111 @@ holds "one row per token" [ $((rows * 16 * 4 + 128)) = "$(wc -c < c1/embed.npy)"
 holds "rows of a softmax pattern sum to 1" [ -n "$(grep -x '1*' sums)" ]
 expect 0 "bytes: $((2 * $(wc -c < c1/embed.npy) - 256))" cache cached "the dog" --points embed --out c1 --f64
 rm -rf c c1 cached lines sums
+
+# ---- tn circuits ------------------------------------------------------------------------------
+
+# number NAME: the value of the line `NAME: value` of what was said. near A B BOUND, below A BOUND: NaN and nothing are neither.
+number() { sed -n "s/^$1: //p" said; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 == a && a <= b && -a <= b) }'; }
+near() { awk -v a="$1" -v b="$2" -v c="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d <= c && -d <= c) }'; }
+expect 0 "Done" train text --out seen $small --layers 2 --attention bilinear,softmax --weights-every 4
+is "weights that stay" "$(cd seen && echo weights-*)" "$(for step in 00 04 08 12; do printf 'weights-000000%s.safetensors ' $step; done | sed 's/ $//')"
+same "the last of them is the model" seen/weights-00000012.safetensors seen/model.safetensors
+expect 2 "no model is given, expected tn circuits RUN heads|pairs|" circuits
+expect 2 "expected one of heads|pairs|bigrams|paths|attribute|ablate|diff|history" circuits seen
+expect 2 "\"bigram\" is not known; did you mean bigrams?" circuits seen bigram
+expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen pairs
+expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
+expect 2 "\"the\" is given, expected tn circuits RUN heads" circuits seen heads the
+expect 1 "\"thex\" is not a token of the vocabulary; did you mean the?" circuits seen pairs thex
+expect 1 "expected 1, or a number from 0 to 59" circuits seen pairs 60
+expect 2 "--block is 2, expected less than 2, the model's blocks" circuits seen pairs the --block 2
+expect 1 "expected at most 16, the model's context: --length N allows more" circuits seen paths "$(head -c 200 text)"
+expect 1 "expected at most 2, --length" circuits seen attribute "the cat and the dog" --length 2
+expect 2 "--position is 40, expected less than" circuits seen paths "the" --position 40
+expect 2 "--against is the, expected another token than that of --token" circuits seen paths "the cat" --token the --against the
+expect 2 "--delete is given with --by, expected one of them" circuits seen paths "the" --by degree --delete 3
+expect 1 "the text has 1 token, expected 2 or more" circuits seen ablate ""
+expect 0 "composition_heads: 1." circuits seen heads
+holds "four heads" [ "$(grep -cE '^  [01]\.[01] +(bilinear|softmax) ' said)" = 4 ]
+holds "shares of the distances" awk '/^  head +0 / { on = 1; next } on && /^  0\./ { s = 0; for (i = 2; i <= NF; i++) s += $i
+    rows++; if (s < 99.5 || s > 100.5) bad = 1 } END { exit !(rows == 2 && !bad) }' said
+expect 0 "share_shown: " circuits seen pairs the --top 3
+is "pairs of 60 tokens" "$(number pairs)" 1830
+expect 0 "pairs: 210" circuits seen pairs the --common 20
+expect 0 "argmax_among_ten_commonest: " circuits seen bigrams
+expect 0 "share_of_these: 1.0000" circuits seen bigrams the --top 60
+is "what follows, all of it" "$(awk '/^  successor/ { on = 1; next } !NF { on = 0 } on { n += $(NF-2) } END { print n }' said)" \
+    "$(number in_the_text)"
+# The paths, whatever they are called, add up to the logit.
+expect 0 "share_of_top_100: " circuits seen paths "the cat and" --delete 5
+logit=$(number logit)
+holds "paths: the remainder" below "$(number remainder)" 1e-12
+holds "R^2 is a number" near "$(number r2)" 0 1e6
+for by in path degree mlps; do
+    expect 0 "paths: " circuits seen paths "the cat and" --by $by --top 100000
+    is "--by $by: the logit" "$(number logit)" "$logit"
+    holds "--by $by: the remainder" below "$(number remainder)" 1e-12
+    holds "--by $by: the sum" near "$(awk '/^ +[-+][0-9]/ { s += $1 } END { print s }' said)" "$logit" 2e-3
+done
+expect 0 "logit_of_frontier: " circuits seen paths "the cat and" --budget 3
+holds "what the budget did not reach" grep -q "^ .*\*@" said
+holds "and the remainder" below "$(number remainder)" 1e-12
+expect 0 "position: " circuits seen attribute "the cat and" --token 30 --against 31 --top 1000
+holds "attribute: the remainder" below "$(number remainder)" 1e-12
+holds "the sum over tokens" near "$(awk '/^By the part/ { exit } /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
+    "$(number logit)" 1e-4
+holds "the sum over parts" near "$(awk '/^By the part/ { on = 1 } !NF { on = 0 } on && /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
+    "$(number logit)" 1e-4
+printf 'the cat and the dog' > line
+expect 0 "line " eval seen line --no-baseline
+nats=$(awk '$1 == "line" { print $4 }' said)
+expect 0 "windows: 1" circuits seen ablate "the cat and the dog"
+holds "the loss is that of tn eval" near "$(number loss)" "$nats" 2e-5
+is "six parts, the largest change first" "$(awk '/^  (head|MLP) / { n++; if (n > 1 && $4 > last) bad = 1; last = $4 } END { print n bad }' said)" 6
+expect 0 "windows: 2" circuits seen ablate --tokens 20 --mean
+expect 0 "divergence: 0" circuits seen diff seen
+is "a model is equal to itself" "$(awk '/^  [01]\.[01] / { print $4, $6 } /^ +[01] / { print $2, $3, $4 }' said | sort -u | tr '\n' ' ')" \
+    "1.0000 1.0000 1.0000 1.0000 1.0000 "
+expect 0 "largest_difference: " circuits seen diff seen/weights-00000004.safetensors --text "the cat and the dog"
+holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
+expect 0 "steps: 4" circuits seen history
+is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
+is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
+    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $10 }' said)"
+for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
+    if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
+    else fail "circuits seen $asked --json"; fi
+    if command -v python3 > /dev/null 2>&1; then holds "JSON of $asked" python3 -m json.tool said /dev/null; fi
+    "$tn" circuits seen $asked > said 2>&1
+    if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "circuits seen $asked: a line of more than 80"; else pass; fi
+done
+expect 0 "remainder: " circuits seen paths "the cat and" --f32
+holds "in F32" below "$(number remainder)" 1e-5
+# Models that have no such form, damaged weights, another model.
+expect 0 "Done" train text --out other $small --layers 2 --mlp swiglu --attention differential --steps 2
+expect 1 "the MLP of block 0 is swiglu, expected bilinear" circuits other pairs the
+expect 0 "OV circuits are refused: circuit_ov: the model has differential attention" circuits other heads
+expect 0 "modifiers of MLPs that are not bilinear" circuits other paths "the cat"
+holds "frozen, and exact" below "$(number remainder)" 1e-12
+expect 1 "circuit_parts" circuits seen paths "the cat" --by degree --patterns
+expect 0 "Done" train text --out poly $small --attention squared --no-qk-norm --steps 2
+expect 0 "paths: 11" circuits poly paths "the cat and" --by degree --patterns --position 2
+holds "degrees 0 to 10 of expanded patterns" below "$(number remainder)" 1e-12
+is "--position" "$(number position)" 2
+mkdir single && cp other/config.json other/tokenizer.json other/model.safetensors single
+expect 1 "single/ has no weights of earlier steps, expected weights-NNNNNNNN.safetensors" circuits single history
+cp -r seen torn
+bytes=$(wc -c < torn/model.safetensors)
+{ head -c $((bytes - 4)) seen/model.safetensors; printf '\000\000\300\177'; } > torn/model.safetensors
+expect 1 "has 1 numbers that are NaN or infinite" circuits torn heads
+expect 0 "Done" train text --out other2 $small --vocab 50 --steps 1
+expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen diff other2
+cp text text.kept && echo "tom tom" >> text
+expect 0 "The run's text is left out" circuits seen heads
+expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
+mv text.kept text
+rm -rf seen other other2 poly single torn line
 
 # ---- tn decompose -----------------------------------------------------------------------------
 
@@ -1441,6 +1546,10 @@ is "exit status without its shard" "$status" 1
 holds "the shard is named as the reason" grep -q "a token shard was truncated .*tn train --resume cut" said
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
+expect 1 "id 99 is outside of the vocabulary, expected 0 to 69" circuits y paths "1 2 99"
+expect 1 "so that a text is token numbers, expected \"1 2 3\" instead of \"the\"" circuits y paths "1 the"
+expect 1 "\"the\" is not a token's number, expected 0 to 69" circuits y pairs the
+expect 0 "remainder: " circuits y paths "1 2 3" --token 7
 # A run of shards without a tokenizer writes ids.
 expect 1 "text is text, and the model has no tokenizer: give its --tokenizer" eval y text
 expect 0 "nats/token" eval y y.bin --no-baseline

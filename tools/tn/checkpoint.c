@@ -83,6 +83,16 @@ char *save_weights(run *r, const char *name)
     return why;
 }
 
+void save_history(run *r)
+{
+    const int64_t every = r->s->weights_every;
+    char          name[64], *why;
+    if (!every || r->step % every) return;
+    snprintf(name, sizeof name, WEIGHTS_FILE, (long long)r->step);
+    why = save_weights(r, name);
+    if (why) fail("%s; the last checkpoint is %s", why, r->saved ? r->saved : "not yet written");
+}
+
 /* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */
 void remove_old_checkpoints(const run *r)
 {

@@ -271,40 +271,6 @@ static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, tn_cp *cp)
     return cp;
 }
 
-/* A token as a picture can show it: of byte-level BPE, which needs no [UNK], its bytes; a space is a dot. */
-static char *token_name(const tn_tokenizer *t, int64_t id)
-{
-    const int32_t one = (int32_t)id;
-    const char   *token = tn_tokenizer_token(t, id);
-    size_t        bytes, i, n;
-    char         *text;
-    buffer        b = {0};
-    if (tn_tokenizer_unk(t) >= 0) return copy_text(token ? token : "");
-    text = decode_tokens(t, &one, 1, &bytes);
-    for (i = 0; i < bytes; i += n ? n : 1) {
-        const unsigned char c = (unsigned char)text[i];
-        n = (size_t)utf8_length(text + i, bytes - i);
-        if (c == ' ') buffer_print(&b, "\xC2\xB7");
-        else if (c == '\n') buffer_print(&b, "\\n");
-        else if (!n || c < ' ') buffer_print(&b, "<%02X>", c);
-        else buffer_add(&b, text + i, n);
-    }
-    free(text);
-    if (!b.data) return copy_text(token ? token : "");
-    buffer_add(&b, "", 1);
-    return b.data;
-}
-
-/* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
-static int64_t token_of(const tn_tokenizer *t, const char *text)
-{
-    const int64_t named = tn_tokenizer_id(t, text);
-    int32_t       id[2];
-    if (named >= 0) return named;
-    if (tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 2, NULL) != 1 || id[0] == tn_tokenizer_unk(t)) return -1;
-    return id[0];
-}
-
 /* The number of an output: a number, or with --tokens the text of a token. */
 static int64_t output_index(const drawing *d, int64_t outputs)
 {

@@ -46,8 +46,7 @@ const usage eval_usage = {
 
 /* ---- the run of the model ------------------------------------------------------------------------------------- */
 
-/* Reads the settings of the run that weights belong to; false if there is no config.txt beside them. */
-static bool read_run_settings(const char *file)
+bool read_run_settings(const char *file)
 {
     char  *folder = folder_of(file), *config = join_path(folder, "config.txt"), *text;
     size_t bytes;
@@ -73,9 +72,7 @@ static char *trained_hash(const model *m, const char *file)
     return hash;
 }
 
-/* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
-   is wrong, a new string: a file of the run is not where it was, or has other tokens. */
-static char *read_run_data(const model *m, const char *file, corpus *c)
+char *read_run_data(const model *m, const char *file, corpus *c)
 {
     const file_list *lists[2];
     char             hash[32], *expected, *why = NULL;

@@ -156,8 +156,7 @@ static void set_option(option *o, const char *where, const char *text)
     }
 }
 
-/* Prints words from column `at` on, folded at column 80; the next lines begin at column `indent`. */
-static void print_folded(const char *words, int at, int indent)
+void print_folded(const char *words, int at, int indent)
 {
     const char *word;
     for (word = words; *word; ) {

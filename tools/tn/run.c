@@ -135,14 +135,13 @@ static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room
     return count;
 }
 
-void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
+void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights)
 {
-    char            why[256], *file = find_weights(path), *folder = folder_of(file);
-    char           *beside = join_path(folder, "config.json");
+    char           *file = find_weights(path), *folder = folder_of(file), *beside = join_path(folder, "config.json");
     const char     *text;
     tn_safetensors *st;
     memset(m, 0, sizeof *m);
-    if (tn_ctx_create(desc, &m->ctx, why) != TN_OK) fail("%s", why);
+    m->ctx = ctx;
     st = tn_safetensors_open(m->ctx, tn_source_path(file));
     check_ctx(m->ctx, "weights");
     text = tn_safetensors_metadata(st, "tn.model");
@@ -176,6 +175,15 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     free(folder);
     if (weights) *weights = file;
     else free(file);
+}
+
+void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
+{
+    char    why[256], *file = find_weights(path);
+    tn_ctx *ctx;
+    if (tn_ctx_create(desc, &ctx, why) != TN_OK) fail("%s", why);
+    open_model_in(ctx, m, file, tokenizer, weights);
+    free(file);
 }
 
 char *config_json(const model *m)
@@ -229,6 +237,38 @@ char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, si
     tn_tokenizer_decode(t, ids, count, text, (size_t)n + 1);
     *bytes = (size_t)n;
     return text;
+}
+
+char *token_name(const tn_tokenizer *t, int64_t id)
+{
+    const int32_t one = (int32_t)id;
+    const char   *token = tn_tokenizer_token(t, id);
+    size_t        bytes, i, n;
+    char         *text;
+    buffer        b = {0};
+    if (tn_tokenizer_unk(t) >= 0) return copy_text(token ? token : "");
+    text = decode_tokens(t, &one, 1, &bytes);
+    for (i = 0; i < bytes; i += n ? n : 1) {
+        const unsigned char c = (unsigned char)text[i];
+        n = (size_t)utf8_length(text + i, bytes - i);
+        if (c == ' ') buffer_print(&b, "\xC2\xB7");
+        else if (c == '\n') buffer_print(&b, "\\n");
+        else if (!n || c < ' ') buffer_print(&b, "<%02X>", c);
+        else buffer_add(&b, text + i, n);
+    }
+    free(text);
+    if (!b.data) return copy_text(token ? token : "");
+    buffer_add(&b, "", 1);
+    return b.data;
+}
+
+int64_t token_of(const tn_tokenizer *t, const char *text)
+{
+    const int64_t named = tn_tokenizer_id(t, text);
+    int32_t       id[2];
+    if (named >= 0) return named;
+    if (tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 2, NULL) != 1 || id[0] == tn_tokenizer_unk(t)) return -1;
+    return id[0];
 }
 
 /* The bytes of a text without an incomplete character at its end; the first `shown` are not looked at. */

@@ -147,6 +147,8 @@ static option options[] = {
     COUNT("save-every", save_every, "steps between checkpoints; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("keep", keep, "number of checkpoints to keep; older ones are removed after the next step succeeds", 1, LARGE,
           ALWAYS),
+    COUNT("weights-every", weights_every, "steps between files weights-NNNNNNNN.safetensors, the weights alone, which stay: for "
+          "tn circuits RUN history. There is one of step 0 as well; 0 (the default): none", 0, 1e12, IF_GIVEN),
     COUNT("stop-at", stop_at, "stop after step N as if interrupted; 0 (the default): do not", 0, 1e12, NEVER),
     FLAG("keep-best", keep_best, "also save best.safetensors, the weights with the lowest held-out loss so far", ALWAYS),
     FLAG("no-baseline", no_baseline, "do not compute the n-gram baseline", ALWAYS),

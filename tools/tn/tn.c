@@ -23,6 +23,7 @@ static const command commands[] = {
     {&eval_usage, eval_main},
     {&info_usage, info_main},
     {&cache_usage, cache_main},
+    {&circuits_usage, circuits_main},
     {&decompose_usage, decompose_main},
     {&draw_usage, draw_main},
     {&import_usage, import_main},

@@ -26,10 +26,15 @@
        decompose.c                tn decompose
        draw.c                     tn draw
        einsum.c                   tn einsum
+       report.c                   tn circuits: tables for a terminal, or as JSON
+       subject.c                  the model and its text
+       heads.c pairs.c paths.c ablate.c diff.c      what it computes
+       circuits.c                 its options
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
-   What only the files of `tn train` share is in train.h. Memory that is needed until the end of the program is not freed. */
+   What only the files of `tn train` share is in train.h, and what those of `tn circuits` share in circuits.h. Memory that is
+   needed until the end of the program is not freed. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
@@ -206,7 +211,7 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, draw_usage, einsum_usage, cache_usage;
+                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -214,6 +219,8 @@ int  read_options(const usage *u, int argc, char **argv);
 /* The same, where every argument is one more file of --data. */
 void read_options_and_files(const usage *u, int argc, char **argv, file_list *data);
 void print_help(const usage *u);
+/* Prints words from column `at` on, folded at column 80; the next lines begin at column `indent`. */
+void print_folded(const char *words, int at, int indent);
 /* The help of an option with its default, a new string. */
 char *option_help(const option *o);
 /* The shortest decimal that reads back as v. */
@@ -311,7 +318,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
    log.jsonl, loss.png (loss.svg without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), with --keep-best
-   best.safetensors (the weights with the lowest held-out loss), and when the run is done model.safetensors. */
+   best.safetensors (the weights with the lowest held-out loss), with --weights-every weights-NNNNNNNN.safetensors (the
+   weights of some steps), and when the run is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -320,6 +328,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 #define PICTURE_ENDING ".svg"
 #endif
 #define PICTURE "loss" PICTURE_ENDING
+#define WEIGHTS_FILE "weights-%08lld.safetensors"
 
 enum { START_TOKENS = 64 };
 
@@ -354,6 +363,8 @@ char   *find_weights(const char *path);
    tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
    was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
+/* The same in a context that exists, for several models in one. */
+void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights);
 void close_model(model *m);
 /* The text of config.json, which is also a note of each checkpoint; a new string. */
 char *config_json(const model *m);
@@ -422,6 +433,12 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
 /* The text of tokens, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
 
+/* A token as a table or a picture can show it, a new string: of byte-level BPE, which needs no [UNK], its bytes, where a
+   space is a dot. */
+char   *token_name(const tn_tokenizer *t, int64_t id);
+/* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
+int64_t token_of(const tn_tokenizer *t, const char *text);
+
 /* ---- subcommands ------------------------------------------------------------------------------- */
 
 int tokenizer_train_main(int argc, char **argv);
@@ -435,6 +452,7 @@ int generate_main(int argc, char **argv);
 int eval_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
+int circuits_main(int argc, char **argv);
 int decompose_main(int argc, char **argv);
 int draw_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);

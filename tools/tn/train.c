@@ -34,7 +34,7 @@ static void train_step_on_device(run *r, int64_t until)
     r->step++;
     if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == MAX_PENDING || now() - r->feed.since > 1 ||
         r->step == until || stop_signal() || is_due(s->val_every, r->step) || is_due(s->sample_every, r->step) ||
-        is_due(s->save_every, r->step))
+        is_due(s->save_every, r->step) || is_due(s->weights_every, r->step))
         finish_steps(r);
 }
 
@@ -49,6 +49,7 @@ static void train(run *r, const char *title)
 {
     const settings *s = r->s;
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
+    if (!r->step) save_history(r);
     while (r->step < until && !stop_signal()) {
         bool last;
         if (r->device) train_step_on_device(r, until);
@@ -62,6 +63,7 @@ static void train(run *r, const char *title)
         }
         if (is_due(s->sample_every, r->step) && !last) write_sample(r);
         stop_without_log(r);
+        save_history(r);
         if (last || is_due(s->save_every, r->step)) save_or_stop(r);
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */

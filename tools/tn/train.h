@@ -26,7 +26,7 @@ typedef struct settings {
     int         dtype, backend, precision, activations;
     bool        recompute;
     /* what is logged and saved */
-    int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
+    int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, weights_every, stop_at;
     bool        no_baseline, keep_best;
 } settings;
 
@@ -175,6 +175,8 @@ void write_sample(run *r);
 /* checkpoint.c */
 /* Writes the weights alone to a file of the run's folder. Returns NULL, or a message, a new string. */
 char *save_weights(run *r, const char *name);
+/* Saves the weights of this step to a file that stays, if --weights-every asks for it, or fails. */
+void save_history(run *r);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
@@ -185,6 +187,13 @@ tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s);
 /* nats per token of n-grams of c's training part, on the held-out part of `on`; false: out of memory, which is said */
 bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double nats[NGRAM_MAX + 1]);
+
+/* eval.c, for tn circuits as well */
+/* Reads the settings of the run that weights belong to; false if there is no config.txt beside them. */
+bool  read_run_settings(const char *file);
+/* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
+   is wrong, a new string: a file of the run is not where it was, or has other tokens. */
+char *read_run_data(const model *m, const char *file, corpus *c);
 
 /* begin.c */
 void start_run(run *r, bool again);

@@ -1,0 +1,100 @@
+/* circuits.c - tn circuits: what a trained transformer does, read from its weights. The options */
+#include "circuits.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define OURS(field) (&circuit_settings.field)
+static option options[] = {
+    TEXT_ROW("token", OURS(token), "TOKEN", "paths, attribute: the token whose logit is asked for; the default is "
+             "the most likely one", NEVER),
+    TEXT_ROW("against", OURS(against), "TOKEN", "paths, attribute: its logit minus that of this token", NEVER),
+    AUTO_COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; auto: the last", 0,
+                   1e9, NEVER),
+    COUNT_ROW("budget", OURS(budget), "paths: how many nodes of the search are expanded", 1, 1e9, NEVER),
+    WORDS_ROW("by", OURS(by), "search|path|degree|mlps", "paths: search: tokens, heads and MLPs, each MLP linear "
+              "in one input, the largest first; path: every path, MLPs with all their inputs; degree: by degree in "
+              "the embeddings; mlps: by the set of MLPs that are passed", NEVER),
+    FLAG_ROW("patterns", OURS(patterns), "paths --by: expand bilinear and squared patterns as well, instead of "
+             "holding them constant", NEVER),
+    COUNT_ROW("delete", OURS(remove), "paths: delete the first N paths one by one, and compare the change with what is "
+              "predicted", 0, 1e6, NEVER),
+    COUNT_ROW("block", OURS(block), "pairs: the block of the MLP", 0, 1e6, NEVER),
+    COUNT_ROW("common", OURS(common), "pairs: only of the N commonest tokens (0, the default: of all); bigrams: of "
+              "so many tokens (0: 400)", 0, 1e9, NEVER),
+    COUNT_ROW("top", OURS(top), "most rows of a table; 0, the default: a number that suits it", 0, 1e9, NEVER),
+    FLAG_ROW("mean", OURS(mean), "ablate: replace a part by its mean instead of zero", NEVER),
+    COUNT_ROW("tokens", OURS(tokens), "ablate, diff, history: tokens of held-out text", 1, 1e9, NEVER),
+    TEXT_ROW("text", OURS(text), "TEXT", "diff: a text to compare the logits on, instead of held-out text", NEVER),
+    AUTO_COUNT_ROW("length", OURS(length), "most tokens of a text; auto: the model's context", 1, 1e9, NEVER),
+    FLAG_ROW("json", OURS(json), "print one object of JSON instead of tables", NEVER),
+    FLAG_ROW("f32", OURS(f32), "compute in F32 instead of F64: half the memory", NEVER),
+    FLAG_ROW("no-data", OURS(no_data), "do not read the run's text", NEVER),
+    TEXT_ROW("tokenizer", OURS(tokenizer), "FILE", "a tokenizer.json; the default is the one beside the weights", NEVER),
+    AUTO_COUNT_ROW("threads", OURS(threads), "number of threads; auto: one per core", 1, 1024, NEVER),
+};
+#undef OURS
+
+#define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history"
+
+const usage circuits_usage = {
+    "circuits", "RUN|CHECKPOINT " WHAT_WORDS " [TOKEN|TEXT|RUN2]", "what a trained model does, read from its weights",
+    "heads: norms, copying, distances and composition of each head. pairs TOKEN: the pairs of tokens that an MLP "
+    "turns into the logit of TOKEN. bigrams [TOKEN]: what follows a token by the weights, and in the text. paths "
+    "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
+    "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
+    "models are. history: the heads at earlier steps of the training (tn train --weights-every N).",
+    "A token is given as its text or its number. Numbers are computed in F64. Examples: tn circuits RUN heads. tn "
+    "circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" --token time --delete 20.",
+    options, sizeof options / sizeof *options, 3, NULL
+};
+
+typedef struct task {
+    const char *name, *argument;        /* what is missing without it; NULL: none is possible */
+    bool        needed, data;           /* whether it is needed; whether the run's text is    */
+    void      (*run)(subject *s, const char *argument);
+} task;
+
+static void run_heads(subject *s, const char *argument) { (void)argument; heads_report(s); }
+static void run_history(subject *s, const char *argument) { (void)argument; history_report(s); }
+
+static const task tasks[] = {
+    {"heads", NULL, false, true, run_heads},                {"pairs", "TOKEN", true, true, pairs_report},
+    {"bigrams", "TOKEN", false, true, bigrams_report},      {"paths", "TEXT", true, false, paths_report},
+    {"attribute", "TEXT", true, false, attribute_report},   {"ablate", "TEXT", false, true, ablate_report},
+    {"diff", "RUN2", true, true, diff_report},              {"history", NULL, false, true, run_history},
+};
+
+static const task *find_task(const char *name)
+{
+    suggestion best = {NULL, 0};
+    size_t     i;
+    for (i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!strcmp(tasks[i].name, name)) return &tasks[i];
+        consider_word(&best, name, tasks[i].name);
+    }
+    usage_error("\"%s\" is not known%s%s%s, expected one of " WHAT_WORDS, name, best.word ? "; did you mean " : "",
+                best.word ? best.word : "", best.word ? "?" : "");
+    return NULL;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------------ */
+
+int circuits_main(int argc, char **argv)
+{
+    const int   arguments = read_options(&circuits_usage, argc, argv);
+    const char *argument = arguments > 2 ? argv[2] : NULL;
+    const task *t;
+    subject     s;
+    if (!arguments) usage_error("no model is given, expected tn circuits RUN %s", WHAT_WORDS);
+    if (arguments < 2) usage_error("it is not said what is asked for, expected one of " WHAT_WORDS);
+    t = find_task(argv[1]);
+    if (t->needed && !argument)
+        usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
+    if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);
+    report_begin(circuit_settings.json);
+    open_subject(&s, argv[0], t->data);
+    t->run(&s, argument);
+    report_end();
+    close_subject(&s);
+    return 0;
+}

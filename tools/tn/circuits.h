@@ -1,0 +1,90 @@
+/* circuits.h - what the files of `tn circuits` share: report.c, subject.c, heads.c, pairs.c, paths.c, ablate.c, diff.c and
+   circuits.c, which has the options. tn.h says which of them calls which. */
+#ifndef TN_CIRCUITS_H
+#define TN_CIRCUITS_H
+
+#include "train.h"
+
+/* ---- report.c: tables in 80 columns of a terminal, or everything as one object of JSON ---------------------------- */
+
+/* format: "%s" for texts, which are cut to the width; else that of a double. title: NULL is the key. */
+typedef struct column { const char *key, *title; int width; const char *format; } column;
+
+void report_begin(bool json);
+/* Begins a table, and ends the one before. title: what is above it, or NULL. A list of columns ends with a key of NULL. */
+void report_table(const char *key, const char *title, const column *columns);
+/* A row: a const char * for each column of texts, a double for each other one. NaN is unknown: "-", in JSON null. */
+void report_row(const column *columns, ...);
+/* A sentence that is printed after the tables. Equal ones are printed once. */
+void report_note(const char *format, ...) PRINTF_LIKE(1, 2);
+/* One of the lines `name: value` at the end. */
+void report_value(const char *name, const char *format, double v);
+void report_text(const char *name, const char *text);
+void report_end(void);
+
+/* ---- subject.c ------------------------------------------------------------------------------------------------------ */
+
+typedef struct circuit_options {
+    const char *token, *against, *text, *tokenizer;
+    int64_t     block, top, position, budget, remove, tokens, common, length, threads;
+    int         by;
+    bool        json, f32, mean, no_data, patterns;
+} circuit_options;
+extern circuit_options circuit_settings;
+
+typedef struct subject {
+    model        m;
+    const char  *path;                  /* as it was given                                                        */
+    char        *file;                  /* of the weights                                                         */
+    corpus       run;                   /* tokens of the run, if has_run                                          */
+    bool         has_run;
+    const char **names;                 /* [vocab + 1] of tokens; the last is "1", the constant                   */
+    double      *frequency;             /* [vocab] of the tokens in the run's training text; NULL without it     */
+    int32_t     *common;                /* [vocab] tokens by falling frequency; without a text in their own order */
+} subject;
+
+/* data: also the tokens of its run, if they are there. */
+void open_subject(subject *s, const char *path, bool data);
+void close_subject(subject *s);
+/* Fails if a parameter of the model is not finite. */
+void check_finite(const model *m, const char *path);
+/* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
+int64_t token_id(const subject *s, const char *text);
+/* The tokens of a text, or without a tokenizer the ids that it lists; fails if it is longer than the model's context, or --length. */
+int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
+tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
+/* Windows of text to compute losses on: `count` of length + 1 tokens, the first of which begins at ids[start[0]]. Of a text,
+   or without one (NULL) windows that are spread over the held-out part of the run, of --tokens together. */
+typedef struct samples { const int32_t *ids; int64_t count, length, *start; bool held; } samples;
+samples text_samples(const subject *s, const char *text);
+void    free_samples(samples *x);
+/* The loss of a window in nats per token, while the taps see or change the run. */
+double  sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count);
+/* The message of the context's error, which is cleared, a new string; NULL if there is none. */
+char *taken_error(tn_ctx *ctx);
+/* The numbers of a tensor, a new list. */
+double *numbers_in(const tn_tensor *t);
+
+/* ---- heads.c ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct head_numbers {
+    double  qk, ov, copying;            /* norms, score; NaN: refused                                              */
+    double *share;                      /* [distances] of block 0, or NULL                                        */
+    double  composition;                /* the strongest with a head of an earlier block; NaN in block 0          */
+    char    part[3];                    /* of this head that reads it: "Q", "K", "Q2", "K2" or "V"                */
+    int64_t block, head;                /* of the earlier one                                                      */
+} head_numbers;
+/* Measures all heads, [layers heads]. *distances: how many a share has. What is refused is a note. */
+head_numbers *measure_heads(const subject *s, int64_t *distances);
+void free_heads(const subject *s, head_numbers *heads);
+
+void heads_report(subject *s);
+void history_report(subject *s);
+void pairs_report(subject *s, const char *token);
+void bigrams_report(subject *s, const char *token);
+void paths_report(subject *s, const char *text);
+void attribute_report(subject *s, const char *text);
+void ablate_report(subject *s, const char *text);
+void diff_report(subject *s, const char *other);
+
+#endif

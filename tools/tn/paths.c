@@ -1,0 +1,301 @@
+/* paths.c - tn circuits paths, attribute: a logit as a sum over paths, and over the tokens of the text */
+#include "circuits.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A text, the frozen network on it, and the logit that is asked for. */
+typedef struct question {
+    int32_t          *ids;
+    int64_t           count;
+    tn_circuit_frozen frozen;
+    tn_circuit_target target;
+    double            largest;          /* |logit| of the run at the position */
+} question;
+
+/* The most likely token after a position of the frozen network. */
+static int64_t likeliest(const subject *s, question *q)
+{
+    const int64_t V = s->m.desc.vocab;
+    double       *v = numbers_in(tn_slice(q->frozen.logits, 0, q->target.position, q->target.position + 1));
+    int64_t       i, best = 0;
+    for (i = 0; i < V; i++) {
+        if (v[i] > v[best]) best = i;
+        if (fabs(v[i]) > q->largest) q->largest = fabs(v[i]);
+    }
+    free(v);
+    return best;
+}
+
+static void ask(const subject *s, const char *text, question *q)
+{
+    const circuit_options *o = &circuit_settings;
+    int64_t                best;
+    memset(q, 0, sizeof *q);
+    q->count = text_tokens(s, text, &q->ids);
+    if (o->position >= q->count)
+        usage_error("--position is %lld, expected less than %lld, the tokens of the text", (long long)o->position,
+                    (long long)q->count);
+    tn_ctx_reset(s->m.ctx);
+    tn_circuit_freeze(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, q->ids, q->count), &q->frozen);
+    check_ctx(s->m.ctx, "the frozen network");
+    q->target.position = o->position < 0 ? q->count - 1 : o->position;
+    best = likeliest(s, q);
+    q->target.token = o->token ? token_id(s, o->token) : best;
+    q->target.aim = o->against ? TN_CIRCUIT_DIFFERENCE : TN_CIRCUIT_LOGIT;
+    q->target.other = o->against ? token_id(s, o->against) : 0;
+    if (o->against && q->target.other == q->target.token)
+        usage_error("--against is %s, expected another token than %s", o->against,
+                    o->token ? "that of --token" : "the most likely one, which --token replaces");
+    report_note("Patterns and the denominators of norms are constants, those of this text%s.",
+                s->m.desc.mlp_count > 0 || s->m.desc.mlp != TN_MLP_BILINEAR ? "; so are the modifiers of MLPs that "
+                "are not bilinear" : "");
+}
+
+static void report_question(const subject *s, const question *q)
+{
+    report_text("token", s->names[q->target.token]);
+    if (q->target.aim == TN_CIRCUIT_DIFFERENCE) report_text("against", s->names[q->target.other]);
+    report_value("position", "%.0f", (double)q->target.position);
+}
+
+/* error: sum of parts - whole. Beside it the frozen network's own difference from the run; NaN remains. */
+static void report_remainder(const question *q, double error)
+{
+    const double x = fabs(error) / q->largest, y = q->frozen.error;
+    report_value("remainder", "%.3g", x > y || isnan(x) ? x : y);
+}
+
+static void close_question(question *q)
+{
+    tn_circuit_frozen_destroy(&q->frozen);
+    free(q->ids);
+}
+
+/* Values in the order of their magnitude. */
+typedef struct share { double value; int64_t source, position; } share;
+
+static int by_size(const void *a, const void *b)
+{
+    const share *x = (const share *)a, *y = (const share *)b;
+    if (fabs(x->value) != fabs(y->value)) return fabs(x->value) < fabs(y->value) ? 1 : -1;
+    if (x->position != y->position) return x->position < y->position ? -1 : 1;
+    return x->source < y->source ? -1 : x->source > y->source;
+}
+
+/* ---- tn circuits paths ------------------------------------------------------------------------------------------------ */
+
+static char *path_name(const subject *s, const tn_circuit_paths *p, int64_t node)
+{
+    const int64_t n = tn_circuit_path_name(p, node, s->names, NULL, 0);
+    char         *name = (char *)allocate((size_t)(n > 0 ? n : 0) + 1, 1);
+    if (n >= 0) tn_circuit_path_name(p, node, s->names, name, (size_t)n + 1);
+    return name;
+}
+
+/* The sum of |value| over nodes. */
+static double size_of(const tn_circuit_paths *p, const int64_t *nodes, int64_t count)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < count; i++) sum += fabs(p->node[nodes[i]].value);
+    return sum;
+}
+
+static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t count)
+{
+    static const column columns[] = {
+        {"predicted", NULL, 10, "%.5f"}, {"measured", NULL, 10, "%.5f"}, {"path", NULL, 54, "%s"}, {NULL, NULL, 0, NULL}
+    };
+    tn_circuit_deletion d;
+    double             *node, *predicted, *measured;
+    int64_t             i;
+    tn_circuit_paths_delete(p, count, &d);
+    check_ctx(s->m.ctx, "--delete");
+    node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
+    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted, and as "
+                 "measured where patterns and norms follow.", columns);
+    for (i = 0; i < d.count; i++) {
+        char *name = path_name(s, p, (int64_t)node[i]);
+        report_row(columns, predicted[i], measured[i], name);
+        free(name);
+    }
+    report_value("r2", "%.4f", d.r2);
+    report_value("r2_shuffled", "%.4f", d.r2_shuffled);
+    tn_circuit_deletion_destroy(&d);
+    free(node);
+    free(predicted);
+    free(measured);
+}
+
+static void report_nodes(const subject *s, const tn_circuit_paths *p, const char *key, const char *title,
+                         const int64_t *nodes, int64_t count)
+{
+    static const column columns[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    int64_t             i;
+    report_table(key, title, columns);
+    for (i = 0; i < count; i++) {
+        char *name = path_name(s, p, nodes[i]);
+        report_row(columns, p->node[nodes[i]].value, name);
+        free(name);
+    }
+}
+
+/* Every part of a kind: paths, degrees in the embeddings, or sets of MLPs; by falling magnitude. */
+static void report_whole(const subject *s, const question *q)
+{
+    static const column    columns[] = {{"value", NULL, 12, "%+.5f"}, {"part", NULL, 64, "%s"}, {NULL, NULL, 0, NULL}};
+    const int64_t          top = circuit_settings.top ? circuit_settings.top : 20;
+    tn_circuit_parts_desc  d;
+    tn_circuit_parts       parts;
+    share                 *list;
+    double                *v, first = 0, all = 0;
+    int64_t                i;
+    memset(&d, 0, sizeof d);
+    d.by = (tn_circuit_by)(circuit_settings.by - 1);
+    d.patterns = circuit_settings.patterns;
+    tn_circuit_parts_of(&q->frozen, &q->target, &d, &parts);
+    check_ctx(s->m.ctx, "paths");
+    list = (share *)allocate((size_t)parts.count, sizeof *list);
+    v = numbers_in(parts.values);
+    for (i = 0; i < parts.count; i++) list[i].value = v[i], list[i].position = i;
+    qsort(list, (size_t)parts.count, sizeof *list, by_size);
+    report_table("per_part", NULL, columns);
+    for (i = 0; i < parts.count; i++) {
+        const int64_t n = tn_circuit_part_name(&parts, list[i].position, NULL, 0);
+        char         *name = (char *)allocate((size_t)n + 1, 1);
+        tn_circuit_part_name(&parts, list[i].position, name, (size_t)n + 1);
+        if (i < top && list[i].value != 0) report_row(columns, list[i].value, name);
+        if (i < 100) first += fabs(list[i].value);
+        all += fabs(list[i].value);
+        free(name);
+    }
+    report_question(s, q);
+    report_value("logit", "%.6f", parts.whole);
+    report_value("paths", "%.0f", (double)parts.count);
+    report_value("share_of_top_100", "%.4f", all > 0 ? first / all : NAN);
+    report_remainder(q, parts.error);
+    tn_circuit_parts_destroy(&parts);
+    free(list);
+    free(v);
+}
+
+/* The paths of the linear form, best first. */
+static void report_search(const subject *s, const question *q)
+{
+    const int64_t         top = circuit_settings.top ? circuit_settings.top : 20;
+    tn_circuit_paths_desc d;
+    tn_circuit_paths      p;
+    double                first, all;
+    memset(&d, 0, sizeof d);
+    d.budget = circuit_settings.budget;
+    tn_circuit_paths_find(&q->frozen, &q->target, &d, &p);
+    check_ctx(s->m.ctx, "paths");
+    report_nodes(s, &p, "per_path", NULL, p.path, p.count < top ? p.count : top);
+    if (p.open) report_nodes(s, &p, "frontier", "Ends of paths that the budget did not reach, the largest:", p.frontier,
+                 p.open < 5 ? p.open : 5);
+    if (circuit_settings.remove)
+        report_deleted(s, &p, circuit_settings.remove < p.count ? circuit_settings.remove : p.count);
+    first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
+    all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
+    report_note("E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
+                "together. The value of a path is what it adds to the logit; each MLP is linear in one of its "
+                "inputs, with the others at their values.");
+    report_question(s, q);
+    report_value("logit", "%.6f", p.whole);
+    report_value("logit_of_paths", "%.6f", p.found);
+    report_value("logit_of_frontier", "%.6f", p.rest);
+    report_value("paths_there_are", "%.6g", p.all);
+    report_value("paths", "%.0f", (double)p.count);
+    report_value("share_of_top_100", "%.4f", all > 0 ? first / all : NAN);
+    report_remainder(q, p.error);
+    tn_circuit_paths_destroy(&p);
+}
+
+void paths_report(subject *s, const char *text)
+{
+    question q;
+    if (circuit_settings.by && circuit_settings.remove) usage_error("--delete is given with --by, expected one of "
+                                                                    "them");
+    if (circuit_settings.patterns && !circuit_settings.by) usage_error("--patterns is given, expected --by as well");
+    ask(s, text, &q);
+    if (circuit_settings.by) report_whole(s, &q);
+    else report_search(s, &q);
+    close_question(&q);
+}
+
+/* ---- tn circuits attribute -------------------------------------------------------------------------------------------- */
+
+static void report_sources(const subject *s, const question *q, const tn_circuit_attribution *a)
+{
+    static const column columns[] = {
+        {"position", NULL, 8, "%.0f"}, {"source", NULL, 24, "%s"}, {"value", NULL, 12, "%+.5f"}, {NULL, NULL, 0, NULL}
+    };
+    const tn_circuit_frozen *f = &q->frozen;
+    const int64_t            n = f->sources * f->tokens, top = circuit_settings.top ? circuit_settings.top : 20;
+    double                  *v = numbers_in(a->values);
+    share                   *list = (share *)allocate((size_t)n, sizeof *list);
+    int64_t                  i;
+    for (i = 0; i < n; i++) list[i].value = v[i], list[i].source = i / f->tokens, list[i].position = i % f->tokens;
+    qsort(list, (size_t)n, sizeof *list, by_size);
+    report_table("per_source", "By token and position:", columns);
+    for (i = 0; i < n && i < top && list[i].value != 0; i++) {
+        const int64_t source = list[i].source;
+        report_row(columns, (double)list[i].position, !source ? s->names[q->ids[list[i].position]]
+                   : f->positions && source == 1 ? "(its position)" : "(constant: biases)", list[i].value);
+    }
+    free(list);
+    free(v);
+}
+
+/* By heads and MLPs: what each writes, whatever it was made of. Refused for some models, which is a note. */
+static void report_parts(const subject *s, const question *q)
+{
+    static const column columns[] = {{"part", NULL, 24, "%s"}, {"value", NULL, 12, "%+.5f"}, {NULL, NULL, 0, NULL}};
+    const int64_t       n = tn_transformer_parts(&s->m.net, NULL, 0), V = q->count;
+    tn_point           *parts = (tn_point *)allocate((size_t)n, sizeof *parts);
+    share              *list = (share *)allocate((size_t)n, sizeof *list);
+    int32_t            *targets = (int32_t *)allocate((size_t)V, sizeof *targets), *others;
+    tn_tensor          *x;
+    char               *why;
+    double             *v;
+    int64_t             i;
+    others = (int32_t *)allocate((size_t)V, sizeof *others);
+    for (i = 0; i < V; i++) targets[i] = (int32_t)q->target.token, others[i] = (int32_t)q->target.other;
+    tn_transformer_parts(&s->m.net, parts, n);
+    tn_ctx_reset(s->m.ctx);
+    x = tn_transformer_attribution(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, q->ids, V), ids_tensor(s->m.ctx, targets, V),
+                                   q->target.aim == TN_CIRCUIT_DIFFERENCE ? ids_tensor(s->m.ctx, others, V) : NULL);
+    x = x ? tn_slice(x, 1, q->target.position, q->target.position + 1) : NULL;
+    if ((why = taken_error(s->m.ctx)) != NULL) report_note("The attribution to parts is refused: %s.", why);
+    else {
+        v = numbers_in(x);
+        for (i = 0; i < n; i++) list[i].value = v[i], list[i].source = i;
+        qsort(list, (size_t)n, sizeof *list, by_size);
+        report_table("per_part", "By the part that writes it:", columns);
+        for (i = 0; i < n && i < 20; i++) report_row(columns, parts[list[i].source].name, list[i].value);
+        free(v);
+    }
+    free(why);
+    free(parts);
+    free(list);
+    free(targets);
+    free(others);
+}
+
+void attribute_report(subject *s, const char *text)
+{
+    question               q;
+    tn_circuit_attribution a;
+    ask(s, text, &q);
+    tn_circuit_attribute(&q.frozen, &q.target, &a);
+    check_ctx(s->m.ctx, "the attribution");
+    report_sources(s, &q, &a);
+    report_parts(s, &q);
+    report_note("By token: the sum over all paths that begin there, each MLP linear in one of its inputs.");
+    report_question(s, &q);
+    report_value("logit", "%.6f", a.whole);
+    report_remainder(&q, a.error);
+    tn_circuit_attribution_destroy(&a);
+    close_question(&q);
+}

@@ -1,0 +1,219 @@
+/* subject.c - tn circuits: the model that is looked into, its tokens and its text */
+#include "circuits.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+circuit_options circuit_settings = { .position = AUTO_COUNT_FROM_0, .budget = 1000, .tokens = 4096 };
+
+/* ---- numbers and errors ----------------------------------------------------------------------------------------------- */
+
+char *taken_error(tn_ctx *ctx)
+{
+    char *why;
+    if (tn_ctx_status(ctx) == TN_OK) return NULL;
+    why = copy_text(tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    return why;
+}
+
+double *numbers_in(const tn_tensor *t)
+{
+    double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);
+    if (tn_read(t, TN_F64, v, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "a result");
+    return v;
+}
+
+void check_finite(const model *m, const char *path)
+{
+    int64_t i, k, bad;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        const int64_t   n = tn_tensor_count(p->value);
+        double         *v = numbers_in(p->value);
+        for (bad = k = 0; k < n; k++) bad += !isfinite(v[k]);
+        free(v);
+        if (bad)
+            fail("%s: %s has %lld numbers that are NaN or infinite, of %lld; expected none", path,
+                 p->name, (long long)bad, (long long)n);
+    }
+}
+
+/* ---- tokens ----------------------------------------------------------------------------------------------------------- */
+
+/* A text that cannot be one token. */
+static void no_such_token(const subject *s, const char *text)
+{
+    suggestion best = {NULL, 0};
+    int64_t    i;
+    int32_t   *ids;
+    int64_t    n;
+    if (!s->m.tokenizer)
+        fail("\"%s\" is not a token's number, expected 0 to %lld: the model has no tokenizer (--tokenizer FILE)", text,
+             (long long)s->m.desc.vocab - 1);
+    ids = (int32_t *)allocate(strlen(text) + 3, sizeof *ids);
+    n = tn_tokenizer_encode(s->m.tokenizer, text, strlen(text), TN_BOS_NONE, ids, (int64_t)strlen(text) + 3, NULL);
+    for (i = 0; i < s->m.desc.vocab; i++) consider_word(&best, text, s->names[i]);
+    if (best.word) fail("\"%s\" is not a token of the vocabulary; did you mean %s?", text, best.word);
+    fail("\"%s\" is not a token of the vocabulary: it has %lld tokens, expected 1, or a number from 0 to %lld", text,
+         (long long)n, (long long)s->m.desc.vocab - 1);
+}
+
+int64_t token_id(const subject *s, const char *text)
+{
+    int64_t id = s->m.tokenizer ? token_of(s->m.tokenizer, text) : -1, i;
+    char   *end;
+    for (i = 0; id < 0 && s->m.tokenizer && i < s->m.desc.vocab; i++) if (!strcmp(s->names[i], text)) id = i;
+    if (id >= 0) return id;
+    id = strtoll(text, &end, 10);
+    if (end == text || *end || id < 0 || id >= s->m.desc.vocab) no_such_token(s, text);
+    return id;
+}
+
+/* The ids of a text of numbers, for a model without a tokenizer; returns how many. */
+static int64_t numbers_of_text(const subject *s, const char *text, int32_t **ids)
+{
+    int64_t n = 0;
+    char   *end;
+    *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
+    for (;;) {
+        const long long id = strtoll(text, &end, 10);
+        while (*end == ' ') end++;
+        if (end == text) break;
+        if (id < 0 || id >= s->m.desc.vocab)
+            fail("id %lld is outside of the vocabulary, expected 0 to %lld", id, (long long)s->m.desc.vocab - 1);
+        (*ids)[n++] = (int32_t)id;
+        text = end;
+    }
+    if (*text)
+        fail("%s has no tokenizer, so that a text is token numbers, expected \"1 2 3\" instead of \"%s\"; or give "
+             "--tokenizer FILE", s->path, text);
+    return n;
+}
+
+int64_t text_tokens(const subject *s, const char *text, int32_t **ids)
+{
+    const int64_t most = circuit_settings.length ? circuit_settings.length : s->m.desc.context;
+    int64_t       n;
+    if (s->m.tokenizer) report_unknown(&s->m, text);
+    n = s->m.tokenizer ? prompt_tokens(&s->m, text, 1, ids) : numbers_of_text(s, text, ids);
+    if (n < 1) fail("the text has no tokens, expected 1 or more");
+    if (n > most)
+        fail("the text has %lld tokens, expected at most %lld, %s", (long long)n, (long long)most,
+             circuit_settings.length ? "--length" : "the model's context: --length N allows more");
+    return n;
+}
+
+tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count)
+{
+    const int64_t shape[2] = {1, count};
+    return tn_tensor_from(ctx, 2, shape, TN_I32, ids);
+}
+
+/* ---- samples of text -------------------------------------------------------------------------------------------------- */
+
+samples text_samples(const subject *s, const char *text)
+{
+    const int64_t context = s->m.desc.context, wanted = circuit_settings.tokens;
+    samples       x = {NULL, 1, 0, NULL, false};
+    int64_t       k;
+    if (text) {
+        int32_t *ids;
+        x.length = text_tokens(s, text, &ids) - 1;
+        x.ids = ids;
+        if (x.length < 1) fail("the text has 1 token, expected 2 or more: a loss needs a token that follows");
+    } else {
+        if (!s->has_run) fail("%s has no held-out text here, expected a TEXT", s->path);
+        if (s->run.held_count < 2)
+            fail("the held-out text has %lld tokens, expected 2 or more", (long long)s->run.held_count);
+        x.ids = s->run.held;
+        x.held = true;
+        x.length = context < s->run.held_count - 1 ? context : s->run.held_count - 1;
+        x.count = (s->run.held_count - 1) / x.length;
+        if (x.count > (wanted + x.length - 1) / x.length) x.count = (wanted + x.length - 1) / x.length;
+    }
+    x.start = (int64_t *)allocate((size_t)x.count, sizeof *x.start);
+    for (k = 0; x.held && k < x.count; k++) x.start[k] = k * ((s->run.held_count - 1) / x.count);
+    return x;
+}
+
+void free_samples(samples *x)
+{
+    if (!x->held) free((void *)x->ids);
+    free(x->start);
+}
+
+double sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count)
+{
+    const int32_t *ids = x->ids + x->start[k];
+    tn_tensor     *logits;
+    double         loss;
+    tn_ctx_reset(m->ctx);
+    logits = tn_transformer_run(m->ctx, &m->net, ids_tensor(m->ctx, ids, x->length), taps, count);
+    loss = tn_item(tn_cross_entropy(m->ctx, logits, ids_tensor(m->ctx, ids + 1, x->length)));
+    check_ctx(m->ctx, "the loss of a text");
+    return loss;
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------------------------- */
+
+typedef struct ranked { double count; int32_t id; } ranked;
+
+static int more_frequent(const void *a, const void *b)
+{
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    if (x->count != y->count) return x->count < y->count ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Names, and the order of frequency. */
+static void name_tokens(subject *s)
+{
+    const int64_t V = s->m.desc.vocab, known = s->m.tokenizer ? tn_tokenizer_count(s->m.tokenizer) : 0;
+    ranked       *list = (ranked *)allocate((size_t)V, sizeof *list);
+    int64_t       i;
+    s->names = (const char **)allocate((size_t)V + 1, sizeof *s->names);
+    s->common = (int32_t *)allocate((size_t)V, sizeof *s->common);
+    for (i = 0; i < V; i++)
+        s->names[i] = i < known ? token_name(s->m.tokenizer, i) : format_text("#%lld", (long long)i);
+    s->names[V] = "1";
+    if (s->has_run) s->frequency = (double *)allocate((size_t)V, sizeof *s->frequency);
+    for (i = 0; s->has_run && i < s->run.train_count; i++) s->frequency[token_at(&s->run.train, i)]++;
+    for (i = 0; i < V; i++) list[i].id = (int32_t)i, list[i].count = s->has_run ? s->frequency[i] : 0;
+    qsort(list, (size_t)V, sizeof *list, more_frequent);
+    for (i = 0; i < V; i++) s->common[i] = list[i].id;
+    free(list);
+}
+
+void open_subject(subject *s, const char *path, bool data)
+{
+    tn_desc desc;
+    char   *why;
+    memset(s, 0, sizeof *s);
+    memset(&desc, 0, sizeof desc);
+    desc.threads = (int)circuit_settings.threads;
+    desc.dtype = circuit_settings.f32 ? TN_F32 : TN_F64;
+    desc.log = show_log;
+    s->path = path;
+    open_model(&s->m, path, circuit_settings.tokenizer, &desc, &s->file);
+    check_finite(&s->m, path);
+    if (data && !circuit_settings.no_data && read_run_settings(s->file)) {
+        why = read_run_data(&s->m, s->file, &s->run);
+        s->has_run = !why;
+        if (why) report_note("The run's text is left out: %s.", why);
+        free(why);
+    }
+    name_tokens(s);
+}
+
+void close_subject(subject *s)
+{
+    int64_t i;
+    for (i = 0; i < s->m.desc.vocab; i++) free((void *)s->names[i]);
+    free((void *)s->names);
+    free(s->common);
+    free(s->frequency);
+    free(s->file);
+    if (s->has_run) free_corpus(&s->run);
+    close_model(&s->m);
+}
