@@ -19748,7 +19748,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
     int       k, order = cp->order;
     for (k = 0; k <= order; k++)
         for (i = 0; i < h && s == TN_OK; i++)
-            e[k * h + i] = t.scale[order * h + i] <= TNI_TERM_ZERO ? TNI_TERM_ZERO
+            e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO
                            : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
     tni_terms_end(&t);
     return s;
