@@ -40354,8 +40354,8 @@ static void tni_copy_choose(tni_copies *p)
     p->row = tni_copy_take(p, rows);
     if (p->row.from < 0) tni_copy_reverse(p, &p->row);
     p->turned = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
-    p->column_block = tni_min(p->column.n, p->turned ? TNI_COPY_SIDE : TNI_CPU_SHARE);
-    p->row_block = tni_min(p->row.n, p->turned ? TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
+    p->column_block = tni_min(p->column.n, p->turned ? (int64_t)TNI_COPY_SIDE : (int64_t)TNI_CPU_SHARE);
+    p->row_block = tni_min(p->row.n, p->turned ? (int64_t)TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
 }
 
 /* Divides rows or columns into blocks, which are one more outer axis. */
