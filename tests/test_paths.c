@@ -764,7 +764,7 @@ TEST(what_is_not_frozen_is_exact)
         d.x0_residual = d.mlp_bias = true;
         d.mlp_scale = 0.5;
         d.no_norm = k == 0;
-        if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = d.mlp_out_bias = true; target.aim = TN_CIRCUIT_LOSS; }
+        if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = true; target.aim = TN_CIRCUIT_LOSS; }
         REQUIRE(make(&w, d, &m));
         REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
         REQUIRE(tn_circuit_paths_find(&f, &target, &everything, &q) == TN_OK);
