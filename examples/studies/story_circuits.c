@@ -407,7 +407,7 @@ static tn_tensor *normed_less(const texts *t, const tn_norm *norm, tn_tensor *x,
     return scale && norm->gain ? tn_mul(t->ctx, d, norm->gain) : d;
 }
 
-/* The same with the patterns of the run. A path's value counts half of a product's derivative: (MLP(y + d) - MLP(y - d))/4 */
+/* The same with the patterns of the run. A path's value counts half of a product's derivative: (MLP(y+d) - MLP(y-d))/4 */
 static tn_tensor *predicted_step(const texts *t, int part, tn_tensor *d, int how)
 {
     const tn_transformer_block *block = &t->m->blocks[block_of(t, part)];
