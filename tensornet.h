@@ -3001,16 +3001,22 @@ TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);     
 typedef struct tn_circuit_deletion {
     int64_t    count;           /* paths that were deleted, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
-    tn_tensor *predicted;       /* [count] change of the target in the frozen network                            */
-    tn_tensor *measured;        /* [count] change in the run network, where patterns and norms follow            */
+    tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
+    tn_tensor *measured;        /* [count] change in the run network                                             */
     double     r2, r2_shuffled; /* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2; with the predictions of other
                                    paths, a control                                                              */
 } tn_circuit_deletion;
 /* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
    input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
-   the last one from the input of the last norm. Both networks pass MLPs as they are, with their products: deleting an input of
-   B(x,x) changes it by 2 B(x,d) - B(d,d), of which a path's value is B(x,d). A change is that of the target, old - new, with
-   TN_CIRCUIT_LOSS that of the loss itself. */
+   the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_LOSS that of the
+   loss itself.
+     What follows in the prediction: the denominators of norm1, norm2 and the last norm, at the position where the path passes
+       them, from x to x - d; the products of MLPs, B(x,x) - B(x-d,x-d) = 2 B(x,d) - B(d,d), of which a path's value is
+       B(x,d); the softmax of the loss.
+     What is constant: patterns, which the path's input changes through its query and key; modifiers of MLPs that are not
+       bilinear; norms of heads and after a block; the ratio of a soft cap.
+   A path through no head of a model with bilinear MLPs and none of the others is therefore predicted exactly: what is tested
+   by r2 is what the patterns do. */
 TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
 TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
 
@@ -36269,24 +36275,41 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
     return y ? tn_scale(ctx, tni_rows_differ(ctx, tn_reshape_2d(y, 2, -1)), scale) : NULL;
 }
 
-/* The same in the frozen network */
+/* What follows a norm, [r x; 1], before and after d [1,n] is taken from x at position t, where its denominator changes by the
+   ratio that x gives.   x [T,n+1]  r [T,1] -> [2,n+1] */
+static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
+                                    tn_tensor *d)
+{
+    const int64_t n = f->model->desc.dim;
+    tn_ctx    *ctx = f->ctx;
+    tn_tensor *scale;
+    x = tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0);
+    x = x ? tn_reshape_2d(x, 2, n + 1) : NULL;
+    r = tn_slice(r, 0, t, t + 1);
+    if (x && !f->model->desc.no_norm) {
+        scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
+        r = scale ? tn_mul(ctx, r, tn_div(ctx, scale, tn_slice(scale, 0, 0, 1))) : NULL;
+    }
+    return r ? tni_frozen_read(ctx, x, r) : NULL;
+}
+
+/* The same from the frozen network, whose patterns and factors of hidden units are constant */
 static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
                                        tn_tensor *d)
 {
     const tn_circuit_frozen_block *b = &f->block[l];
-    const int64_t n = f->model->desc.dim;
+    const tn_transformer_block    *block = &f->model->blocks[l];
     int64_t       e;
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *y, *z, *product = NULL, *in[3];
     if (h >= 0) {
-        y = tni_frozen_read(ctx, tni_frozen_with(ctx, d, 0), tn_slice(b->in1, 0, at, at + 1));
+        y = tni_rows_differ(ctx, tni_delete_normed(f, &block->norm1, b->x1, b->in1, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
         in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
         in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
-    y = tni_rows_without(ctx, tn_slice(b->x2, 0, at, at + 1), tni_frozen_with(ctx, d, 0), 0);
-    y = tni_frozen_read(ctx, y ? tn_reshape_2d(y, 2, n + 1) : NULL, tn_slice(b->in2, 0, at, at + 1));
+    y = tni_delete_normed(f, &block->norm2, b->x2, b->in2, at, d);
     for (e = 0; e < b->w->shape[0]; e++) {
         z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
@@ -36296,19 +36319,16 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
     return product ? tn_affine(ctx, tn_slice(product, -1, 0, b->p->shape[1]), b->p, NULL) : NULL;  /* its bias stays */
 }
 
-/* The change of the target itself, when d is taken from what the last norm reads, which is frozen or not */
+/* The change of the target itself, when d is taken from what the last norm reads, in the frozen network or the run one */
 static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
 {
     const int64_t t = target->position;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *pair[2], *y;
+    tn_tensor *y;
     double     change;
     if (frozen) {
-        pair[0] = tn_slice(f->logits, 0, t, t + 1);
-        y = tn_affine(ctx, tni_frozen_read(ctx, tni_frozen_with(ctx, d, 0), tn_slice(f->scale, 0, t, t + 1)), f->u, NULL);
+        y = tn_affine(ctx, tni_delete_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
-        pair[1] = tn_sub(ctx, pair[0], y);
-        y = tn_concat(ctx, 2, pair, 0);
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
         y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1), NULL, "") : NULL;

@@ -104,6 +104,13 @@ awk '/^(argmax|overlap)_/ { v[$1] = $2; n++ }
                   v["overlap_with_pmi:"] > v["overlap_untrained:"] + 0.1 &&
                   v["overlap_with_pmi:"] > v["overlap_shuffled:"] + 0.1) }' "$folder/circuits" ||
     { cat "$folder/circuits"; fail "the circuits of a story model"; }
+# In one block without norms deleted kinds of paths change the loss as predicted; the bounds contain the accuracy.
+"$programs/story_circuits" --run "$folder/free1" --held "$folder/text" > "$folder/circuits" 2>&1 ||
+    { cat "$folder/circuits"; fail "story_circuits --held"; }
+awk '/^(r2|mean)_/ { v[$1] = $2; n++ } NF == 7 && $1 ~ /^[0-9]+$/ { bounds++ }
+     END { exit !(n == 14 && bounds == 4 && v["r2_trained:"] > 0.999 && v["r2_shuffled_trained:"] < 0.5 &&
+                  v["r2_single_paths_trained:"] > v["r2_single_paths_shuffled_trained:"] + 0.2) }' "$folder/circuits" ||
+    { cat "$folder/circuits"; fail "the paths of a story model"; }
 ! "$programs/token_spectra" --run "$folder/run" > "$folder/refused" 2>&1 || fail "a model with norms is taken"
 grep -q 'has norms, expected one of tn train --norm none' "$folder/refused" || fail "norms: $(cat "$folder/refused")"
 

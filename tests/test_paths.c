@@ -648,7 +648,18 @@ static double end_without(world *w, const tn_circuit_frozen *f, tn_tensor *d, in
          - (target->aim == TN_CIRCUIT_DIFFERENCE ? v[0][target->other] - v[1][target->other] : 0);
 }
 
-/* One block, one head: each path has at most one head or MLP, whose change is computed by the layers' own functions. */
+/* How the MLP's output at the last position changes when d [1,DIM] leaves its input */
+static tn_tensor *mlp_without(world *w, const tn_circuit_frozen *f, tn_tensor *d)
+{
+    const tn_transformer_block *b = &f->model->blocks[0];
+    tn_tensor *y[2], *at = tn_slice(f->block[0].run2, 0, T - 1, T);
+    for (int j = 0; j < 2; j++)
+        y[j] = tn_mlp_forward(w->ctx, &b->mlp, tn_norm_forward(w->ctx, &b->norm2, j ? tn_sub(w->ctx, at, d) : at));
+    return tn_sub(w->ctx, y[0], y[1]);
+}
+
+/* One block, one head: each path has at most one of each, whose change is computed by the layers' own functions; with a
+   prediction of the head by plain loops over the run's pattern. */
 TEST(deleted_paths_are_measured)
 {
     static const tn_circuit_target targets[] = {
@@ -677,6 +688,7 @@ TEST(deleted_paths_are_measured)
         read_plain(&w, &m, p, k > 2);
         run_plain(p, 1, ~0u, true, true, x);
         REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
+        read_into(f.block[0].pattern, &p->at[0].pattern[0][0][0], T * T);             /* times the norm of heads */
         REQUIRE(tn_circuit_paths_find(&f, target, &everything, &q) == TN_OK);
         REQUIRE(tn_circuit_paths_delete(&q, 60, &gone) == TN_OK);
         CHECK_INT(gone.count, 2 + 2 * T);             /* direct, by the MLP, by the head, by both, from each position */
@@ -690,53 +702,28 @@ TEST(deleted_paths_are_measured)
             tn_tensor             *one = tn_slice(tn_eye(w.ctx, T), 1, s, s + 1);
             tn_tensor             *e = tn_slice(f.block[0].run1, 0, s, s + 1);
             tn_tensor             *gone1 = tn_sub(w.ctx, f.block[0].run1, tn_matmul(w.ctx, one, e)), *change = e;
-            double                 linear = node->value;
+            tn_tensor             *expected = e;
             for (; next->next >= 0; next = &q.node[next->next]) {
                 if (next->head >= 0) {
-                    tn_tensor *y[2];
+                    tn_tensor    *y[2];
+                    const int64_t row[2] = {1, DIM};
+                    double        from[T][AUG] = {{0}}, to[AUG];
                     for (int j = 0; j < 2; j++) {
                         y[j] = tn_reshape(tn_norm_forward(w.ctx, &b->norm1, j ? gone1 : f.block[0].run1), 3, shape);
                         y[j] = tn_reshape_2d(tn_attention_forward(w.ctx, &b->attn, y[j], NULL), T, DIM);
                     }
                     change = tn_slice(tn_sub(w.ctx, y[0], y[1]), 0, T - 1, T);
+                    normed(p->e[s], p->at[0].r1[s], p->at[0].g1, from[s]);              /* the norm of what is left is 0 */
+                    from[s][DIM] = 0;
+                    head_at(p, 0, 0, (const double (*)[AUG])from, T - 1, to);
+                    expected = tn_tensor_from(w.ctx, 2, row, TN_F64, to);               /* with the run's pattern */
                 } else {
-                    tn_tensor *y[2], *at = tn_slice(f.block[0].run2, 0, T - 1, T);
-                    for (int j = 0; j < 2; j++) {
-                        y[j] = tn_norm_forward(w.ctx, &b->norm2, j ? tn_sub(w.ctx, at, change) : at);
-                        y[j] = tn_mlp_forward(w.ctx, &b->mlp, y[j]);
-                    }
-                    change = tn_sub(w.ctx, y[0], y[1]);
-                    linear = HUGE_VAL;
+                    change = mlp_without(&w, &f, change);
+                    expected = mlp_without(&w, &f, expected);
                 }
             }
             test_raise(&worst[0], fabs(measured[i] - end_without(&w, &f, change, T - 1, target)));
-            if (target->aim == TN_CIRCUIT_LOSS) {                                       /* of the logits without the path */
-                double direct[AUG] = {0}, sum[2] = {0, 0}, gap = 0;
-                if (node->next != 0) continue;
-                memcpy(direct, p->e[T - 1], sizeof p->e[0]);
-                for (int v = 0; v < VOCAB; v++) {
-                    sum[0] += exp(logit_of(p, x[T - 1], T - 1, v));
-                    sum[1] += exp(logit_of(p, x[T - 1], T - 1, v) - logit_of(p, direct, T - 1, v));
-                }
-                gap = log(sum[0]) - log(sum[1]) - logit_of(p, direct, T - 1, (int)target->token);
-                test_raise(&worst[1], fabs(predicted[i] - gap));
-                continue;
-            }
-            if (linear < HUGE_VAL) test_raise(&worst[1], fabs(predicted[i] - linear));  /* without a product: its value */
-            else if (q.node[node->next].head == TN_CIRCUIT_MLP && k == 0) {                 /* from the token itself */
-                double y[AUG], g[AUG], before[AUG], after[AUG], v[AUG];
-                memcpy(v, x[T - 1], sizeof v);
-                /* what the MLP read: the end without what the MLP added */
-                CHECK_STATUS(tn_read(tn_slice(f.block[0].run2, 0, T - 1, T), TN_F64, v, DIM), TN_OK);
-                v[DIM] = 1;
-                normed(v, p->at[0].r2[T - 1], p->at[0].g2, y);
-                mlp_of(p, 0, y, y, before);
-                for (int j = 0; j < DIM; j++) v[j] -= p->e[T - 1][j];
-                normed(v, p->at[0].r2[T - 1], p->at[0].g2, g);
-                mlp_of(p, 0, g, g, after);
-                for (int j = 0; j < AUG; j++) before[j] -= after[j];
-                test_raise(&worst[1], fabs(predicted[i] - logit_of(p, before, T - 1, 3)));
-            }
+            test_raise(&worst[1], fabs(predicted[i] - end_without(&w, &f, expected, T - 1, target)));
         }
         mean = all = rest = 0;
         for (int64_t i = 0; i < gone.count; i++) mean += measured[i] / (double)gone.count;
@@ -757,37 +744,42 @@ TEST(deleted_paths_are_measured)
     close_world(&w);
 }
 
-/* Without norms and with patterns that do not follow, the frozen network is the network: MLPs are passed exactly. */
+/* With patterns that do not follow, the prediction is what is measured: norms and MLPs are passed exactly. */
 TEST(what_is_not_frozen_is_exact)
 {
-    tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 3, 0};
-    tn_circuit_paths_desc everything = {10000, 0};
-    tn_transformer_desc   d;
-    tn_transformer        m;
-    tn_circuit_frozen     f;
-    tn_circuit_paths      q;
-    tn_circuit_deletion   gone;
-    double                predicted[600], measured[600], worst = 0;
-    world                 w;
+    double predicted[600], measured[600], worst = 0;
+    world  w;
     REQUIRE(open_on(&w, TN_F64, 11, 1, NULL));
-    memset(&d, 0, sizeof d);
-    d.layers = d.heads = 2;
-    d.window = 1;                                     /* a softmax over one key is 1 */
-    d.no_norm = d.x0_residual = d.mlp_bias = true;
-    d.mlp_scale = 0.5;
-    REQUIRE(make(&w, d, &m));
-    REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
-    REQUIRE(tn_circuit_paths_find(&f, &target, &everything, &q) == TN_OK);
-    REQUIRE(tn_circuit_paths_delete(&q, q.count, &gone) == TN_OK);
-    REQUIRE(gone.count * 2 == q.count && gone.count <= 600);            /* half of the paths are the constant's */
-    CHECK_STATUS(tn_read(gone.predicted, TN_F64, predicted, gone.count), TN_OK);
-    CHECK_STATUS(tn_read(gone.measured, TN_F64, measured, gone.count), TN_OK);
-    for (int64_t i = 0; i < gone.count; i++) test_raise(&worst, share(predicted[i] - measured[i], measured[i]));
-    WORST("predicted against measured where nothing is frozen", worst, 1e-12);
-    CHECK(gone.r2 > 0.999999 && gone.r2_shuffled < 0.9);
-    tn_circuit_deletion_destroy(&gone);
-    tn_circuit_paths_destroy(&q);
-    tn_circuit_frozen_destroy(&f);
+    for (int k = 0; k < 3; k++) {
+        tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 3, 0};
+        tn_circuit_paths_desc everything = {10000, 0};
+        tn_transformer_desc   d;
+        tn_transformer        m;
+        tn_circuit_frozen     f;
+        tn_circuit_paths      q;
+        tn_circuit_deletion   gone;
+        memset(&d, 0, sizeof d);
+        d.layers = d.heads = 2;
+        d.window = 1;                                 /* a softmax over one key is 1 */
+        d.x0_residual = d.mlp_bias = true;
+        d.mlp_scale = 0.5;
+        d.no_norm = k == 0;
+        if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = true; target.aim = TN_CIRCUIT_LOSS; }
+        REQUIRE(make(&w, d, &m));
+        REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
+        REQUIRE(tn_circuit_paths_find(&f, &target, &everything, &q) == TN_OK);
+        REQUIRE(tn_circuit_paths_delete(&q, q.count, &gone) == TN_OK);
+        REQUIRE(gone.count * 2 == q.count && gone.count <= 600);        /* half of the paths are the constant's */
+        CHECK_STATUS(tn_read(gone.predicted, TN_F64, predicted, gone.count), TN_OK);
+        CHECK_STATUS(tn_read(gone.measured, TN_F64, measured, gone.count), TN_OK);
+        for (int64_t i = 0; i < gone.count; i++) test_raise(&worst, share(predicted[i] - measured[i], measured[i]));
+        CHECK(gone.r2 > 0.999999 && gone.r2_shuffled < 0.9);
+        tn_circuit_deletion_destroy(&gone);
+        tn_circuit_paths_destroy(&q);
+        tn_circuit_frozen_destroy(&f);
+        end_model(&w);
+    }
+    WORST("predicted against measured where patterns are constant", worst, 1e-12);
     close_world(&w);
 }
 

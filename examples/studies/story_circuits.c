@@ -9,9 +9,14 @@
        the tokens with the largest mean scores, as queries and as keys.
        The block as tensors (OV++) with the denominators of its norms held at their means: what that does to the loss.
 
+   With --held, a text that the model was not trained on, and any number of blocks: the ten strongest kinds of paths are
+   deleted in the network, and the change of the loss is compared with the prediction from the decomposition; the same for
+   single paths; an untrained model and shuffled predictions are the controls. Of one block, bounds of the accuracy for all
+   texts that end like those of the text, beside the accuracy.
+
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/story_circuits.c -o story_circuits -lm
    build/tn train TEXT --attention bilinear --vocab 1024 --out RUN && ./story_circuits --run RUN --text TEXT
-   --run FOLDER   --text FILE   --tokens N   --rare N   --show N   --threads N */
+   --run FOLDER   --text FILE   --held FILE   --tokens N   --rare N   --show N   --threads N */
 #define _POSIX_C_SOURCE 200809L
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -21,7 +26,7 @@
 enum { TEN = 10 };
 
 typedef struct options {
-    const char *run, *text;
+    const char *run, *text, *held;
     int64_t     tokens, rare, show, threads;    /* tokens that are asked about; occurrences a pair needs for its PMI */
 } options;
 
@@ -48,7 +53,7 @@ static char *read_text(const char *path, size_t *bytes)
     FILE *f = fopen(path, "rb");
     char *text;
     long  length = -1;
-    if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("--text cannot be read");
+    if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("the text cannot be read");
     rewind(f);
     text = room(length + 1, 1);
     *bytes = fread(text, 1, (size_t)length, f);
@@ -69,7 +74,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     static const char mark[] = "<|endoftext|>";
     counts      c = {0};
     size_t      bytes;
-    char       *text = read_text(o->text, &bytes), *at = text;
+    char       *text = read_text(*o->held ? o->held : o->text, &bytes), *at = text;
     int32_t    *ids = room((int64_t)bytes + 1, sizeof *ids), *order;
     int64_t     i, n;
     c.ids = ids;
@@ -322,6 +327,354 @@ static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
     tn_circuit_ovpp_destroy(&o);
 }
 
+/* ---- kinds of paths: predicted and measured ---------------------------------------------------------------------
+
+   A kind is a path without its positions, E -> 0.head1 -> 0.mlp -> U: it is deleted for all tokens of the texts at once.
+   Taken from the input of its first part is the embedding, from that of the next one what the first then adds less, and so
+   on. Predicted: patterns are those of the run; norms and products follow. Measured: by runs whose points are replaced. */
+
+enum { TEXTS = 8, MOST_PARTS = 16, VALUE = 0, CONSTANT_NORMS, NORMS_FOLLOW };
+
+typedef struct points { tn_tensor *input[2], *scale[2], *added[2], *pattern; } points;     /* of attention and MLP */
+typedef struct kind { int parts, part[MOST_PARTS]; double predicted[3], measured; } kind;
+
+typedef struct texts {
+    tn_ctx               *ctx;
+    const tn_transformer *m;
+    tn_tensor            *ids, *next, *last, *scale, *slope;        /* slope: of the loss, by what the unembedding reads */
+    points               *block;
+    double                loss;
+    kind                 *kinds;
+    int64_t               count, room;
+} texts;
+
+/* Part 0 .. heads - 1 of a block is a head, part heads its MLP. */
+static int64_t block_of(const texts *t, int part) { return part / (t->m->desc.heads + 1); }
+static int64_t head_of(const texts *t, int part) { return part % (t->m->desc.heads + 1); }
+static bool is_mlp(const texts *t, int part) { return head_of(t, part) == t->m->desc.heads; }
+
+static const char *point(char name[64], int64_t block, const char *which)
+{
+    if (block < 0) return "embed";
+    snprintf(name, 64, "blocks.%d%s", (int)block, which);
+    return name;
+}
+
+static tn_tensor *run_with(const texts *t, const char *edited, tn_edit edit, const char *read, tn_tensor **to)
+{
+    tn_tap     tap[2] = {{edited, tn_tap_edit, &edit}, {read, tn_tap_read, to}};
+    tn_tensor *logits = tn_transformer_run(t->ctx, t->m, t->ids, tap, read ? 2 : 1);
+    if (!logits) check(t->ctx);
+    return logits;
+}
+
+/* What a part adds less when d is taken from its input: in the network itself. */
+static tn_tensor *measured_step(const texts *t, int part, tn_tensor *d)
+{
+    const int64_t l = block_of(t, part);
+    const tn_edit edit = { .keep = 1, .value = tn_scale(t->ctx, d, -1) };
+    tn_tensor    *y = NULL, *z = NULL;
+    char          in[64], out[64];
+    if (is_mlp(t, part)) run_with(t, point(in, l, ".middle"), edit, point(out, l, ".mlp"), &y);
+    else {
+        run_with(t, point(in, l - 1, ""), edit, point(out, l, ".attn.z"), &z);
+        run_with(t, point(in, l, ".attn.z"), (tn_edit){ .head = head_of(t, part), .heads = 1, .value = z },
+                 point(out, l, ".attn"), &y);
+    }
+    return tn_sub(t->ctx, t->block[l].added[is_mlp(t, part)], y);
+}
+
+static double measured_end(const texts *t, tn_tensor *d)
+{
+    const tn_edit edit = { .keep = 1, .value = tn_scale(t->ctx, d, -1) };
+    char          name[64];
+    tn_tensor    *logits = run_with(t, point(name, t->m->desc.layers - 1, ""), edit, NULL, NULL);
+    return tn_item(tn_cross_entropy(t->ctx, logits, t->next)) - t->loss;
+}
+
+static tn_tensor *normed(const texts *t, const tn_norm *norm, tn_tensor *x)
+{
+    return t->m->desc.no_norm ? x : tn_norm_forward(t->ctx, norm, x);
+}
+
+/* How the normed x changes when d is taken from it; *y becomes the normed x. */
+static tn_tensor *normed_less(const texts *t, const tn_norm *norm, tn_tensor *x, tn_tensor *scale, tn_tensor *d, int how,
+                              tn_tensor **y)
+{
+    *y = normed(t, norm, x);
+    if (how == NORMS_FOLLOW) return tn_sub(t->ctx, *y, normed(t, norm, tn_sub(t->ctx, x, d)));
+    if (scale) d = tn_mul(t->ctx, d, scale);
+    return scale && norm->gain ? tn_mul(t->ctx, d, norm->gain) : d;
+}
+
+/* The same with the patterns of the run. A path's value counts half of a product's derivative: (MLP(y+d) - MLP(y-d))/4 */
+static tn_tensor *predicted_step(const texts *t, int part, tn_tensor *d, int how)
+{
+    const tn_transformer_block *block = &t->m->blocks[block_of(t, part)];
+    const points               *p = &t->block[block_of(t, part)];
+    tn_ctx                     *ctx = t->ctx;
+    const int64_t               h = head_of(t, part), T = t->ids->shape[1], shape[3] = {TEXTS, T, T};
+    tn_tensor                  *y, *in[4];
+    if (!is_mlp(t, part)) {
+        in[0] = tn_reshape(tn_copy(ctx, tn_slice(p->pattern, 1, h, h + 1)), 3, shape);
+        in[1] = normed_less(t, &block->norm1, p->input[0], p->scale[0], d, how, &y);
+        in[2] = tn_attention_head(&block->attn, h, TN_HEAD_V);
+        in[3] = tn_attention_head(&block->attn, h, TN_HEAD_O);
+        return tn_scale(ctx, tn_einsum(ctx, "bts,bsn,vn,ov->bto", 4, in), t->m->desc.attn_scale);
+    }
+    d = normed_less(t, &block->norm2, p->input[1], p->scale[1], d, how, &y);
+    in[0] = tn_mlp_forward(ctx, &block->mlp, how == VALUE ? tn_add(ctx, y, d) : y);
+    in[1] = tn_mlp_forward(ctx, &block->mlp, tn_sub(ctx, y, d));
+    return tn_scale(ctx, tn_sub(ctx, in[0], in[1]), t->m->desc.mlp_scale * (how == VALUE ? 0.25 : 1));
+}
+
+static double predicted_end(const texts *t, tn_tensor *d, int how)
+{
+    tn_tensor *y, *less = normed_less(t, &t->m->norm, t->last, t->scale, d, how, &y);
+    if (how == VALUE) return -tn_item(tn_sum(t->ctx, tn_mul(t->ctx, t->slope, less)));
+    y = tn_transformer_head(t->ctx, t->m, tn_sub(t->ctx, y, less));
+    return tn_item(tn_cross_entropy(t->ctx, y, t->next)) - t->loss;
+}
+
+/* Finds all kinds that begin like k, whose last part adds d less. */
+static void find_kinds(texts *t, kind k, tn_tensor *d)
+{
+    const int all = (int)(t->m->desc.layers * (t->m->desc.heads + 1));
+    const int last = k.parts ? k.part[k.parts - 1] : -1;
+    int       next = last < 0 || is_mlp(t, last) ? last + 1 : last - (int)head_of(t, last) + (int)t->m->desc.heads;
+    k.predicted[NORMS_FOLLOW] = predicted_end(t, d, NORMS_FOLLOW);
+    if (t->count == t->room) {
+        t->room = 2 * t->room + 64;
+        if (!(t->kinds = realloc(t->kinds, (size_t)t->room * sizeof *t->kinds))) stop("out of memory");
+    }
+    t->kinds[t->count++] = k;
+    for (k.parts++; next < all; next++) {
+        const tn_mark mark = tn_arena_mark(t->ctx);
+        k.part[k.parts - 1] = next;
+        find_kinds(t, k, predicted_step(t, next, d, NORMS_FOLLOW));
+        tn_arena_release(t->ctx, mark);
+    }
+}
+
+static void complete(const texts *t, kind *k)
+{
+    const tn_mark mark = tn_arena_mark(t->ctx);
+    for (int how = VALUE; how <= NORMS_FOLLOW + 1; how++) {
+        tn_tensor *d = t->block[0].input[0];
+        for (int i = 0; i < k->parts; i++)
+            d = how > NORMS_FOLLOW ? measured_step(t, k->part[i], d) : predicted_step(t, k->part[i], d, how);
+        if (how > NORMS_FOLLOW) k->measured = measured_end(t, d);
+        else k->predicted[how] = predicted_end(t, d, how);
+    }
+    check(t->ctx);
+    tn_arena_release(t->ctx, mark);
+}
+
+static int stronger(const void *a, const void *b)
+{
+    const double x = fabs(((const kind *)a)->predicted[NORMS_FOLLOW]), y = fabs(((const kind *)b)->predicted[NORMS_FOLLOW]);
+    return (x < y) - (x > y);
+}
+
+/* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2, each with the prediction of the one `turn` places on */
+static double fit(const double *predicted, const double *measured, int64_t n, int64_t turn)
+{
+    double mean = 0, rest = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) mean += measured[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        rest += pow(measured[i] - predicted[(i + turn) % n], 2);
+        all += pow(measured[i] - mean, 2);
+    }
+    return 1 - rest / all;
+}
+
+static double shuffled(const double *predicted, const double *measured, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 1; i < n; i++) sum += fit(predicted, measured, n, i) / (double)(n - 1);
+    return sum;
+}
+
+static double fit_kinds(const texts *t, int64_t n, int how)
+{
+    double predicted[TEN], measured[TEN];
+    for (int64_t i = 0; i < n; i++) {
+        predicted[i] = t->kinds[i].predicted[how < 0 ? NORMS_FOLLOW : how];
+        measured[i] = t->kinds[i].measured;
+    }
+    return how < 0 ? shuffled(predicted, measured, n) : fit(predicted, measured, n, 0);
+}
+
+/* Of the ten strongest through heads after the first block, whose patterns the deletion changes. In the first block it
+   leaves a head no input: what is added is then 0, whatever the pattern. */
+static double fit_later(texts *t)
+{
+    double  predicted[TEN], measured[TEN];
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->count && n < TEN; i++) {
+        kind *k = &t->kinds[i];
+        bool  later = false;
+        for (int j = 0; j < k->parts; j++) later = later || (!is_mlp(t, k->part[j]) && block_of(t, k->part[j]) > 0);
+        if (!later) continue;
+        complete(t, k);
+        predicted[n] = k->predicted[NORMS_FOLLOW];
+        measured[n++] = k->measured;
+    }
+    return n ? fit(predicted, measured, n, 0) : 1;
+}
+
+static void print_kind(const texts *t, const kind *k)
+{
+    char name[200] = "E";
+    for (int i = 0; i < k->parts; i++) {
+        char part[32];
+        if (is_mlp(t, k->part[i])) snprintf(part, sizeof part, " -> %d.mlp", (int)block_of(t, k->part[i]));
+        else snprintf(part, sizeof part, " -> %d.head%d", (int)block_of(t, k->part[i]), (int)head_of(t, k->part[i]));
+        strncat(name, part, sizeof name - strlen(name) - 1);
+    }
+    printf("%-46s %+10.4f %+10.4f %+10.4f %+10.4f\n", strcat(name, " -> U"), k->predicted[VALUE],
+           k->predicted[CONSTANT_NORMS], k->predicted[NORMS_FOLLOW], k->measured);
+}
+
+static void read_points(texts *t)
+{
+    const tn_transformer *m = t->m;
+    tn_tap                tap[MOST_PARTS * 8 + 2];
+    char                (*name)[64] = room(MOST_PARTS * 8 + 2, sizeof *name);
+    tn_tensor            *logits, *back;
+    int64_t               n = 0;
+    t->block = room(m->desc.layers, sizeof *t->block);
+    for (int64_t l = 0; l < m->desc.layers; l++) {
+        points     *p = &t->block[l];
+        tn_tensor **to[] = {&p->input[0], &p->input[1], &p->added[0], &p->added[1], &p->pattern, &p->scale[0], &p->scale[1]};
+        const char *of[] = {"", ".middle", ".attn", ".mlp", ".attn.pattern", ".norm1.scale", ".norm2.scale"};
+        for (int i = 0; i < (m->desc.no_norm ? 5 : 7); i++, n++)
+            tap[n] = (tn_tap){point(name[n], i ? l : l - 1, of[i]), tn_tap_read, to[i]};
+    }
+    tap[n++] = (tn_tap){point(name[n], m->desc.layers - 1, ""), tn_tap_read, &t->last};
+    if (!m->desc.no_norm) tap[n++] = (tn_tap){"norm.scale", tn_tap_read, &t->scale};
+    if (!(logits = tn_transformer_run(t->ctx, m, t->ids, tap, n))) check(t->ctx);
+    t->loss = tn_item(tn_cross_entropy(t->ctx, logits, t->next));
+    back = tn_softmax(t->ctx, logits);                                   /* (softmax - one-hot) U / number of tokens */
+    back = tn_matmul(t->ctx, back, m->head.w);
+    back = tn_sub(t->ctx, back, tn_gather(t->ctx, m->head.w, 0, t->next));
+    t->slope = tn_scale(t->ctx, back, 1 / (double)tn_tensor_count(t->ids));
+    free(name);
+    check(t->ctx);
+}
+
+static void show_kinds(tn_ctx *ctx, const counts *c, const tn_transformer *m, const char *which)
+{
+    const int64_t T = m->desc.context - 1, shape[2] = {TEXTS, T}, apart = c->total / TEXTS;
+    int32_t      *ids = room(TEXTS * T, sizeof *ids), *next = room(TEXTS * T, sizeof *next);
+    texts         t = { .ctx = ctx, .m = m };
+    uint32_t      seed = 1;
+    int64_t       first, others;
+    double        size[2] = {0, 0}, later;
+    if (2 * m->desc.layers > MOST_PARTS || m->desc.place == TN_PLACE_SANDWICH || m->desc.place == TN_PLACE_POST
+        || m->desc.norm != TN_NORM_RMS || m->desc.head_norm || m->desc.x0_residual || m->desc.value_residual
+        || m->desc.softcap > 0 || m->desc.attention == TN_ATTENTION_DIFFERENTIAL_PLAIN
+        || m->desc.attention == TN_ATTENTION_DIFFERENTIAL || m->desc.mlp != TN_MLP_BILINEAR || m->desc.order > 2)
+        stop("the model has other norms, residuals, patterns or MLPs, expected bilinear MLPs, RMS norms first or none");
+    if (apart < T + 1) stop("--held is too short, expected eight texts");
+    for (int64_t i = 0; i < TEXTS; i++) {
+        memcpy(ids + i * T, c->ids + i * apart, (size_t)T * sizeof *ids);
+        memcpy(next + i * T, c->ids + i * apart + 1, (size_t)T * sizeof *ids);
+    }
+    t.ids = tn_tensor_from(ctx, 2, shape, TN_I32, ids);
+    t.next = tn_tensor_from(ctx, 2, shape, TN_I32, next);
+    read_points(&t);
+    find_kinds(&t, (kind){0}, t.block[0].input[0]);
+    qsort(t.kinds, (size_t)t.count, sizeof *t.kinds, stronger);
+    later = fit_later(&t);
+    first = t.count < TEN ? t.count : TEN;
+    others = t.count - first < TEN ? t.count - first : TEN;
+    for (int64_t i = first; i < first + others; i++) {                   /* drawn from those that are not among the ten */
+        const int64_t j = i + (int64_t)((seed = seed * 1664525u + 1013904223u) >> 8) % (t.count - i);
+        const kind    k = t.kinds[i];
+        t.kinds[i] = t.kinds[j];
+        t.kinds[j] = k;
+    }
+    printf("%s: %d kinds of paths, loss %.4f on %d tokens; deleted, the loss changes by\n%-46s %10s %10s %10s %10s\n", which,
+           (int)t.count, t.loss, (int)(TEXTS * T), "", "value", "constant", "predicted", "measured");
+    for (int64_t i = 0; i < first + others; i++) {
+        complete(&t, &t.kinds[i]);
+        if (i < first) print_kind(&t, &t.kinds[i]);
+        size[i >= first] += fabs(t.kinds[i].measured) / (double)(i < first ? first : others);
+    }
+    printf("r2_%s: %.4f\n", which, fit_kinds(&t, first, NORMS_FOLLOW));
+    if (m->desc.layers > 1) printf("r2_later_heads_%s: %.4f\n", which, later);
+    printf("r2_constant_norms_%s: %.4f\nr2_values_%s: %.4f\n", which, fit_kinds(&t, first, CONSTANT_NORMS), which,
+           fit_kinds(&t, first, VALUE));
+    printf("r2_shuffled_%s: %.4f\nmean_change_%s: %.4f\n", which, fit_kinds(&t, first, -1), which, size[0]);
+    if (others > 0) printf("mean_change_others_%s: %.4f\n", which, size[1]);
+    free(ids); free(next); free(t.kinds); free(t.block);
+}
+
+/* The ten strongest single paths to the loss of the last token of each text. */
+static void show_paths(tn_ctx *ctx, const counts *c, const tn_transformer *m, const char *which)
+{
+    const int64_t T = m->desc.context < 64 ? m->desc.context - 1 : 64, shape[2] = {1, T}, apart = c->total / (2 * TEXTS);
+    double        predicted[2 * TEXTS * TEN], measured[2 * TEXTS * TEN];
+    int64_t       n = 0;
+    for (int64_t i = 0; i < 2 * TEXTS; i++) {
+        const tn_mark           mark = tn_arena_mark(ctx);
+        const tn_circuit_target target = {TN_CIRCUIT_LOSS, T - 1, c->ids[i * apart + T], 0};
+        tn_circuit_frozen       f;
+        tn_circuit_paths        q;
+        tn_circuit_deletion     gone;
+        if (tn_circuit_freeze(ctx, m, tn_tensor_from(ctx, 2, shape, TN_I32, c->ids + i * apart), &f) != TN_OK
+            || tn_circuit_paths_find(&f, &target, NULL, &q) != TN_OK || tn_circuit_paths_delete(&q, TEN, &gone) != TN_OK
+            || tn_read(gone.predicted, TN_F64, predicted + n, gone.count) != TN_OK
+            || tn_read(gone.measured, TN_F64, measured + n, gone.count) != TN_OK) check(ctx);
+        n += gone.count;
+        tn_circuit_deletion_destroy(&gone);
+        tn_circuit_paths_destroy(&q);
+        tn_circuit_frozen_destroy(&f);
+        tn_arena_release(ctx, mark);
+    }
+    printf("r2_single_paths_%s: %.4f\nr2_single_paths_shuffled_%s: %.4f\n", which, fit(predicted, measured, n, 0), which,
+           shuffled(predicted, measured, n));
+}
+
+/* ---- bounds for all texts with an end, beside the truth ---------------------------------------------------------- */
+
+enum { ENDS = 50 };
+
+static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
+{
+    const int64_t T = m->desc.context - 1, apart = (c->total - T - 1) / ENDS, all[2] = {ENDS, T}, rows = ENDS;
+    int32_t      *ids = room(ENDS * T, sizeof *ids), next[ENDS], said[ENDS];
+    double        right = 0;
+    tn_tensor    *text, *follow, *logits;
+    for (int64_t i = 0; i < ENDS; i++) {
+        memcpy(ids + i * T, c->ids + i * apart, (size_t)T * sizeof *ids);
+        next[i] = c->ids[i * apart + T];
+    }
+    text = tn_tensor_from(ctx, 2, all, TN_I32, ids);
+    follow = tn_tensor_from(ctx, 1, &rows, TN_I32, next);
+    logits = tn_slice(tn_transformer_forward(ctx, m, text), 1, T - 1, T);
+    if (tn_read(tn_argmax(ctx, logits), TN_I32, said, ENDS) != TN_OK) check(ctx);
+    for (int64_t i = 0; i < ENDS; i++) right += (double)(said[i] == next[i]) / ENDS;
+    printf("%d ends of held-out text; accuracy of the model with all %d tokens: %.2f\n", ENDS, (int)T, right);
+    printf("%6s %8s %8s %10s %10s %8s %8s\n", "known", "unknown", "no head", "certified", "of circuit", "lower", "upper");
+    for (int64_t i = 0; i < m->desc.heads + 3; i++) {                    /* a head is missing, or tokens are unknown */
+        const int64_t               seen = m->desc.window ? T - m->desc.window : 0;     /* one unknown position is seen */
+        const int64_t               unknown = i < m->desc.heads ? 0 : seen + (INT64_C(1) << 2 * (i - m->desc.heads));
+        const tn_circuit_bound_desc d = { .unknown = unknown, .dropped = unknown ? 0 : UINT64_C(1) << i };
+        tn_circuit_bound            b;
+        if (unknown >= T) break;
+        text = tn_tensor_from(ctx, 2, all, TN_I32, ids);
+        text = tn_copy(ctx, tn_slice(text, 1, unknown, T));
+        if (tn_circuit_bound_of(ctx, m, text, follow, NULL, &d, &b) != TN_OK) check(ctx);
+        printf("%6d %8d %8d %10.2f %10.2f %8.2f %8.2f\n", (int)(T - unknown), (int)unknown, unknown ? -1 : (int)i,
+               b.certified, b.accuracy, b.lower, b.upper);
+        if (right < b.lower || right > b.upper) stop("a bound is crossed");
+        tn_circuit_bound_destroy(&b);
+    }
+    free(ids);
+}
+
 /* ---- the program --------------------------------------------------------------------------------------------- */
 
 static tn_transformer load(tn_ctx *ctx, const char *run, bool trained)
@@ -341,10 +694,11 @@ static tn_transformer load(tn_ctx *ctx, const char *run, bool trained)
 
 int main(int argc, char **argv)
 {
-    options        o = {"", "", 400, 5, 12, 0};
+    options        o = {"", "", "", 400, 5, 12, 0};
     const flag     flags[] = {
         {"--run", FLAG_TEXT, &o.run, 0, 0, "the folder of a run of tn train"},
         {"--text", FLAG_TEXT, &o.text, 0, 0, "its text"},
+        {"--held", FLAG_TEXT, &o.held, 0, 0, "a text that it was not trained on: paths and bounds"},
         {"--tokens", FLAG_COUNT, &o.tokens, 10, 1e6, NULL},
         {"--rare", FLAG_COUNT, &o.rare, 1, 1e6, NULL},
         {"--show", FLAG_COUNT, &o.show, 0, 1e4, NULL},
@@ -362,7 +716,8 @@ int main(int argc, char **argv)
     verdict        v;
     char           why[TN_WHY], path[600];
     read_flags(argc, argv, flags);
-    if (!*o.run || !*o.text) stop("--run or --text is not given, expected the folder of a run of tn train, and its text");
+    if (!*o.run || !*o.text == !*o.held)
+        stop("expected --run, the folder of a run of tn train, and one of --text, its text, and --held, one held out");
     desc.threads = (int)o.threads;
     desc.seed = 1;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
@@ -373,6 +728,16 @@ int main(int argc, char **argv)
     if (tn_tokenizer_count(tokenizer) != model.desc.vocab) stop("the tokenizer is not the model's");
     if (o.tokens > model.desc.vocab) o.tokens = model.desc.vocab;
     c = count_text(ctx, &o, tokenizer);
+    if (*o.held) {
+        for (int k = 0; k < 2; k++) {
+            show_kinds(ctx, &c, k ? &untrained : &model, k ? "untrained" : "trained");
+            show_paths(ctx, &c, k ? &untrained : &model, k ? "untrained" : "trained");
+        }
+        if (model.desc.layers == 1) show_bounds(ctx, &c, &model);
+        check(ctx);
+        tn_ctx_destroy(ctx);
+        return 0;
+    }
     d = bigrams(ctx, &o, &c, &model);
     control = bigrams(ctx, &o, &c, &untrained);
     show_bigrams(&o, &c, d);
