@@ -113,8 +113,8 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     tn_circuit_paths_delete(p, count, &d);
     check_ctx(s->m.ctx, "--delete");
     node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
-    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted, and as "
-                 "measured where patterns and norms follow.", columns);
+    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted with constant "
+                 "patterns, and as measured where patterns follow.", columns);
     for (i = 0; i < d.count; i++) {
         char *name = path_name(s, p, (int64_t)node[i]);
         report_row(columns, predicted[i], measured[i], name);
