@@ -1,11 +1,15 @@
 #!/bin/sh
 # sh tests/standards.sh: the header and the tests through the front ends of compilers, which takes a second each. A C
 # older than C99 is refused in one clear sentence; later ones, C++ from C++17 on, and the macros that change what is
-# compiled give no warning. A compiler that is not here, or does not know a dialect, is one skipped part.
+# compiled give no warning. A compiler that is not here, or does not know a dialect, is one skipped part. With TN_TEST_SMALL
+# each macro has one compiler, and only the oldest dialects are tried.
 set -u
 export LC_ALL=C
 : "${FLAGS:=-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I. -Itests}"
 passed=0 failed=0 skipped=0
+more() {   # LINE...: parts that TN_TEST_SMALL leaves out
+    [ -n "${TN_TEST_SMALL:-}" ] || printf '%s\n' "$@"
+}
 missing() {   # COMPILER: one skipped part, or a failed one where TN_REQUIRE lists it
     if sh tests/missing.sh "$1"; then :; elif [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 }
@@ -41,37 +45,35 @@ while read -r compiler language dialect what; do
         echo "FAIL $compiler -std=$dialect $what: $(echo "$said" | head -n 4)"
     fi
 done <<END
-gcc c c11
-gcc c gnu17
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS tensornet.h
-gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS -DTNI_NO_ATOMICS tensornet.h
 clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS tensornet.h
-$(for switch in TEXT MODELS CIRCUITS IMAGE TRAINING CONTRACTION OPERATOR F64; do
+$(for switch in TEXT CIRCUITS TRAINING OPERATOR; do
     echo "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
+    more "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
+done
+for switch in MODELS IMAGE CONTRACTION F64; do
+    more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
     echo "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
-done)
-gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h
-gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h
-clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_TRAINING -DTN_NO_F64 -DTN_SIMD_MAX=0 tensornet.h
-clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h
-clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h
+done
+more "gcc c c11" "gcc c gnu17" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS -DTNI_NO_ATOMICS tensornet.h" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_TRAINING -DTN_NO_F64 -DTN_SIMD_MAX=0 tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h" \
+    "clang c c17" "g++ c++ c++20" "g++ c++ c++23" "clang++ c++ c++17" "clang++ c++ c++20" "clang++ c++ c++2b" \
+    "clang++ c++ c++17 tests/compile/cpp17.cpp" "clang++ c++ c++20 tests/compile/cpp17.cpp")
 clang c c99 tests/compile/smallest.c
 g++ c++ c++17 tests/compile/smallest.c
 clang c c99
-clang c c17
 clang c c99 $(ls tests/test_*.c | grep -v '/test_cuda' | tr '\n' ' ')
 g++ c++ c++17
-g++ c++ c++20
-g++ c++ c++23
-clang++ c++ c++17
-clang++ c++ c++20
-clang++ c++ c++2b
 g++ c++ c++17 tests/compile/cpp17.cpp
-clang++ c++ c++17 tests/compile/cpp17.cpp
-clang++ c++ c++20 tests/compile/cpp17.cpp
 END
+[ -z "${TN_TEST_SMALL:-}" ] || echo "LESS dialects: later ones, and a second compiler for each macro, are in the longer suite"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
