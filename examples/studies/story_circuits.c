@@ -551,7 +551,8 @@ static void read_points(texts *t)
         for (int i = 0; i < (m->desc.no_norm ? 5 : 7); i++, n++)
             tap[n] = (tn_tap){point(name[n], i ? l : l - 1, of[i]), tn_tap_read, to[i]};
     }
-    tap[n++] = (tn_tap){point(name[n], m->desc.layers - 1, ""), tn_tap_read, &t->last};
+    tap[n] = (tn_tap){point(name[n], m->desc.layers - 1, ""), tn_tap_read, &t->last};
+    n++;
     if (!m->desc.no_norm) tap[n++] = (tn_tap){"norm.scale", tn_tap_read, &t->scale};
     if (!(logits = tn_transformer_run(t->ctx, m, t->ids, tap, n))) check(t->ctx);
     t->loss = tn_item(tn_cross_entropy(t->ctx, logits, t->next));
