@@ -1,0 +1,368 @@
+"""mps_peer.py BUILD/mps: matrix product states beside quimb, and an MPS classifier beside TensorKrowch.
+
+    cc -O2 -I. tools/bench/mps/mps.c -o build/mps -lm
+    python3 -m venv build/venv && build/venv/bin/pip install quimb==1.15.0 tensorkrowch==1.1.6 torch numpy
+    build/venv/bin/python tools/bench/mps/mps_peer.py build/mps
+
+Both sides get the same cores, in F64: random ones with bonds that differ from site to site, and those of a Born machine
+and of a classifier that the C program trains. What does not depend on the gauge is compared: singular values and entropies
+of each cut, norms and overlaps, the state that a canonical form or a compression holds, and the discarded weight; of a
+canonical form also that its cores are orthonormal. States are divided by their norm, so a difference is one of numbers of
+magnitude 1. The difference of two states is the norm of a train that holds it, by QR, so that it is known to rounding
+errors; quimb computes it.
+
+The classifiers get the same cores, inputs and labels, embed a number x as [1-x, x] or as [cos(pi x/2), sin(pi x/2)], and
+take the same steps of Adam; the vectors at the ends of TensorKrowch's chain are held constant. Times are processor time, one
+thread, ours and theirs in turn, the least of ROUNDS. Exits with 1 if a difference is above its limit."""
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+import math
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+import numpy as np
+import quimb.tensor as qtn
+import tensorkrowch as tk
+import torch
+import torch.nn.functional as F
+
+LIMIT, LOSS_LIMIT, STEPS, ROUNDS, SECONDS = 1e-10, 1e-8, 50, 5, 0.1
+# relative cutoff of singular values, largest bond; 0: none
+COMPRESSIONS = ((1e-12, 0), (1e-2, 0), (0.2, 0), (0, 3), (1e-2, 6))
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+
+
+# ---- ours ------------------------------------------------------------------------------------------
+
+class Ours:
+    """The C program, which reads and writes cores as NAME.K.npy in the folder `out`."""
+    def __init__(self, program, out):
+        self.out = out
+        self.process = subprocess.Popen([program, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        """The numbers of the answer"""
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"mps stopped at {' '.join(map(str, words))}")
+        return [float(x) for x in answer.split()]
+
+    def save(self, name, array):
+        np.save(f"{self.out}/{name}.npy", np.ascontiguousarray(array))
+
+    def load(self, name):
+        return np.load(f"{self.out}/{name}.npy")
+
+    def give(self, name, cores):
+        for k, core in enumerate(cores):
+            self.save(f"{name}.{k}", core)
+        self.ask("read", name, len(cores))
+
+    def take(self, name):
+        """The cores [r,n,s] of a train of the program"""
+        count = int(self.ask("write", name)[0])
+        return [self.load(f"{name}.{k}") for k in range(count)]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# ---- quimb -----------------------------------------------------------------------------------------
+
+def state_of(cores):
+    """The cores [r,n,s] as quimb's state, open, indices left, right, physical"""
+    arrays = [c.transpose(0, 2, 1) for c in cores]
+    arrays[0], arrays[-1] = arrays[0][0], arrays[-1][:, 0] if len(cores) > 1 else arrays[-1][0]
+    return qtn.MatrixProductState(arrays, shape="lrp")
+
+
+def log_inner(a, b):
+    """ln |<a,b>| and its sign"""
+    mantissa, exponent = (a.H & b).contract(all, strip_exponent=True, optimize="auto-hq")
+    return math.log(abs(mantissa)) + exponent * math.log(10), math.copysign(1, mantissa)
+
+
+def unit(state):
+    """The state divided by its norm, whatever that is: a canonical form whose last core is divided site by site"""
+    state = state.copy()
+    for i in range(state.L):
+        state[i].modify(data=state[i].data / np.abs(state[i].data).max())
+        if i + 1 < state.L:
+            state.left_canonize_site(i)
+    state[-1].modify(data=state[-1].data / np.linalg.norm(state[-1].data))
+    return state
+
+
+def distance(a, b):
+    """|a - b|, by QR of the train of both"""
+    both = a.add_MPS(b * -1.0)
+    both.left_canonicalize_()
+    return float(np.linalg.norm(both[-1].data))
+
+
+def spectra(state, cuts):
+    """Singular values of each cut of a state of norm 1, padded by zeros"""
+    info, values = {"cur_orthog": None}, []
+    state = state.copy()
+    for i in range(1, state.L):
+        s = np.asarray(state.singular_values(i, info=info))
+        values.append(np.pad(s, (0, max(0, cuts - len(s))))[:cuts])
+    return np.array(values)
+
+
+def entropies(state):
+    """In nats"""
+    info, state = {"cur_orthog": None}, state.copy()
+    return np.array([state.entropy(i, info=info) for i in range(1, state.L)]) * math.log(2)
+
+
+def compressed(state, relative, rank):
+    """A state of norm 1 truncated from left to right, and its discarded weight"""
+    state, weight = state.copy(), 0.0
+    state.right_canonicalize_()
+    for i in range(state.L - 1):
+        info = {"error": None}
+        state.left_compress_site(i, cutoff=relative, cutoff_mode="rel", max_bond=rank or None, renorm=0,
+                                 compress_opts={"info": info})
+        weight += float(info["error"] or 0.0) ** 2
+    return state, weight
+
+
+# ---- comparisons -------------------------------------------------------------------------------------
+
+found, failed = {}, False
+
+
+def compare(what, case, difference, limit=LIMIT):
+    global failed
+    if not difference <= limit:
+        failed = True
+        print(f"    {case}: {what} differ by {difference:.2e}")
+    row = found.setdefault(what, {})
+    row[case] = max(row.get(case, 0.0), difference) if difference == difference else math.nan
+
+
+def orthonormal(cores, site):
+    """The largest departure from a canonical form of norm 1"""
+    worst = abs(np.linalg.norm(cores[site]) - 1)
+    for k, c in enumerate(cores):
+        if k == site:
+            continue
+        m = c.reshape(-1, c.shape[2]) if k < site else c.reshape(c.shape[0], -1).T
+        worst = max(worst, np.abs(m.T @ m - np.eye(m.shape[1])).max())
+    return worst
+
+
+def examine(ours, case, name, other):
+    """Everything about one train, and its overlap with another one of equal extents"""
+    cores = ours.take(name)
+    state, count = unit(state_of(cores)), len(cores)
+    log_norm = log_inner(state_of(cores), state_of(cores))[0] / 2
+    compare("norm (ln)", case, abs(ours.ask("norm", name)[0] - log_norm))
+
+    for site in {0, count // 2, count - 1}:
+        norm = ours.ask("canonical", name, site, "form")[0]
+        form = ours.take("form")
+        compare("norm (ln)", case, abs(norm - log_norm))
+        compare("canonical form: orthonormality", case, orthonormal(form, site))
+        compare("canonical form: the state", case, distance(state_of(form), state))
+
+    ours.ask("spectra", name)
+    got = ours.load("spectra")
+    compare("singular values of each cut", case, float(np.abs(got - spectra(state, got.shape[1])).max()))
+    ours.ask("entropies", name)
+    compare("entropy of each cut", case, float(np.abs(ours.load("entropies") - entropies(state)).max()))
+
+    log, sign = ours.ask("inner", name, other)
+    there, side = log_inner(state_of(cores), state_of(ours.take(other)))
+    scale = log_norm + ours.ask("norm", other)[0]
+    compare("overlap / norms", case, abs(sign * math.exp(log - scale) - side * math.exp(there - scale)))
+
+    for relative, rank in COMPRESSIONS:
+        weight = ours.ask("round", name, relative, rank, "less")[0]
+        mine = ours.take("less")
+        theirs, lost = compressed(state, relative, rank)
+        factor = math.exp(-log_norm / count)
+        bonds = [c.shape[2] for c in mine[:-1]]
+        if bonds != [theirs.bond_size(i, i + 1) for i in range(count - 1)]:
+            compare("compression: bonds", case, math.inf)
+            continue
+        compare("compression: the state", case, distance(state_of([c * factor for c in mine]), theirs))
+        compare("compression: discarded weight", case, abs(weight - lost))
+        if lost > 1e-20:
+            compare("compression: discarded weight, relative", case, abs(weight - lost) / lost)
+
+
+def random_cores(rng, count, extents, most, scale=1.0):
+    """Gaussian cores whose bonds differ from site to site"""
+    bonds = [1] + [int(rng.integers(1, most + 1)) for _ in range(count - 1)] + [1]
+    return [scale * rng.standard_normal((bonds[k], extents[k], bonds[k + 1])) / math.sqrt(bonds[k])
+            for k in range(count)]
+
+
+def beside_quimb(ours):
+    rng = np.random.default_rng(1)
+    for count, extent, most, scale in ((2, 2, 5, 1), (7, 3, 9, 1), (12, 2, 24, 1), (24, 3, 16, 1), (40, 2, 24, 1),
+                                       (40, 3, 20, 1e30), (40, 2, 20, 1e-30)):
+        case = f"random, {count} sites of {extent}" + (f", times {scale:g} a site" if scale != 1 else "")
+        ours.give("a", random_cores(rng, count, [extent] * count, most, scale))
+        ours.give("b", random_cores(rng, count, [extent] * count, most))
+        examine(ours, case, "a", "b")
+
+    for count, extent, bond, steps in ((16, 2, 8, 60), (40, 3, 12, 40)):
+        ours.save("ids", strings(rng, 256, count, extent))
+        ours.ask("born", "a", extent, bond, steps)
+        ours.give("b", random_cores(rng, count, [extent] * count, 8))
+        examine(ours, f"Born machine, {count} sites of {extent}", "a", "b")
+
+    x = rng.random((256, 20))
+    ours.save("x", x)
+    ours.save("y", (np.floor(x.sum(1)) % 3).astype(np.int32))
+    ours.ask("trained", "a", 10, 3, 60)
+    ours.give("b", random_cores(rng, 21, [2] * 10 + [3] + [2] * 10, 8))
+    examine(ours, "classifier, 20 sites of 2, label of 3", "a", "b")
+
+
+def strings(rng, count, length, extent):
+    """Each digit is the sum of the two before it, but for one in ten, which is random"""
+    ids = rng.integers(0, extent, (count, length), dtype=np.int32)
+    for k in range(2, length):
+        kept = rng.random(count) < 0.1
+        ids[:, k] = np.where(kept, ids[:, k], (ids[:, k - 1] + ids[:, k - 2]) % extent)
+    return ids
+
+
+# ---- classifiers ---------------------------------------------------------------------------------------
+
+def embedded(x, map):
+    return torch.stack([1 - x, x] if map == "linear" else [torch.cos(math.pi / 2 * x), torch.sin(math.pi / 2 * x)], -1)
+
+
+class Classifier:
+    """TensorKrowch's, from given cores [N,D,s,D] and label core [D,out,D]"""
+    def __init__(self, cores, label, place, example, inline):
+        tensors = [torch.tensor(c) for c in cores]
+        tensors.insert(place, torch.tensor(label))
+        tensors[0], tensors[-1] = tensors[0][0], tensors[-1][..., 0]
+        self.mps = tk.models.MPSLayer(tensors=tensors, out_position=place)
+        self.inline = inline
+        self.mps.trace(example, inline_mats=inline)
+        constant = {id(self.mps.left_node.tensor), id(self.mps.right_node.tensor)}
+        self.weights = [p for p in self.mps.parameters() if id(p) not in constant]
+
+    def optimiser(self, lr):
+        self.adam = torch.optim.Adam(self.weights, lr=lr, foreach=True)
+
+    def step(self, phi, y):
+        self.adam.zero_grad()
+        loss = F.cross_entropy(self.mps(phi, inline_mats=self.inline), y)
+        loss.backward()
+        self.adam.step()
+        return loss.item()
+
+
+def start(rng, sites, bond, out):
+    """The identity for each feature, plus random numbers; of the first core only row 0, of the last only column 0"""
+    cores = np.eye(bond)[None, :, None] + 0.05 * rng.standard_normal((sites, bond, 2, bond))
+    cores[0, 1:], cores[-1, :, :, 1:] = 0, 0
+    return cores, 0.3 * rng.standard_normal((bond, out, bond))
+
+
+def beside_tensorkrowch(ours):
+    rows = []
+    for sites, bond, out, batch, map, lr, steps in ((30, 6, 4, 64, "linear", 1e-2, STEPS), (64, 10, 10, 64, "cosine", 3e-3, STEPS),
+                                             (196, 10, 10, 64, "linear", 1e-3, STEPS)):
+        rng = np.random.default_rng(2)
+        place = sites // 2
+        cores, label = start(rng, sites, bond, out)
+        x, y = rng.random((steps * batch, sites)), rng.integers(0, out, steps * batch, dtype=np.int32)
+        for name, array in (("cores", cores), ("label", label), ("x", x), ("y", y)):
+            ours.save(name, array)
+        here = ours.ask("classify", map, place, batch, steps, lr)[0]
+        losses = ours.load("losses")
+        phi, labels = embedded(torch.tensor(x), map).split(batch), torch.tensor(y).long().split(batch)
+        case, best = f"{sites} sites, bond {bond}, batch {batch}, {map}", []
+        for inline in (True, False):
+            peer = Classifier(cores, label, place, phi[0], inline)
+            peer.optimiser(lr)
+            theirs, times = [], []
+            for k in range(steps):
+                began = time.process_time()
+                theirs.append(peer.step(phi[k], labels[k]))
+                times.append(time.process_time() - began)
+            best.append(min(times))
+            compare("losses", case, float(np.abs(losses - theirs).max()), LOSS_LIMIT)
+        rows.append((case, losses[0], losses[-1], here, best[0], best[1]))
+    return rows
+
+
+# ---- times ------------------------------------------------------------------------------------------------
+
+def least(ours, words, work):
+    """Seconds of one run, the least of ROUNDS, ours and theirs in turn"""
+    best = [9e9, 9e9]
+    began = time.process_time()
+    work()
+    runs = max(1, int(SECONDS / (time.process_time() - began)))
+    for _ in range(ROUNDS):
+        best[0] = min(best[0], ours.ask("time", 20, *words)[0])
+        began = time.process_time()
+        for _ in range(runs):
+            work()
+        best[1] = min(best[1], (time.process_time() - began) / runs)
+    return best
+
+
+def times(ours):
+    rng = np.random.default_rng(3)
+    for count, bond in ((40, 8), (40, 64)):
+        for name in "ab":
+            bonds = [min(bond, 2 ** k, 2 ** (count - k)) for k in range(count + 1)]
+            ours.give(name, [rng.standard_normal((bonds[k], 2, bonds[k + 1])) / math.sqrt(bonds[k]) for k in range(count)])
+        a, b = (state_of(ours.take(name)) for name in "ab")
+        work = (("canonical form", ("canonical", "a", count - 1, "form"), a.left_canonicalize),
+                ("entropies of all cuts", ("entropies", "a"), lambda: entropies(a)),
+                ("overlap", ("inner", "a", "b"), lambda: a.H @ b),
+                ("compression to half the bond", ("round", "a", 0, bond // 2, "less"), lambda: compressed(a, 0, bond // 2)))
+        for name, words, theirs in work:
+            yield (f"{name}, {count} sites of 2, bond {bond}", *least(ours, words, theirs))
+
+
+def main(program):
+    with tempfile.TemporaryDirectory() as out:
+        ours = Ours(program, out)
+        beside_quimb(ours)
+        rows = beside_tensorkrowch(ours)
+        timed = list(times(ours))
+        ours.close()
+    cases = list(dict.fromkeys(case for row in found.values() for case in row))
+    print("\n| beside quimb | worst difference | of |\n|---|---|---|")
+    for what, row in found.items():
+        if what != "losses":
+            worst = max(row, key=row.get)
+            print(f"| {what} | {row[worst]:.1e} | {worst} |")
+    print("\nStates:", "; ".join(c for c in cases if c not in found["losses"]))
+    print("\n| classifier, F64 | loss at first | last | losses differ by | ms here | TensorKrowch, inline | pairwise | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    for case, first, last, here, inline, pairs in rows:
+        print(f"| {case} | {first:.3f} | {last:.3f} | {found['losses'][case]:.1e} | {1e3 * here:.3g} | {1e3 * inline:.3g} | "
+              f"{1e3 * pairs:.3g} | {min(inline, pairs) / here:.1f} |")
+    print("\n| F64, one thread | ms here | quimb | ratio |\n|---|---|---|---|")
+    for name, here, there in timed:
+        print(f"| {name} | {1e3 * here:.3g} | {1e3 * there:.3g} | {there / here:.1f} |")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])
