@@ -51,6 +51,7 @@
        >>analysis signal, certificates, features,  >>analysis-impl
                   alignment of two models
        >>network  tn_net: compose, apply, inner    >>network-impl
+       >>mps      matrix product states, trains    >>mps-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -91,6 +92,7 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
+       TN_NO_MPS                 no matrix product states (>>mps)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -321,6 +323,10 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    X(SCAN,                   scan)                   /* i0 reverse                             */ \
+    T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
+    X(SCAN_STATES,            scan_states)            /* the same                               */ \
+    T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -503,7 +509,7 @@ TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc,
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
-   (losses, means), of tn_chain, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
+   (losses, means), of tn_chain, scans, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
    tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.
    ====================================================================== */
 
@@ -582,6 +588,24 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
    log_norm may be NULL. Where the product is zero y is zero, log_norm -inf and the gradient zero.
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
+/* Scans: all prefixes of a chain of matrices, where tn_chain gives the whole product alone. Each y has Frobenius norm 1, and
+   *logs is the logarithm of its scale, so that 100,000 sites neither overflow nor vanish; logs may be NULL. A prefix that is
+   zero has y zero, the logarithm -inf and the gradient zero.
+     tn_scan: all products.   m [b,n,d,d] -> y [b,n,d,d], *logs [b,n]
+       M[b,0] ... M[b,j] = exp(logs[b,j]) y[b,j];   with reverse M[b,j] ... M[b,n-1]
+     tn_scan_vector: an open chain, which begins with a vector.   v [d] or [b,d], m [b,n,d,d] -> y [b,n+1,d], *logs [b,n+1]
+       v M[b,0] ... M[b,j-1] = exp(logs[b,j]) y[b,j];   with reverse M[b,j] ... M[b,n-1] v
+     tn_scan_states: the same with M[b,j] = sum_s cores[j][:,s,:] phi[b,j,s], which are never made.
+       v [d] or [b,d], cores [n,d,s,d] (one per site) or [1,d,s,d] (the same at all sites), phi [b,n,s] -> as above
+   With n = 0 there is no product, or v alone. Bonds that differ from site to site are padded with zeros, which is exact.
+   Flops per site: 2 d^3, 2 d^2 and 2 s d^2; backward passes take twice as many. While recording, a scan keeps one norm for
+   each state besides its results: at 100,000 sites of d = 10 in F32 tn_scan gives 40 MB and keeps 0.4 MB, tn_scan_states
+   gives 4.4 MB and keeps 0.4 MB. During the backward pass there are gradients of the results, and tn_scan_states needs
+   b n d (s + 2) numbers of scratch besides. */
+TN_API tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs);
+TN_API tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse, tn_tensor **logs);
+TN_API tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse,
+                                 tn_tensor **logs);
 /* Applies rotary positions (RoPE): x [B,T,n,d] -> [B,T,n,d].
    With h = d/2 rounded down, the pair (x_k, x_(k+h)) of row t is rotated by the angle (first + t) base^(-2k/d); with odd d
    the last number is not changed. So q.k depends only on the difference of two positions. A NULL desc means all defaults;
@@ -1019,12 +1043,16 @@ typedef struct tn_tt {
     tn_tensor **core;            /* [d] core[k] is [r_k,n_k,r_k+1], r_0 = r_d = 1                                 */
     double      error;           /* of the truncation that made it: |A - this|_F / |A|_F, in double. Storing the cores in
                                     F32 adds about 6e-8 sqrt(d)                                                   */
+    double      discarded;       /* its discarded weight: the sum of the squares of the dropped singular values of all
+                                    bonds, divided by |A|^2, which is error^2                                     */
     double      gap;             /* the smallest of its bonds, see >>decomp-tensor                                   */
 } tn_tt;
 
 typedef struct tn_tt_desc {
     double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
     int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+    double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
+                                    error; 0 <= relative < 1                                                           */
 } tn_tt_desc;
 
 /* Decomposes a dense tensor by one SVD per bond, from left to right. extents [count] are those of the axes, whose product is
@@ -1970,6 +1998,170 @@ TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t co
 TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out);
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TN_NO_MPS
+/* ======================================================================
+   >>mps      matrix product states
+   A function of N inputs that is linear in the features phi_j of each of them, with a bond of D numbers between neighbours:
+
+       f(x)[c] = l M_0 .. M_(p-1) B_c M_p .. M_(N-1) r      M_j[a,b] = sum_s A_j[a,s,b] phi_j[s]
+
+   Site j has the core A_j [D,s,D], the label core B [D,out,D] stands before site p. The ends l and r are vectors (open) or
+   closed by a trace (periodic). Products carry their scale as a logarithm, so that chains of any length neither overflow nor
+   vanish. The squares of a function without a label, divided by their sum over all inputs, are probabilities: a Born
+   machine.
+   Stoudenmire & Schwab 2016, Han et al. 2018
+   ====================================================================== */
+
+/* ---- local features: one number becomes a vector of `dim` numbers -------- >>local-features */
+typedef enum tn_local_map {
+    TN_LOCAL_LINEAR = 0,        /* [1-x, x]                                                           */
+    TN_LOCAL_COSINE,            /* [cos(pi x/2), sin(pi x/2)], for -1 <= x <= 2 to rounding errors     */
+    TN_LOCAL_POWERS,            /* [1, x, x^2, ..], of `dim` numbers                                  */
+    TN_LOCAL_GIVEN,             /* x has features already, on its last axis                           */
+    TN_LOCAL_IDS                /* x is I32, an id of 0..dim-1 becomes a unit vector                  */
+} tn_local_map;
+/* Computes the features of every element.   x [..] -> [..,dim] (TN_LOCAL_GIVEN: x itself, [..,dim])
+   dim: 2 for LINEAR and COSINE, up to 64 for POWERS; 0: 2. Differentiable with respect to x. */
+TN_API tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim);
+
+/* ---- the layer ----------------------------------------------------------- >>mps-layer
+   One parameter holds all cores, with equal bonds: an open chain begins and ends with the first unit vector, so that of the
+   first core only row 0 counts, and of the last only column 0. Smaller bonds, as those of a train, are padded by zeros: this
+   is exact, and the gradient of the padding is zero. */
+enum { TN_MPS_FIRST = -1 };     /* as a label: before all sites */
+typedef struct tn_mps_desc {
+    int64_t sites;              /* required: N; with `uniform`, 0: any number                                            */
+    int64_t bond;               /* required: D                                                                           */
+    int64_t out;                /* elements of the label; 0: there is none, and f(x) is one number                       */
+    int64_t label;              /* number of sites before the label core; 0: half of them, with `uniform` all of them;
+                                   TN_MPS_FIRST: none                                                                    */
+    tn_local_map map;           /* how an input becomes features                                                         */
+    int64_t dim;                /* features of a site; 0: 2                                                              */
+    bool    periodic;           /* a trace instead of l and r                                                            */
+    bool    uniform;            /* all sites share one core; l and r are then parameters                                 */
+    bool    random;             /* cores start as random numbers; else as the identity for each feature (POWERS: for the
+                                   first one alone) plus random numbers, which is right for long chains of mostly equal
+                                   inputs and cannot learn a parity                                                      */
+    double  std;                /* standard deviation of these numbers; 0: 1/sqrt(D), or 0.01 beside the identity        */
+} tn_mps_desc;
+typedef struct tn_mps {
+    tn_mps_desc desc;
+    tn_tensor *cores;           /* [N,D,s,D], uniform: [1,D,s,D]                     */
+    tn_tensor *label;           /* [D,out,D], or NULL                                */
+    tn_tensor *left, *right;    /* [D] each with `uniform`, unless periodic; or NULL */
+} tn_mps;
+/* Creates the parameters NAME.cores, NAME.label, NAME.left and NAME.right, as far as the layer has them. They have no weight
+   decay by default, and no Muon. TN_ERR_ARG for a label outside the chain. */
+TN_API tn_status  tn_mps_init(tn_params *params, const char *name, const tn_mps_desc *desc, tn_mps *layer);
+/* Computes f(x).   x [b,N], with TN_LOCAL_GIVEN [b,N,dim], with TN_LOCAL_IDS I32 -> [b,out], without a label [b]
+   If logs is not NULL, *logs [b] gets the logarithm of a scale: f(x) = exp(logs) y. Else the result is f(x), where a scale
+   above e^80 (F64: e^700) counts as that, so that values stay finite. Work per input: open N D^2 (s + 1) multiplications,
+   periodic N D^2 (s + D). */
+TN_API tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x, tn_tensor **logs);
+/* Computes ln of the sum of f^2 over all unit vectors as features of each site, and over the label: -> [], differentiable.
+   An open chain needs N D^3 s multiplications, a periodic one N D^5 s. An error for `sites` 0. */
+TN_API tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *layer);
+/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0.   x as above
+   -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
+TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x);
+
+#ifndef TN_NO_OPERATOR
+/* ---- trains and layers ---------------------------------------------------- >>mps-trains
+   A tn_tt (>>tt) is the same chain without features: its elements are f at unit vectors. The label is one more axis of it,
+   at the place of its core. */
+
+/* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
+   an open one with bonds of D^2. NULL on error. */
+TN_API tn_tt    *tn_mps_to_tt(const tn_mps *layer);
+/* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
+   least the train's. On failure the layer is unchanged. */
+TN_API tn_status tn_mps_from_tt(const tn_mps *layer, const tn_tt *tt);
+/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
+   extents [count] can use. Equal seeds give bit-identical trains. */
+TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
+/* Makes a train from an operator: its input axes in order, and the output as axis number `place`, 0 to order. Bonds are the
+   number of terms: all cores but the factors' are diagonal. A bilinear layer is a train of three axes. */
+TN_API tn_tt    *tn_tt_from_cp(const tn_cp *cp, int64_t place);
+/* Multiplies by a matrix product operator: a train whose axis k has m_k n_k elements, (row, column) row-major, times one
+   with axes n_k: axes m_k. Exact: bonds are multiplied; tn_tt_round makes them smaller. */
+TN_API tn_tt    *tn_tt_apply(const tn_tt *matrix, const tn_tt *x);
+
+/* ---- canonical forms, entropies -------------------------------------------- >>tt-canonical
+   Of a train of norm 1 in the canonical form of site k the cores before k have orthonormal columns [r_j n_j, r_j+1], those
+   after it orthonormal rows [r_j, n_j r_j+1], and core k has norm 1. Schollwoeck 2011 */
+
+/* Returns the canonical form of a site, by QR decompositions with positive diagonals: site 0 is the right canonical form,
+   site d-1 the left one, others are mixed. Bonds may become smaller, exactly. If log_norm is not NULL, *log_norm gets ln |A|
+   (-inf: A is zero) and the train has norm 1; else it equals A. */
+TN_API tn_tt    *tn_tt_canonical(const tn_tt *tt, int64_t site, double *log_norm);
+/* Returns the singular values of all d-1 cuts (Schmidt values) of the train divided by its norm: [d-1,r], owned, descending,
+   padded by zeros. Cut k is between axes k and k+1. */
+TN_API tn_tensor *tn_tt_spectra(const tn_tt *tt);
+/* Returns the entanglement entropy of each cut, -sum p ln p with p the squares of these values: [d-1], owned. */
+TN_API tn_tensor *tn_tt_entropies(const tn_tt *tt);
+/* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1): no range is left. */
+TN_API tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm);
+TN_API tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, double *sign);
+
+/* ---- Born machines ---------------------------------------------------------- >>tt-born
+   p(i_0,..,i_d-1) = A[i_0,..]^2 / |A|^2. Conditionals are exact: in the right canonical form the sum over all later axes is
+   1. Han et al. 2018; Ferris & Vidal 2012. TN_ERR_DATA for indices outside their axes or of probability 0 as a condition,
+   TN_ERR_NONFINITE for a train of zeros. */
+
+/* Computes p(i_known | i_0,..,i_known-1) for all elements of axis `known`: p [n_known], known < d. */
+TN_API tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p);
+/* Computes ln p(i_k | i_0,..,i_k-1) for each axis k: index and log_p are [count,d]; ln p is the sum of a row. -inf from the
+   first impossible element on. */
+TN_API tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p);
+/* Draws samples: index [count,d], of which the first `known` of each row are given. Equal seeds give equal samples. */
+TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index);
+#endif /* TN_NO_OPERATOR */
+/* ---- a linear layer as a train ------------------------------------------------ >>tt-linear
+   y = W x + b, W[(o_0,..,o_d-1),(i_0,..,i_d-1)] = G_0[o_0,i_0] .. G_d-1[o_d-1,i_d-1]: the indices of rows and columns are
+   written in d digits, row-major. Novikov et al. 2015 */
+typedef struct tn_tt_linear_desc {
+    int64_t count;              /* required: d, 1 to TN_MAX_RANK                                                       */
+    int64_t in[TN_MAX_RANK];    /* required: extents, whose product is the number of inputs                            */
+    int64_t out[TN_MAX_RANK];   /* required: extents, whose product is the number of outputs                           */
+    int64_t rank;               /* required: of each bond                                                              */
+    bool    bias;
+    double  std;                /* of the elements of W; 0: 1/sqrt(inputs)                                             */
+} tn_tt_linear_desc;
+typedef struct tn_tt_linear {
+    tn_tt_linear_desc desc;
+    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.rank, but r_0 = r_d = 1 */
+    tn_tensor *b;                   /* [outputs] or NULL                                              */
+} tn_tt_linear;
+/* Creates the parameters NAME.core0, NAME.core1, .. and NAME.b. */
+TN_API tn_status  tn_tt_linear_init(tn_params *params, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer);
+TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x);   /* [..,in] -> [..,out] */
+#ifndef TN_NO_OPERATOR
+/* Decomposes a matrix w [outputs,inputs] with these extents [count] into a train whose axis k is (o_k,i_k), as tn_tt_apply
+   takes them; eps and rank of the desc as in tn_tt_svd. */
+TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
+                                   const tn_tt_desc *desc);
+/* Returns the matrix of such a train [outputs,inputs], owned. */
+TN_API tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
+/* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
+   stays. */
+TN_API tn_status tn_tt_linear_from_tt(const tn_tt_linear *layer, const tn_tt *tt);
+TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+#endif
+
+#if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
+/* ---- trains and networks ------------------------------------------------------- >>mps-networks */
+
+/* Makes a net from a train: input[k] is the number of the input that axis k takes, or -1 for an output leg. NULL: all axes
+   are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
+   same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
+TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+/* Makes a train of six axes from squared or bilinear attention, exactly: the tensor of tn_net_from_attention with the axes
+   (x_t, x_s, x_t, x_s, x_s, y), for which input is {0,1,0,1,1,-1}. Bonds are heads d_qk, heads, heads d_qk, heads and
+   heads d_v. */
+TN_API tn_tt  *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
+#endif
+#endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -8336,15 +8528,17 @@ static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
     return norm;
 }
 
-/* c = a b, or a^T b, or a b^T.   all [d,d] */
-static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t d)
+/* out [rows,columns] = a b, or a^T b, or a b^T, summed over `depth` */
+static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
+                                 int64_t depth, int64_t columns)
 {
     int64_t i, j, k;
-    for (i = 0; i < d; i++)
-        for (j = 0; j < d; j++) {
+    for (i = 0; i < rows; i++)
+        for (j = 0; j < columns; j++) {
             double sum = 0;
-            for (k = 0; k < d; k++) sum += (double)a[ta ? k * d + i : i * d + k] * (double)b[tb ? j * d + k : k * d + j];
-            out[i * d + j] = (TNI_REAL)sum;
+            for (k = 0; k < depth; k++)
+                sum += (double)a[ta ? k * rows + i : i * depth + k] * (double)b[tb ? j * depth + k : k * columns + j];
+            out[i * columns + j] = (TNI_REAL)sum;
         }
 }
 
@@ -8369,7 +8563,7 @@ static void TNI_T(chain)(const tn_call *c)
             TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd;
             double    norm;
             if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-            else TNI_T(chain_product)(p ? to - dd : work + (j + 1) % 2 * dd, false, m, false, to, d);
+            else TNI_T(chain_product)(p ? to - dd : work + (j + 1) % 2 * dd, false, m, false, to, d, d, d);
             norm = TNI_T(chain_normalise)(to, dd);
             if (v) v[b * n + j] = (TNI_REAL)norm;
             log_norm += log(norm);
@@ -8393,14 +8587,14 @@ static void TNI_T(chain_backward)(const tn_call *c)
         TNI_T(chain_seed)(g, p + last * dd, dout, dd);
         for (j = last; j >= b * n; j--) {
             double norm, factor = v[last] == 0 ? 0 : exp(scale);
-            if (j > b * n) TNI_T(chain_product)(p + (j - 1) * dd, true, g, false, product, d);
+            if (j > b * n) TNI_T(chain_product)(p + (j - 1) * dd, true, g, false, product, d, d, d);
             else           memcpy(product, g, sizeof *g * (size_t)dd);
             for (i = 0; i < dd; i++) {
                 double gradient = factor == 0 ? 0 : factor * (double)product[i];
                 dm[j * dd + i] = (TNI_REAL)(c->accumulate ? (double)dm[j * dd + i] + gradient : gradient);
             }
             if (j == b * n) break;
-            TNI_T(chain_product)(g, false, m + j * dd, true, next, d);
+            TNI_T(chain_product)(g, false, m + j * dd, true, next, d, d, d);
             norm = TNI_T(chain_normalise)(next, dd);
             if (norm != 0) scale += log(norm);
             scale -= log((double)v[j - 1]);
@@ -8461,6 +8655,421 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (!y || !(y = tn_copy(ctx, y)) || !log_norm || !(sum = tn_slice(out, 1, d * d, d * d + 1))) return y;
     sum->rank = 1;
     return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
+}
+#endif
+
+/* ---- scan ---------------------------------------------------- >>op-scan
+   The states x_0, x_1, ... of a chain, each divided by its norm:
+     x_0 = the boundary v, or the first matrix;   x_k = y_(k-1) M, or M y_(k-1) with reverse
+     r_k = |x_k|_F,   y_k = x_k / r_k,   log_k = ln r_0 + ... + ln r_k
+   Backward, from the last state to the first, with the carry C_k (0 at the last one) and L_k = dlog_k + dlog_(k+1) + ...:
+     Y = dy_k + C_k,   z_k = (Y - <Y,y_k> y_k + L_k y_k) / r_k,   dv = z_0
+     dM += y_(k-1)^T z_k,  C_(k-1) = z_k M^T;   with reverse  dM += z_k y_(k-1)^T,  C_(k-1) = M^T z_k
+   Where r_k is 0, so are z_k and L_k. A state is stored at its place in the chain, k or, with reverse, N-1-k: [b,N,size], where
+   N = n and size = d d if it begins with a matrix, N = n+1 and size = d if it begins with v. tn_scan_states has the matrices
+     M[e,f] = sum_s core[e,s,f] phi[s]    dphi[s] = sum_ef y[e] core[e,s,f] z[f]    dcore[e,s,f] = sum_b y[e] phi[s] z[f]
+   where e and f change places with reverse. Its kernel gives all z; dcore is a matrix product of the z.
+   The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
+   context's dtype, for the reason given at >>op-chain. saves r [b,N] */
+
+#ifdef TNI_FIRST
+typedef struct tni_prefixes {
+    int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
+    bool    open, reverse;                      /* open: begins with a vector                                           */
+} tni_prefixes;
+
+static tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y)
+{
+    tni_prefixes s;
+    s.batch = y->shape[0];
+    s.n = n;
+    s.d = d;
+    s.states = y->shape[1];
+    s.size = y->shape[2];
+    s.open = s.states > n;
+    s.reverse = c->i[0] != 0;
+    return s;
+}
+
+/* Where state k of chain b is stored, and the matrix that leads to it. */
+static int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
+{
+    return b * s->states + (s->reverse ? s->states - 1 - k : k);
+}
+
+static int64_t tni_prefix_site(const tni_prefixes *s, int64_t b, int64_t k)
+{
+    return b * s->n + (s->reverse ? s->states - 1 - k : k - s->open);
+}
+#endif
+
+/* Normalises a state and stores its norm and the logarithm of its scale. */
+static void TNI_T(scan_store)(const tn_call *c, TNI_REAL *x, int64_t size, int64_t at, double *log_scale)
+{
+    double norm = TNI_T(chain_normalise)(x, size);
+    *log_scale += log(norm);
+    ((TNI_REAL *)c->out[1].data)[at] = (TNI_REAL)*log_scale;
+    if (c->out[2].data) ((TNI_REAL *)c->out[2].data)[at] = (TNI_REAL)norm;
+}
+
+static void TNI_T(scan)(const tn_call *c)
+{
+    const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->out[0]);
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *v = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    const int64_t   d = s.d, h = s.open ? 1 : d;
+    int64_t         b, k;
+    for (b = 0; b < s.batch; b++) {
+        const TNI_REAL *from = s.open ? v + (c->in[1].shape[0] == 1 ? 0 : b * d) : NULL;
+        double          log_scale = 0;
+        for (k = 0; k < s.states; k++) {
+            const int64_t   at = tni_prefix_place(&s, b, k);
+            const TNI_REAL *site = s.open && k == 0 ? from : m + tni_prefix_site(&s, b, k) * d * d;
+            TNI_REAL       *to = y + at * s.size;
+            if (k == 0) memcpy(to, site, sizeof *to * (size_t)s.size);
+            else if (s.reverse) TNI_T(chain_product)(site, false, from, false, to, d, d, h);
+            else                TNI_T(chain_product)(from, false, site, false, to, h, d, d);
+            TNI_T(scan_store)(c, to, s.size, at, &log_scale);
+            from = to;
+        }
+    }
+}
+
+/* z_k from its carry, in place. *later is L_(k+1), and becomes L_k. */
+static void TNI_T(scan_adjoint)(TNI_REAL *z, const TNI_REAL *y, const TNI_REAL *dy, double norm, double dlog, double *later,
+                                int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    *later = norm == 0 ? 0 : *later + dlog;
+    for (i = 0; i < n; i++) dot += ((double)dy[i] + (double)z[i]) * (double)y[i];
+    for (i = 0; i < n; i++)
+        z[i] = (TNI_REAL)(norm == 0 ? 0 : ((double)dy[i] + (double)z[i] + (*later - dot) * (double)y[i]) / norm);
+}
+
+static void TNI_T(scan_backward)(const tn_call *c)
+{
+    const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->in[1]);
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL *dlog = (const TNI_REAL *)c->in[4].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *dv = (TNI_REAL *)c->out[1].data, *work = (TNI_REAL *)c->out[2].data;
+    const int64_t   d = s.d, h = s.open ? 1 : d;
+    int64_t         b, e, f, i, k;
+    for (b = 0; b < s.batch; b++) {
+        TNI_REAL *z = work, *next = work + s.size, *swap;
+        double    later = 0;
+        memset(z, 0, sizeof *z * (size_t)s.size);
+        for (k = s.states - 1; k >= 0; k--) {
+            const int64_t   at = tni_prefix_place(&s, b, k), site = tni_prefix_site(&s, b, k) * d * d;
+            const TNI_REAL *before = k > 0 ? y + tni_prefix_place(&s, b, k - 1) * s.size : NULL;
+            TNI_T(scan_adjoint)(z, y + at * s.size, dy + at * s.size, (double)r[at], (double)dlog[at], &later, s.size);
+            if (k == 0 && s.open) {
+                if (dv) memcpy(dv + b * d, z, sizeof *z * (size_t)d);
+                break;
+            }
+            for (e = 0; dm && e < d; e++)
+                for (f = 0; f < d; f++) {
+                    double gradient = before ? 0 : (double)z[e * d + f];
+                    for (i = 0; before && i < h; i++)
+                        gradient += s.reverse ? (double)z[e * h + i] * (double)before[f * h + i]
+                                              : (double)before[i * d + e] * (double)z[i * d + f];
+                    dm[site + e * d + f] = (TNI_REAL)(c->accumulate ? (double)dm[site + e * d + f] + gradient : gradient);
+                }
+            if (k == 0) break;
+            if (s.reverse) TNI_T(chain_product)(m + site, true, z, false, next, d, d, h);
+            else           TNI_T(chain_product)(z, false, m + site, true, next, h, d, d);
+            swap = z; z = next; next = swap;
+        }
+    }
+}
+
+/* The core of the site that leads to state k of tn_scan_states. */
+static const TNI_REAL *TNI_T(scan_core)(const tn_view *cores, const tni_prefixes *s, int64_t k)
+{
+    const int64_t site = cores->shape[0] == 1 ? 0 : tni_prefix_site(s, 0, k);
+    return (const TNI_REAL *)cores->data + site * s->d * s->d * cores->shape[2];
+}
+
+static void TNI_T(scan_states)(const tn_call *c)
+{
+    const int64_t   n = c->in[2].shape[1], d = c->in[1].shape[1], S = c->in[1].shape[2];
+    const tni_prefixes s = tni_prefixes_of(c, n, d, &c->out[0]);
+    const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
+    int64_t         b, k, e, f, i;
+    for (b = 0; b < s.batch; b++) {
+        const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
+        double          log_scale = 0;
+        for (k = 0; k < s.states; k++) {
+            const int64_t at = tni_prefix_place(&s, b, k);
+            TNI_REAL     *to = y + at * d;
+            if (k == 0) memcpy(to, from, sizeof *to * (size_t)d);
+            else {
+                const TNI_REAL *core = TNI_T(scan_core)(&c->in[1], &s, k);
+                const TNI_REAL *phi = (const TNI_REAL *)c->in[2].data + tni_prefix_site(&s, b, k) * S;
+                for (f = 0; f < d; f++) {
+                    double sum = 0;
+                    for (e = 0; e < d; e++)
+                        for (i = 0; i < S; i++)
+                            sum += (double)from[e] * (double)phi[i] * (double)core[e * step_e + i * d + f * step_f];
+                    to[f] = (TNI_REAL)sum;
+                }
+            }
+            TNI_T(scan_store)(c, to, d, at, &log_scale);
+            from = to;
+        }
+    }
+}
+
+static void TNI_T(scan_states_backward)(const tn_call *c)
+{
+    const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
+    const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
+    const TNI_REAL *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
+    TNI_REAL       *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
+    const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
+    int64_t         b, k, e, f, i;
+    for (b = 0; b < s.batch; b++) {
+        double later = 0;
+        if (s.states > 0) memset(z + tni_prefix_place(&s, b, s.states - 1) * d, 0, sizeof *z * (size_t)d);
+        for (k = s.states - 1; k >= 0; k--) {
+            const int64_t   at = tni_prefix_place(&s, b, k), site = tni_prefix_site(&s, b, k) * S;
+            const int64_t   before = tni_prefix_place(&s, b, k - 1) * d;
+            const TNI_REAL *phi = (const TNI_REAL *)c->in[1].data + site, *zk = z + at * d, *core;
+            TNI_T(scan_adjoint)(z + at * d, y + at * d, dy + at * d, (double)r[at], (double)dlog[at], &later, d);
+            if (k == 0) break;
+            core = TNI_T(scan_core)(&c->in[0], &s, k);
+            for (i = 0; dphi && i < S; i++) {
+                double sum = 0;
+                for (e = 0; e < d; e++)
+                    for (f = 0; f < d; f++)
+                        sum += (double)y[before + e] * (double)core[e * step_e + i * d + f * step_f] * (double)zk[f];
+                dphi[site + i] = (TNI_REAL)(c->accumulate ? (double)dphi[site + i] + sum : sum);
+            }
+            for (e = 0; e < d; e++) {
+                double sum = 0;
+                for (i = 0; i < S; i++)
+                    for (f = 0; f < d; f++)
+                        sum += (double)phi[i] * (double)core[e * step_e + i * d + f * step_f] * (double)zk[f];
+                z[before + e] = (TNI_REAL)sum;
+            }
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+/* The two parts of the result of a scan, or of its gradient: states [b,N,size] and logarithms [b,N]. */
+static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y, tn_tensor **logs)
+{
+    const int64_t count = extent[0] * extent[1] * extent[2];
+    tn_tensor    *part = tn_slice(both, 0, 0, count);
+    *logs = tn_slice(both, 0, count, count + extent[0] * extent[1]);
+    *y = part ? tn_reshape(part, 3, extent) : NULL;
+    *logs = *logs ? tn_reshape(*logs, 2, extent) : NULL;
+    return *y && *logs;
+}
+
+static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, 0, NULL, 0, NULL);
+    tn_tensor *v = n->in[0], *m = n->in[1], *y, *logs, *dy, *dlogs, *dm, *dv = NULL, *work;
+    if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
+    if (!(work = tn_tensor_3d(ctx, TN_REAL, n->i[0], 2, n->i[2]))) return;
+    if (tni_wants_grad(v) && !(dv = tn_tensor_2d(ctx, TN_REAL, n->i[0], n->i[2]))) return;
+    dm = tni_grad(m, &c.accumulate);
+    tni_in(&c, m);
+    tni_in(&c, y);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, dy);
+    tni_in(&c, dlogs);
+    tni_out(&c, dm);
+    tni_out(&c, dv);
+    tni_out(&c, work);
+    c.i[0] = n->i[3];
+    if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
+}
+
+/* dcores = the states before each core, times phi, times the z after it, summed over the batch, and over the sites if all
+   have the same core. With reverse both exchange their roles. */
+static void tni_scan_cores(tn_ctx *ctx, const tni_node *n, tn_tensor *y, tn_tensor *z)
+{
+    bool       add;
+    tn_tensor *cores = n->in[1], *phi = n->in[2], *g = tni_grad(cores, &add), *left, *right, *flat, *product;
+    int64_t    b = phi->shape[0], sites = phi->shape[1], d = cores->shape[1], S = cores->shape[2], shape[4];
+    tn_view    to, state, feature, out;
+    tn_call    c;
+    if (!g) return;
+    left = tn_slice(n->i[3] ? z : y, 1, 0, sites);
+    right = tn_slice(n->i[3] ? y : z, 1, 1, sites + 1);
+    shape[0] = b; shape[1] = sites; shape[2] = d; shape[3] = S;
+    if (!left || !right || !(product = tn_tensor_nd(ctx, TN_REAL, 4, shape))) return;
+    c = tni_call(TN_KERNEL_MUL, 0, NULL, 1, &product);       /* [b,n,d,1] * [b,n,1,s] */
+    state = tni_view(left);
+    feature = tni_view(phi);
+    state.rank = feature.rank = 4;
+    state.shape[3] = feature.shape[3] = S;
+    state.strides[3] = 0;
+    feature.shape[2] = d;
+    feature.strides[2] = 0;
+    feature.strides[3] = 1;
+    c.in[c.n_in++] = state;
+    c.in[c.n_in++] = feature;
+    c.f[0] = 1;
+    if (tni_run(ctx, &c) != TN_OK) return;
+    to = tni_view(right);                                    /* [n,b,d], or [1,b n,d] */
+    state = tni_view(product);                               /* [n,d s,b], or [1,d s,b n] */
+    out = tni_view(g);                                       /* [n,d s,d] */
+    state.rank = out.rank = 3;
+    state.shape[1] = out.shape[1] = d * S;
+    state.strides[1] = 1;
+    out.shape[2] = out.strides[1] = d;
+    out.strides[2] = 1;
+    if (cores->shape[0] == 1) {
+        if (!(flat = tn_tensor_nd(ctx, TN_REAL, 3, right->shape)) || tni_copy(flat, right) != TN_OK) return;
+        to = tni_view(flat);
+        to.shape[0] = state.shape[0] = 1;
+        to.shape[1] = state.shape[2] = b * sites;
+        state.strides[2] = d * S;
+    } else {
+        to.shape[0] = state.shape[0] = sites;
+        to.shape[1] = state.shape[2] = b;
+        to.strides[0] = right->strides[1];
+        to.strides[1] = right->strides[0];
+        state.strides[0] = d * S;
+        state.strides[2] = sites * d * S;
+    }
+    tni_gemm(ctx, state, to, NULL, out, 1, add ? 1 : 0);
+}
+
+static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
+    tn_tensor *y, *logs, *dy, *dlogs, *z, *first;
+    if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
+    if (!(z = tn_tensor_3d(ctx, TN_REAL, n->i[0], n->i[1], n->i[2]))) return;
+    tni_in(&c, n->in[1]);
+    tni_in(&c, n->in[2]);
+    tni_in(&c, y);
+    tni_in(&c, n->saved[0]);
+    tni_in(&c, dy);
+    tni_in(&c, dlogs);
+    tni_out(&c, tni_grad(n->in[2], &c.accumulate));
+    tni_out(&c, z);
+    c.i[0] = n->i[3];
+    if (tni_run(ctx, &c) != TN_OK) return;
+    if (tni_wants_grad(n->in[0])) {
+        first = n->i[3] ? tn_slice(z, 1, n->i[1] - 1, n->i[1]) : tn_slice(z, 1, 0, 1);
+        if (!first) return;
+        first->rank = 2;
+        first->shape[1] = n->i[2];
+        first->strides[1] = 1;
+        tni_grad_sum(ctx, n->in[0], first, 1);
+    }
+    tni_scan_cores(ctx, n, y, z);
+}
+
+/* Makes the results, runs the call, whose inputs are given, and records it. */
+static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, bool reverse, tni_backward_fn backward,
+                               tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
+{
+    tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of, *r = NULL;
+    tni_node  *n;
+    if (!both) return NULL;
+    both->rank = 1;
+    both->shape[0] = extent[0] * extent[1] * (extent[2] + 1);
+    both->strides[0] = 1;
+    if (!tni_scan_parts(both, extent, &y, &of)) return NULL;
+    if (tni_recording(ctx) && (tni_wants_grad(v) || tni_wants_grad(m) || tni_wants_grad(phi))
+        && !(r = tn_tensor_2d(ctx, TN_REAL, extent[0], extent[1]))) return NULL;
+    tni_out(c, y);
+    tni_out(c, of);
+    tni_out(c, r);
+    c->i[0] = reverse;
+    if (tni_run(ctx, c) != TN_OK) return NULL;
+    n = tni_note(ctx, backward, both, v, m, phi);
+    if (n) {
+        n->saved[0] = r;
+        memcpy(n->i, extent, 3 * sizeof *extent);
+        n->i[3] = reverse;
+    }
+    if (logs) *logs = of;
+    return y;
+}
+
+static bool tni_scan_matrices(tn_ctx *ctx, const tn_tensor *m, const char *op)
+{
+    if (m->rank == 4 && m->shape[2] == m->shape[3]) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m));
+    return false;
+}
+
+/* v [d] or [b,d], as [1,d] or [b,d] */
+static bool tni_scan_begins(tn_ctx *ctx, tn_tensor *v, int64_t b, int64_t d, const char *op, tn_view *as)
+{
+    *as = tni_view(v);
+    if (v->rank == 1 && v->shape[0] == d) { *as = tni_pad_view(*as, 2); return true; }
+    if (v->rank == 2 && v->shape[0] == b && v->shape[1] == d) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d, (long long)b,
+             (long long)d);
+    return false;
+}
+
+tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
+{
+    int64_t    extent[3];
+    tn_tensor *y;
+    tn_call    c;
+    if (logs) *logs = NULL;
+    if (!(m = tni_contiguous(ctx, m, "scan", "m")) || !tni_scan_matrices(ctx, m, "scan")) return NULL;
+    extent[0] = m->shape[0]; extent[1] = m->shape[1]; extent[2] = m->shape[2] * m->shape[2];
+    c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    c.n_in = 2;                                             /* no vector */
+    y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
+    return y ? tn_reshape(y, 4, m->shape) : NULL;
+}
+
+tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse, tn_tensor **logs)
+{
+    int64_t extent[3];
+    tn_call c;
+    if (logs) *logs = NULL;
+    if (!(v = tni_contiguous(ctx, v, "scan_vector", "v")) || !(m = tni_contiguous(ctx, m, "scan_vector", "m"))
+        || !tni_scan_matrices(ctx, m, "scan_vector")) return NULL;
+    extent[0] = m->shape[0]; extent[1] = m->shape[1] + 1; extent[2] = m->shape[2];
+    c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    c.n_in = 2;
+    if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
+    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
+}
+
+tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
+{
+    int64_t extent[3];
+    tn_call c;
+    if (logs) *logs = NULL;
+    if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
+        || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
+    if (phi->rank != 3) {
+        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi));
+        return NULL;
+    }
+    if (cores->rank != 4 || cores->shape[1] != cores->shape[3] || cores->shape[2] != phi->shape[2]
+        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1])) {
+        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
+                 TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
+                 TNI_SHAPE(phi));
+        return NULL;
+    }
+    extent[0] = phi->shape[0]; extent[1] = phi->shape[1] + 1; extent[2] = cores->shape[1];
+    c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
+    c.n_in = 3;
+    c.in[1] = tni_view(cores);
+    c.in[2] = tni_view(phi);
+    if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_states", &c.in[0])) return NULL;
+    return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
 
@@ -15737,14 +16346,19 @@ typedef struct tni_tt_job {
     tni_host host;
     double   delta, dropped, gap;        /* the norm that a bond may drop; the squares that all have dropped */
     int64_t  limit;
+    double   relative;
     double  *c, *u, *s, *vt, *work;
 } tni_tt_job;
 
-static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, int64_t *limit)
+static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
-    *limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
-    if (*limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)*limit);
+    j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    j->relative = desc ? desc->relative : 0;
+    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)j->limit);
+    if (!(j->relative >= 0 && j->relative < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: relative is %g, expected 0 or more and below 1, which would keep nothing", op,
+                        j->relative);
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
@@ -15754,6 +16368,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
     if (s != TN_OK) return s;
     r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
+    while (r > 0 && j->s[r - 1] <= j->relative * j->s[0]) r--;
     j->dropped += tni_tail_squares(k, j->s, r);
     j->gap = fmin(j->gap, tni_gap(k, j->s, r));
     tni_keep_columns(m, k, r, j->u, j->u);
@@ -15810,6 +16425,7 @@ static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const 
     }
     for (i = 0; i < r * n[k]; i++) j->c[i] /= scale;
     tt->error = norm > 0 ? sqrt(j->dropped) / norm : 0;
+    tt->discarded = tt->error * tt->error;
     tt->gap = j->gap;
     return tni_tt_put(tt, "tt_svd", k, r, n[k], 1, j->c);
 }
@@ -15828,7 +16444,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     j.gap = 1;
-    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j.limit) != TN_OK) return NULL;
+    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j) != TN_OK) return NULL;
     elements = tn_tensor_count(a);
     if (!extents) {
         count = a->rank > 0 ? a->rank : 1;
@@ -15923,7 +16539,7 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
         s = tni_max(s, tni_min(m, n[2]));
         left = tni_max(left, n[0] * n[0]);
         extent = tni_max(extent, tni_max(m, n[1] * n[2]));
-        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0])));
+        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_max(tni_qr_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0]))));
     }
     j->cores = tni_take(l, all, 1);
     j->left = tni_take(l, left, 1);
@@ -16009,6 +16625,7 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
     s = tni_tt_sweep(tt, from, j);
     tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
+    tt->discarded = tt->error * tt->error;
     tt->gap = j->cut.gap;
     return s;
 }
@@ -16033,7 +16650,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
     if (!from) return NULL;
     memset(&j, 0, sizeof j);
     j.cut.gap = 1;
-    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
+    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
     if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
@@ -16163,52 +16780,72 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
     tni_take_host(l, a->ctx, product, h);
 }
 
-/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right */
-tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
+static tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     tni_lay   lay;
     tni_host  h;
     double   *p[4], scale;
-    int64_t   k, size, exponent = 0;
+    int64_t   k, size;
     tn_status s = TN_OK;
-    if (inner) *inner = (double)NAN;
-    if (!tni_tt_match(a, b, "tt_inner") || !tni_tt_given(a, "tt_inner", "inner", inner)) return TN_ERR_ARG;
+    *exponent = 0;
+    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_room(&lay, a->ctx, "tt_inner", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
     for (k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", a->core[k], p[0], &scale)) != TN_OK) break;
-        exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", b->core[k], p[1], &scale)) != TN_OK) break;
-        exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
         h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
         h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], &exponent);
+        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
     }
-    if (s == TN_OK) *inner = tni_ldexp(p[2][0], exponent);
+    if (s == TN_OK) *inner = p[2][0];
     tni_free_f64(a->ctx, lay.base, 1, size);
-    if (s != TN_OK || fabs(*inner) < HUGE_VAL) return s;
+    return s;
+}
+
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (inner) *inner = (double)NAN;
+    if ((s = tni_tt_inner(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
+    *inner = tni_ldexp(*inner, exponent);
+    if (fabs(*inner) < HUGE_VAL) return TN_OK;
     return tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
 }
 
-tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+/* The norm is *norm 2^*exponent. */
+static tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
     double   *room;
     int64_t   size;
     tn_status s;
-    if (norm) *norm = (double)NAN;
-    if (!tni_tt_given(tt, "tt_norm", "norm", norm)) return TN_ERR_ARG;
+    *exponent = 0;
+    if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_room(tt, "tt_norm", &j, &size))) return TN_ERR_MEMORY;
-    s = tni_tt_orthonormal(tt, "tt_norm", &j, norm);
+    if (!(room = tni_tt_round_room(tt, op, &j, &size))) return TN_ERR_MEMORY;
+    s = tni_tt_orthonormal(tt, op, &j, norm);
     tni_free_f64(tt->ctx, room, 1, size);
-    if (s == TN_OK) *norm = tni_ldexp(*norm, j.exponent);
+    *exponent = j.exponent;
+    return s;
+}
+
+tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (norm) *norm = (double)NAN;
+    if ((s = tni_tt_norm(tt, "tt_norm", norm, &exponent)) == TN_OK) *norm = tni_ldexp(*norm, exponent);
     if (s != TN_OK || *norm < HUGE_VAL) return s;
     return tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
 }
@@ -25062,6 +25699,1247 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TN_NO_MPS
+/* ======================================================================
+   >>mps-impl   matrix product states
+   ====================================================================== */
+
+/* ---- local features ------------------------------------------------------ >>local-features-impl */
+
+enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
+
+/* Taylor series of cos(pi x/2) and sin(pi x/2) about x = 1/2, as a matrix [terms,2] */
+static tn_tensor *tni_local_cosine(tn_ctx *ctx)
+{
+    double  c[2 * TNI_LOCAL_TERMS], power = 1;
+    int64_t shape[2], k;
+    shape[0] = TNI_LOCAL_TERMS; shape[1] = 2;
+    for (k = 0; k < TNI_LOCAL_TERMS; k++) {                 /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
+        c[2 * k] = (k % 4 == 1 || k % 4 == 2 ? -power : power) * 0.7071067811865476;
+        c[2 * k + 1] = (k % 4 > 1 ? -power : power) * 0.7071067811865476;
+        power *= 1.5707963267948966 / (double)(k + 1);
+    }
+    return tn_tensor_from(ctx, 2, shape, TN_F64, c);
+}
+
+static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
+{
+    tn_tensor *t[TNI_LOCAL_POWERS];
+    int64_t    k;
+    t[0] = tn_full(ctx, x->rank, x->shape, 1);
+    for (k = 1; k < n; k++) t[k] = k > 1 ? tn_mul(ctx, t[k - 1], x) : x;
+    return tn_stack(ctx, n, t, -1);
+}
+
+tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim)
+{
+    const int64_t one = 1, most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX : 2;
+    if (dim == 0) dim = 2;
+    if (!tni_usable(ctx, x, "local_features", "x")) return NULL;
+    if ((unsigned)map > TN_LOCAL_IDS || dim < (most == 2 ? 2 : 1) || dim > most) {
+        tni_fail(ctx, TN_ERR_ARG, "local_features: %s is %lld, expected %s", (unsigned)map > TN_LOCAL_IDS ? "map" : "dim",
+                 (unsigned)map > TN_LOCAL_IDS ? (long long)map : (long long)dim,
+                 (unsigned)map > TN_LOCAL_IDS ? "a tn_local_map" : most == 2 ? "2" : most < 100 ? "1 to 64" : "1 or more");
+        return NULL;
+    }
+    if (map == TN_LOCAL_IDS) return tn_embed(ctx, tn_eye(ctx, dim), x);
+    if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
+    if (map == TN_LOCAL_GIVEN) {
+        if (x->rank > 0 && x->shape[x->rank - 1] == dim) return x;
+        tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
+                 (long long)dim);
+        return NULL;
+    }
+    if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
+    if (map == TN_LOCAL_LINEAR) {
+        tn_tensor *both[2];
+        both[0] = tn_sub(ctx, tn_full(ctx, 1, &one, 1), x);
+        both[1] = x;
+        return tn_stack(ctx, 2, both, -1);
+    }
+    x = tn_sub(ctx, x, tn_full(ctx, 1, &one, 0.5));
+    if (!x || !(x = tni_local_powers(ctx, x, TNI_LOCAL_TERMS))) return NULL;
+    return tn_matmul(ctx, x, tni_local_cosine(ctx));
+}
+
+/* ---- the layer ----------------------------------------------------------- >>mps-layer-impl */
+
+static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
+{
+    tn_ctx     *ctx = tn_params_ctx(ps);
+    const char *what = NULL;
+    tn_status   s = tni_layer_extents(ps, "mps", name, "sites", d->uniform && d->sites == 0 ? 1 : d->sites, "bond", d->bond);
+    if (s != TN_OK) return s;
+    if (d->dim == 0) d->dim = 2;
+    if ((unsigned)d->map > TN_LOCAL_IDS) what = "map";
+    else if (d->dim < 1 || (d->map <= TN_LOCAL_COSINE && d->dim != 2)
+             || (d->map == TN_LOCAL_POWERS && d->dim > TNI_LOCAL_POWERS) || d->dim >= INT32_MAX) what = "dim";
+    else if (d->out < 0 || d->out >= INT32_MAX) what = "out";
+    else if (!(d->std >= 0) || !(d->std < HUGE_VAL)) what = "std";
+    if (what)
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: %s is %g, expected %s", TNI_NAMED(name), what,
+                        what[0] == 'm' ? (double)d->map : what[0] == 'd' ? (double)d->dim : what[0] == 'o' ? (double)d->out
+                        : d->std,
+                        what[0] == 'm' ? "a tn_local_map" : what[0] == 'd' ? "2, or 1 to 64 powers, or 1 or more features"
+                        : "0 or more");
+    if (d->label < TN_MPS_FIRST || (d->sites > 0 && d->label > d->sites))
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: label is %lld, expected 1 to %lld sites before it, 0 for the default, or "
+                        "TN_MPS_FIRST", TNI_NAMED(name), (long long)d->label, (long long)d->sites);
+    return TN_OK;
+}
+
+/* Adds the identity to cores [n,D,s,D]: for each feature, or for the first alone. */
+static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
+{
+    const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
+    double       *p = tni_room_f64(ctx, 1, size, "mps");
+    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
+    int64_t       i, k;
+    for (i = 0; s == TN_OK && i < rows; i++)
+        for (k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
+    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
+    if (p) tni_free_f64(ctx, p, 1, size);
+    return s;
+}
+
+tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
+{
+    const int64_t before = tn_params_count(ps);
+    int64_t       shape[4];
+    bool          whole;
+    tn_mps_desc   d;
+    tn_init       init;
+    tn_status     s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
+    shape[0] = d.uniform ? 1 : d.sites; shape[1] = shape[3] = d.bond; shape[2] = d.dim;
+    layer->cores = tni_layer_param(ps, name, "cores", 4, shape, init, false);
+    whole = layer->cores && (d.random || tni_mps_identity(ps->owned.ctx, &d, layer->cores) == TN_OK);
+    init.std = 1 / sqrt((double)d.bond);
+    shape[1] = d.out;
+    shape[0] = shape[2] = d.bond;
+    if (whole && d.out > 0) whole = (layer->label = tni_layer_param(ps, name, "label", 3, shape, init, false)) != NULL;
+    if (whole && d.uniform && !d.periodic) {
+        layer->left = tni_layer_vector(ps, name, "left", d.bond, init);
+        layer->right = layer->left ? tni_layer_vector(ps, name, "right", d.bond, init) : NULL;
+        whole = layer->right != NULL;
+    }
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+/* Sites before the label core (without one: before the place where both halves meet), of a chain of n. */
+static int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
+{
+    return d->label == TN_MPS_FIRST ? 0 : d->label > 0 ? d->label : d->uniform ? n : n / 2;
+}
+
+/* The vector at an end, [D] */
+static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
+{
+    const int64_t bond = m->desc.bond;
+    tn_tensor    *unit = given ? NULL : tn_slice(tn_eye(ctx, bond), 0, 0, 1);
+    return given ? given : unit ? tn_reshape(unit, 1, &bond) : NULL;
+}
+
+/* M_j of the sites first .. stop-1: [b,n,D,D] */
+static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
+{
+    const int64_t bond = m->desc.bond, n = stop - first;
+    int64_t       shape[4];
+    tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
+    phi = tn_slice(phi, 1, first, stop);
+    c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
+    if (!c || !phi) return NULL;
+    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+        c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
+    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
+    return c ? tn_reshape(c, 4, shape) : NULL;
+}
+
+/* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
+static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
+                                bool reverse, tn_tensor **logs)
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0];
+    int64_t       shape[3];
+    tn_tensor    *y;
+    shape[0] = b; shape[1] = bond; shape[2] = 1;
+    if (first == stop) {
+        *logs = tn_full(ctx, 1, &b, 0);
+        return tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
+    }
+    y = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, first, stop), logs);
+    if (!y || !v) return NULL;
+    if (!reverse) y = tn_copy(ctx, tn_transpose(y, 1, 2));
+    y = y ? tn_matmul(ctx, y, tn_reshape_2d(v, bond, 1)) : NULL;
+    return y ? tn_reshape(y, 2, shape) : NULL;
+}
+
+/* [b,out], or [b] without a label, from the states on both sides of the label core. */
+static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    int64_t       shape[3];
+    tn_tensor    *l = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->left), phi, 0, place, false, &logs[0]), *t;
+    tn_tensor    *r = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->right), phi, place, n, true, &logs[1]);
+    if (!l || !r) return NULL;
+    if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
+    t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
+    shape[0] = b; shape[1] = m->desc.out; shape[2] = bond;
+    t = t ? tn_reshape(t, 3, shape) : NULL;
+    shape[1] = bond; shape[2] = 1;
+    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
+    return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
+}
+
+/* Tr(L B_c R) = sum over a, b of B_c[a,b] (R L)[b,a] */
+static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    tn_tensor    *l = NULL, *r = NULL, *k, *y;
+    if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
+    if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
+    k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
+    k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
+    if (!k) return NULL;
+    if (!m->label) {
+        y = tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1));
+        return y ? tn_reshape(y, 1, &b) : NULL;
+    }
+    y = tn_transpose(m->label, 0, 2);                        /* [b,c,a] */
+    y = y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;      /* [b,a,c] */
+    return y ? tn_matmul(ctx, k, tn_reshape_2d(y, bond * bond, m->desc.out)) : NULL;
+}
+
+/* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
+static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
+{
+    const int64_t one = 1;
+    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
+    if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
+    return tn_mul(ctx, y, log);
+}
+
+static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
+{
+    const tn_mps_desc *d = &m->desc;
+    const int          rank = d->map == TN_LOCAL_GIVEN ? 3 : 2;
+    int64_t            n;
+    if (!tni_usable(ctx, m->cores, "mps", "cores") || !tni_usable(ctx, x, "mps", "x")) return false;
+    n = x->rank == rank ? x->shape[1] : -1;
+    if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
+    if (d->sites == 0)
+        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
+                 (long long)tni_max(1, d->label));
+    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
+    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                  (long long)d->dim);
+    return false;
+}
+
+tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
+{
+    tn_tensor *y, *phi, *log, *part[2] = {NULL, NULL};
+    tn_dtype   made;
+    int64_t    place;
+    if (logs) *logs = NULL;
+    if (!tni_layer_given(ctx, m, "mps") || !tni_mps_takes(ctx, m, x)) return NULL;
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;                             /* BF16 would round logarithms */
+    phi = tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    place = phi ? tni_mps_place(&m->desc, phi->shape[1]) : 0;
+    y = !phi ? NULL : m->desc.periodic ? tni_mps_closed(ctx, m, phi, place, part) : tni_mps_open(ctx, m, phi, place, part);
+    log = part[0] && part[1] ? tn_add(ctx, part[0], part[1]) : part[0] ? part[0] : part[1];
+    if (y && logs) *logs = log;
+    else if (y) y = tni_mps_scaled(ctx, y, log);
+    ctx->made = made;
+    return !logs || log ? y : NULL;
+}
+
+/* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
+static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
+{
+    const int64_t k = e->shape[0], bond = e->shape[1], s = core->shape[core->rank - 2];
+    int64_t       shape[3];
+    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond), *left = tn_reshape_2d(core, bond * s, bond), *norm;
+    e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
+    shape[0] = k; shape[1] = bond * s; shape[2] = bond;
+    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
+    norm = tn_sqrt(ctx, tn_sum(ctx, tn_mul(ctx, e, e)));
+    *log = tn_add(ctx, *log, tn_log(ctx, norm));
+    return tn_div(ctx, e, norm);
+}
+
+tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
+{
+    tn_tensor *e, *log, *l, *r;
+    int64_t    shape[3], j, bond, place;
+    tn_dtype   made;
+    if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
+    if (m->desc.sites == 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
+        return NULL;
+    }
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    bond = m->desc.bond;
+    place = tni_mps_place(&m->desc, m->desc.sites);
+    log = tn_full(ctx, 0, NULL, 0);
+    l = m->desc.periodic ? tn_reshape_2d(tn_eye(ctx, bond * bond), bond * bond, bond * bond)
+                         : tn_reshape_2d(tni_mps_end(ctx, m, m->left), bond, 1);
+    r = m->desc.periodic ? l : tn_reshape_2d(tni_mps_end(ctx, m, m->right), bond, 1);
+    shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
+    e = m->desc.periodic ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    e = e ? tn_reshape(e, 3, shape) : NULL;
+    for (j = 0; e && j <= m->desc.sites; j++) {
+        if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
+        if (e && j < m->desc.sites)
+            e = tni_mps_transfer(ctx, e, m->desc.uniform ? m->cores : tn_slice(m->cores, 0, j, j + 1), &log);
+    }
+    if (e && m->desc.periodic) e = tn_mul(ctx, tn_reshape_2d(e, bond * bond, bond * bond), l);
+    else if (e) e = tn_mul(ctx, e, tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
+    log = e ? tn_add(ctx, log, tn_log(ctx, tn_sum(ctx, e))) : NULL;
+    ctx->made = made;
+    return log;
+}
+
+tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
+{
+    tn_tensor *y, *logs, *square, *norm;
+    tn_dtype   made;
+    if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
+    if (m->desc.out > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                 (long long)m->desc.out);
+        return NULL;
+    }
+    y = tn_mps_forward(ctx, m, x, &logs);
+    norm = tn_mps_log_norm(ctx, m);
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    square = y ? tn_log(ctx, tn_mul(ctx, y, y)) : NULL;
+    y = tn_sub(ctx, tn_add(ctx, square, tn_scale(ctx, logs, 2)), norm);
+    ctx->made = made;
+    return y;
+}
+
+#ifndef TN_NO_OPERATOR
+/* ---- trains and layers ---------------------------------------------------- >>mps-trains-impl */
+
+/* Cores of one train, which are filled in as doubles: core(k, p) writes [r,n,s]. */
+typedef struct tni_mps_cores {
+    const tn_mps *m;
+    double       *cores, *label, *left, *right;
+    int64_t       bytes, place;
+} tni_mps_cores;
+
+static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
+{
+    tn_ctx *ctx = m->cores->ctx;
+    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond, k;
+    tn_status s;
+    c->m = m;
+    c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
+    c->bytes = a + b + 2 * bond;
+    if (!(c->cores = tni_room_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
+    c->label = c->cores + a;
+    c->left = c->label + b;
+    c->right = c->left + bond;
+    for (k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
+    s = tn_read(m->cores, TN_F64, c->cores, a);
+    if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
+    if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
+    if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
+    return s;
+}
+
+/* The numbers of axis k of the train, [D,n,D] */
+static const double *tni_mps_axis(const tni_mps_cores *c, int64_t k, int64_t *n)
+{
+    const tn_mps_desc *d = &c->m->desc;
+    *n = k == c->place ? d->out : d->dim;
+    if (k == c->place) return c->label;
+    return d->uniform ? c->cores : c->cores + (k - (c->place >= 0 && k > c->place)) * d->bond * d->dim * d->bond;
+}
+
+/* Core k of the train. Periodic: bonds (a, start), and A (x) 1 between; the first has row (., start) of start itself. */
+static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double *to)
+{
+    const int64_t bond = c->m->desc.bond, wide = c->m->desc.periodic ? bond : 1;
+    const int64_t r = k == 0 ? 1 : bond * wide, s = k == last ? 1 : bond * wide;
+    int64_t       n, a, b, i, w;
+    const double *from = tni_mps_axis(c, k, &n);
+    memset(to, 0, (size_t)(r * n * s) * sizeof *to);
+    for (a = 0; a < bond; a++)
+        for (i = 0; i < n; i++)
+            for (b = 0; b < bond; b++) {
+                const double x = from[(a * n + i) * bond + b];
+                for (w = 0; w < wide; w++) {
+                    const int64_t row = k == 0 ? 0 : a * wide + w, column = k == last ? 0 : b * wide + w;
+                    double factor = 1;
+                    if (wide > 1 || c->m->desc.periodic) factor = (k > 0 || a == w) && (k < last || b == w);
+                    else factor = (k > 0 ? 1 : c->left[a]) * (k < last ? 1 : c->right[b]);
+                    to[(row * n + i) * s + column] += factor * x;
+                }
+            }
+}
+
+tn_tt *tn_mps_to_tt(const tn_mps *m)
+{
+    tni_mps_cores c;
+    int64_t       k, n, count, wide, most;
+    double       *core = NULL;
+    tn_ctx       *ctx;
+    tn_tt        *tt = NULL;
+    tn_status     s;
+    if (!m || !tni_alive(m->cores)) return NULL;
+    ctx = m->cores->ctx;
+    if (m->desc.sites == 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_to_tt: sites is 0, expected a number of sites in the layer's desc");
+        return NULL;
+    }
+    count = m->desc.sites + (m->label != NULL);
+    wide = m->desc.periodic ? m->desc.bond : 1;
+    most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
+    s = tni_mps_read(m, "mps_to_tt", &c);
+    if (s == TN_OK && !(core = tni_room_f64(ctx, most, m->desc.bond * wide, "mps_to_tt"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
+    for (k = 0; s == TN_OK && k < count; k++) {
+        const int64_t bond = m->desc.bond * wide;
+        tni_mps_axis(&c, k, &n);
+        tni_mps_fill(&c, k, count - 1, core);
+        s = tni_tt_put(tt, "mps_to_tt", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
+    }
+    if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
+    if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
+{
+    tn_ctx *ctx = m->cores->ctx;
+    int64_t k, count = m->desc.sites + (m->label != NULL);
+    if (m->desc.uniform || m->desc.periodic)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_from_tt: the layer is %s, expected an open one with a core for each site",
+                        m->desc.uniform ? "uniform" : "periodic");
+    if (tt->count != count)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: the train has %lld axes, expected %lld", (long long)tt->count,
+                        (long long)count);
+    for (k = 0; k < count; k++) {
+        const int64_t *n = tt->core[k]->shape, want = k == place ? m->desc.out : m->desc.dim;
+        if (n[1] != want || n[2] > m->desc.bond)
+            return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)want, (long long)m->desc.bond);
+    }
+    return TN_OK;
+}
+
+tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
+{
+    const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
+    int64_t       bond, core, label, k, i, j;
+    double       *room, *numbers, *to;
+    tn_status     s;
+    if (!m || !tt || !tni_usable(tt->ctx, m->cores, "mps_from_tt", "cores")) return TN_ERR_ARG;
+    if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
+    bond = m->desc.bond;
+    core = bond * m->desc.dim * bond;
+    label = bond * m->desc.out * bond;
+    if (!(room = tni_alloc_f64(tt->ctx, 1, m->desc.sites * core + label + tni_max(core, label), "mps_from_tt")))
+        return TN_ERR_MEMORY;
+    numbers = room + m->desc.sites * core + label;
+    for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        double        *at = k == place ? room + m->desc.sites * core : to;
+        s = tni_read_scaled(tt->ctx, "mps_from_tt", "a core", tt->core[k], numbers, NULL);
+        for (i = 0; s == TN_OK && i < n[0]; i++)
+            for (j = 0; j < n[1]; j++)
+                memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
+        if (k != place) to += core;
+    }
+    if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
+    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
+    tni_free_f64(tt->ctx, room, 1, m->desc.sites * core + label + tni_max(core, label));
+    return s;
+}
+
+tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
+{
+    int64_t   k, i, r = 1, next, most = 1, *bond;
+    double   *numbers, unused;
+    tn_tt    *tt, *made;
+    tn_status s = TN_OK;
+    if (!ctx) return NULL;
+    if (count < 1 || !extents || rank < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
+                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
+        return NULL;
+    }
+    for (k = 0; k < count; k++) {
+        if (!tni_is_extent(extents[k])) {
+            tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
+                     (long long)extents[k]);
+            return NULL;
+        }
+        most = tni_max(most, extents[k]);
+    }
+    if (!(bond = (int64_t *)tni_alloc(ctx, (size_t)(count + 1) * sizeof *bond, "tt_random"))) return NULL;
+    bond[count] = 1;
+    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
+    numbers = tni_room_f64(ctx, rank * most, rank, "tt_random");
+    tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
+    for (k = 0; tt && s == TN_OK && k < count; k++, r = next) {
+        const int64_t n = extents[k];
+        next = k + 1 == count ? 1 : tni_min(bond[k + 1], r > rank / n ? rank : r * n);
+        tni_random_signed(seed, k, 0, r * n * next, numbers);
+        for (i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
+        s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
+    }
+    if (numbers) tni_free_f64(ctx, numbers, rank * most, rank);
+    tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
+    if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
+    made = tn_tt_canonical(tt, 0, &unused);
+    tn_tt_destroy(tt);
+    return made;
+}
+
+/* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
+tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
+{
+    int64_t   k, t, i, most;
+    double   *f, *core;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!cp || !tni_alive(cp->p)) return NULL;
+    if (place < 0 || place > cp->order || cp->terms < 1) {
+        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
+                 (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
+        return NULL;
+    }
+    for (most = cp->out, k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
+    if (!(f = tni_room_f64(cp->ctx, most * cp->terms, cp->terms + 1, "tt_from_cp"))) return NULL;
+    core = f + most * cp->terms;
+    tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    for (k = 0; tt && s == TN_OK && k <= cp->order; k++) {
+        const bool       out = k == place;
+        const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
+        const int64_t    r = k == 0 ? 1 : cp->terms, c = k == cp->order ? 1 : cp->terms;
+        if ((s = tn_read(out ? cp->p : cp->f[e], TN_F64, f, n * cp->terms)) != TN_OK) break;
+        memset(core, 0, (size_t)(r * n * c) * sizeof *core);
+        for (t = 0; t < cp->terms; t++)
+            for (i = 0; i < n; i++)
+                core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
+        s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
+    }
+    tni_free_f64(cp->ctx, f, most * cp->terms, cp->terms + 1);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* Core (R r, m, R' r') from W [R,m n,R'] and X [r,n,r'] */
+static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, const double *b, double *to)
+{
+    const int64_t n = x[1], m = w[1] / n, columns = w[2] * x[2];
+    int64_t       i, j, k, l, c, d;
+    memset(to, 0, (size_t)(w[0] * x[0] * m * columns) * sizeof *to);
+    for (i = 0; i < w[0]; i++)
+        for (j = 0; j < x[0]; j++)
+            for (k = 0; k < m; k++) {
+                double *row = to + ((i * x[0] + j) * m + k) * columns;
+                for (l = 0; l < n; l++)
+                    for (c = 0; c < w[2]; c++) {
+                        const double f = a[((i * m + k) * n + l) * w[2] + c];
+                        for (d = 0; d < x[2]; d++) row[c * x[2] + d] += f * b[(j * n + l) * x[2] + d];
+                    }
+            }
+}
+
+tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
+{
+    int64_t   k, a, b, most = 1, size;
+    double   *room;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
+        tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
+        if (!w || !x) tni_fail(ctx, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train", w ? "x" : "the operator");
+        else tni_fail(ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
+                      (long long)x->count, (long long)w->count);
+        return NULL;
+    }
+    for (k = 0; k < x->count; k++) {
+        const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
+        size_t         bytes;
+        if (m[1] < 1 || n[1] % m[1] != 0) {
+            tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
+                     "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
+            return NULL;
+        }
+        size = tni_area_size(n[0] * m[0] * (n[1] / m[1]), n[2] * m[2], 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
+        most = tni_max(most, size);
+    }
+    a = tni_tt_largest_core(w);
+    b = tni_tt_largest_core(x);
+    if (!(room = tni_room_f64(x->ctx, 1, a + b + most, "tt_apply"))) return NULL;
+    tt = tni_tt_make(x->ctx, "tt_apply", x->count);
+    for (k = 0; tt && s == TN_OK && k < x->count; k++) {
+        const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
+        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
+        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
+        if (s != TN_OK) break;
+        tni_tt_times(n, m, room, room + a, room + a + b);
+        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], room + a + b);
+    }
+    tni_free_f64(x->ctx, room, 1, a + b + most);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* ---- canonical forms, entropies --------------------------------------------- >>tt-canonical-impl */
+
+/* Core k [r n,s] = Q L with orthonormal columns of Q, which replaces it; L moves into core k + 1. */
+static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, int64_t k)
+{
+    const tni_host *h = &j->cut.host;
+    double   *core = j->cores + j->at[k], *after = j->cores + j->at[k + 1];
+    int64_t   m = j->r[k] * tt->core[k]->shape[1], s = j->r[k + 1], rest = tt->core[k + 1]->shape[1] * j->r[k + 2];
+    int64_t   least = tni_min(m, s);
+    tn_status status = tni_qr(h, m, s, tni_rows(core, s), tni_rows(j->cut.u, least), tni_rows(j->left, s), j->cut.work);
+    if (status != TN_OK || least == 0) return status;
+    memcpy(core, j->cut.u, (size_t)(m * least) * sizeof *core);
+    tni_tt_rescale(h, least * s, j->left, &j->exponent);
+    h->by->gemm(h, least, rest, s, 1, tni_rows(j->left, s), tni_rows(after, rest), 0, tni_rows(j->cut.c, rest));
+    memcpy(after, j->cut.c, (size_t)(least * rest) * sizeof *after);
+    j->r[k + 1] = least;
+    return TN_OK;
+}
+
+/* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
+   *norm, times 2^exponent. */
+static double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
+                                int64_t *size, tn_status *s)
+{
+    double *room;
+    int64_t k;
+    memset(j, 0, sizeof *j);
+    j->cut.limit = INT64_MAX;
+    *s = TN_ERR_MEMORY;
+    if (!(room = tni_tt_round_room(tt, op, j, size))) return NULL;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[1] < 1) {
+            *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
+                          TNI_SHAPE(tt->core[k]));
+            return room;
+        }
+    *s = tni_tt_orthonormal(tt, op, j, norm);
+    for (k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
+    if (*s == TN_OK && site > 0)
+        *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
+    return room;
+}
+
+tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
+{
+    tni_tt_round_job j;
+    double   *room, norm = 0;
+    int64_t   size, k, i;
+    tn_tt    *tt = NULL;
+    tn_status s;
+    if (log_norm) *log_norm = (double)NAN;
+    if (!from) return NULL;
+    if (site < 0 || site >= from->count) {
+        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
+                 (long long)from->count - 1);
+        return NULL;
+    }
+    room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
+    for (k = 0; s == TN_OK && k < from->count; k++) {
+        const int64_t n = from->core[k]->shape[1];
+        double       *core = j.cores + j.at[k];
+        for (i = 0; k == site && i < j.r[k] * n * j.r[k + 1]; i++)
+            core[i] = log_norm ? (norm > 0 ? core[i] / norm : 0) : tni_ldexp(core[i], j.exponent);
+        s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
+    }
+    if (s == TN_OK && log_norm) *log_norm = norm > 0 ? log(norm) + (double)j.exponent * 0.6931471805599453 : -HUGE_VAL;
+    if (room) tni_free_f64(from->ctx, room, 1, size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* The Schmidt values of all cuts, [d-1,*most], as an owned tensor (spectra) or only their entropies [d-1]. */
+static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
+{
+    tni_tt_round_job j;
+    double    *room, *values = NULL, norm = 0;
+    int64_t    size, k, i, r = 1, next, most = 1, shape[2];
+    tn_tensor *out = NULL;
+    tn_status  s;
+    if (!tt) return NULL;
+    room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    for (k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
+    shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
+    if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) memcpy(j.cut.c, j.cores, (size_t)(tt->core[0]->shape[1] * j.r[1]) * sizeof *j.cut.c);
+    for (k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
+        const tni_host *h = &j.cut.host;
+        const int64_t   m = r * tt->core[k]->shape[1], n = j.r[k + 1], after = tt->core[k + 1]->shape[1] * j.r[k + 2];
+        if ((s = tni_tt_cut(&j.cut, m, n, &next)) != TN_OK) {
+            tni_fail(tt->ctx, s, "%s: the SVD of cut %lld did not converge", op, (long long)k);
+            break;
+        }
+        for (i = 0; i < tni_min(m, n) && norm > 0; i++) {
+            const double x = fmin(j.cut.s[i] / norm, 1), p = x * x;
+            if (spectra && i < most) values[k * most + i] = x;
+            else if (!spectra && p > 0) values[k] -= p * log(p);
+        }
+        h->by->gemm(h, next, after, n, 1, tni_rows(j.cut.c, n), tni_rows(j.cores + j.at[k + 1], after), 0,
+                    tni_rows(j.cut.u, after));
+        memcpy(j.cut.c, j.cut.u, (size_t)(next * after) * sizeof *j.cut.c);
+    }
+    if (s == TN_OK) s = tni_write_new(tt->ctx, op, &out, spectra ? 2 : 1, shape, values);
+    if (values) tni_free_f64(tt->ctx, values, tt->count, shape[1]);
+    if (room) tni_free_f64(tt->ctx, room, 1, size);
+    if (s != TN_OK) tni_drop(&out);
+    return out;
+}
+
+tn_tensor *tn_tt_spectra(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_spectra", true); }
+tn_tensor *tn_tt_entropies(const tn_tt *tt) { return tni_tt_cuts(tt, "tt_entropies", false); }
+
+tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm)
+{
+    int64_t   exponent;
+    double    norm;
+    tn_status s;
+    if (log_norm) *log_norm = (double)NAN;
+    if (!tni_tt_given(tt, "tt_log_norm", "log_norm", log_norm)) return TN_ERR_ARG;
+    if ((s = tni_tt_norm(tt, "tt_log_norm", &norm, &exponent)) == TN_OK)
+        *log_norm = norm > 0 ? log(norm) + (double)exponent * 0.6931471805599453 : -HUGE_VAL;
+    return s;
+}
+
+tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, double *sign)
+{
+    int64_t   exponent;
+    double    inner;
+    tn_status s;
+    if (log_inner) *log_inner = (double)NAN;
+    if (sign) *sign = (double)NAN;
+    if (a && (!tni_tt_given(a, "tt_log_inner", "log_inner", log_inner) || !tni_tt_given(a, "tt_log_inner", "sign", sign)))
+        return TN_ERR_ARG;
+    if ((s = tni_tt_inner(a, b, "tt_log_inner", &inner, &exponent)) != TN_OK) return s;
+    *sign = inner > 0 ? 1 : inner < 0 ? -1 : 0;
+    *log_inner = inner != 0 ? log(fabs(inner)) + (double)exponent * 0.6931471805599453 : -HUGE_VAL;
+    return TN_OK;
+}
+
+/* ---- Born machines ------------------------------------------------------------ >>tt-born-impl
+   v is the product of the cores of the indices so far, of norm 1; w_i = v A_k[i]. All later cores have orthonormal rows, so
+   that p(i | before) = |w_i|^2. */
+
+typedef struct tni_born {
+    const tn_tt     *tt;
+    tni_tt_round_job j;
+    double          *room, *v, *w;                       /* room of the cores; of v and w */
+    int64_t          size, more;
+} tni_born;
+
+static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
+{
+    double    norm = 0;
+    int64_t   k, i, n, most = 1;
+    tn_status s;
+    memset(b, 0, sizeof *b);
+    b->tt = tt;
+    b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
+    if (s != TN_OK) return s;
+    if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
+    n = tt->core[0]->shape[1] * b->j.r[1];
+    for (i = 0; i < n; i++) b->j.cores[i] /= norm;
+    b->more = 2 * most;
+    if (!(b->v = tni_room_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
+    b->w = b->v + most;
+    return TN_OK;
+}
+
+static tn_status tni_born_end(tni_born *b, tn_status s)
+{
+    if (b->room) tni_free_f64(b->tt->ctx, b->room, 1, b->size);
+    if (b->v) tni_free_f64(b->tt->ctx, b->v, 1, b->more);
+    return s;
+}
+
+/* w_i of axis k and the probability of element i, for the elements first .. stop-1 */
+static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, double *p)
+{
+    const int64_t r = b->j.r[k], n = b->tt->core[k]->shape[1], s = b->j.r[k + 1];
+    const double *core = b->j.cores + b->j.at[k];
+    int64_t       a, i, c;
+    for (i = first; i < stop; i++) {
+        double *w = b->w + (i - first) * s, sum = 0;
+        for (c = 0; c < s; c++) w[c] = 0;
+        for (a = 0; a < r; a++)
+            for (c = 0; c < s; c++) w[c] += b->v[a] * core[(a * n + i) * s + c];
+        for (c = 0; c < s; c++) sum += w[c] * w[c];
+        p[i - first] = sum;
+    }
+}
+
+/* Goes on with element i, whose row is w. */
+static void tni_born_take(tni_born *b, int64_t k, const double *w, double p)
+{
+    int64_t c;
+    for (c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / sqrt(p);
+}
+
+static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i)
+{
+    const int64_t n = tt->core[k]->shape[1];
+    if (i >= 0 && i < n) return true;
+    tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
+             (long long)n - 1);
+    return false;
+}
+
+/* Goes along `known` given indices. */
+static tn_status tni_born_follow(tni_born *b, const char *op, int64_t known, const int64_t *index)
+{
+    int64_t k;
+    double  p;
+    b->v[0] = 1;
+    for (k = 0; k < known; k++) {
+        if (!tni_born_index(b->tt, op, k, index[k])) return TN_ERR_DATA;
+        tni_born_row(b, k, index[k], index[k] + 1, &p);
+        if (!(p > 0))
+            return tni_fail(b->tt->ctx, TN_ERR_DATA, "%s: the first %lld indices have probability 0, expected a possible "
+                            "condition", op, (long long)k + 1);
+        tni_born_take(b, k, b->w, p);
+    }
+    return TN_OK;
+}
+
+static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, int64_t most, const void *index,
+                                const void *out)
+{
+    if (!tt) return TN_ERR_ARG;
+    if (known < 0 || known > most)
+        return tni_fail(tt->ctx, TN_ERR_ARG, "%s: known is %lld, expected 0 to %lld", op, (long long)known, (long long)most);
+    if (out && (index || known == 0)) return TN_OK;
+    return tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected numbers", op, out ? "index" : "the result");
+}
+
+tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p)
+{
+    tni_born  b;
+    tn_status s = tni_born_known(tt, "tt_conditional", known, tt ? tt->count - 1 : 0, index, p);
+    if (s != TN_OK) return s;
+    s = tni_born_begin(&b, tt, "tt_conditional");
+    if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
+    if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
+    return tni_born_end(&b, s);
+}
+
+tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p)
+{
+    tni_born  b;
+    int64_t   e, k;
+    tn_status s;
+    if (tt && (s = tni_count_check(tt->ctx, "tt_log_conditionals", "count", count)) != TN_OK) return s;
+    if (tt && count == 0) return TN_OK;
+    if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, index ? log_p : NULL)) != TN_OK) return s;
+    s = tni_born_begin(&b, tt, "tt_log_conditionals");
+    for (e = 0; e < count && s == TN_OK; e++) {
+        double p = 1;
+        b.v[0] = 1;
+        for (k = 0; k < tt->count && s == TN_OK; k++) {
+            const int64_t i = index[e * tt->count + k];
+            if (!tni_born_index(tt, "tt_log_conditionals", k, i)) s = TN_ERR_DATA;
+            else if (p > 0) {
+                tni_born_row(&b, k, i, i + 1, &p);
+                if (p > 0) tni_born_take(&b, k, b.w, p);
+            }
+            log_p[e * tt->count + k] = p > 0 ? log(p) : -HUGE_VAL;
+        }
+    }
+    return tni_born_end(&b, s);
+}
+
+tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
+{
+    tni_born  b;
+    tni_dice  dice;
+    int64_t   e, k, i, n;
+    tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
+    if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
+    memset(&dice, 0, sizeof dice);
+    dice.key = seed;
+    s = tni_born_begin(&b, tt, "tt_sample");
+    for (e = 0; e < count && s == TN_OK; e++) {
+        int64_t *row = index + e * tt->count;
+        if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
+        for (k = known; k < tt->count; k++) {
+            double u = (double)tni_dice_word(&dice), p = 0, sum = 0;
+            u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
+            n = tt->core[k]->shape[1];
+            for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
+                double q;
+                tni_born_row(&b, k, i, i + 1, &q);
+                if (!(q > 0)) continue;
+                sum += q;
+                p = q;
+                row[k] = i;
+            }
+            tni_born_row(&b, k, row[k], row[k] + 1, &p);
+            tni_born_take(&b, k, b.w, p);
+        }
+    }
+    return tni_born_end(&b, s);
+}
+#endif /* TN_NO_OPERATOR */
+/* ---- a linear layer as a train ------------------------------------------------ >>tt-linear-impl
+   x is [P, r_k in_k, Q]: P outputs so far and all rows, Q the inputs that are left. One core turns it into
+   [P, out_k r_k+1, Q], which is [P out_k, r_k+1 in_k+1, Q/in_k+1] without moving a number. */
+
+static int64_t tni_tt_linear_size(const tn_tt_linear_desc *d, const int64_t *extent)
+{
+    int64_t k, n = 1;
+    for (k = 0; k < d->count; k++) n = tni_is_extent(extent[k]) && n < INT32_MAX ? n * extent[k] : INT32_MAX;
+    return n;
+}
+
+tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
+{
+    const int64_t before = tn_params_count(ps);
+    int64_t       k, shape[4];
+    double        variance;
+    char          part[16];
+    tn_init       init;
+    bool          whole = true;
+    tn_status     s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    if (!ps) return TN_ERR_ARG;
+    if (desc->count < 1 || desc->count > TN_MAX_RANK)
+        return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: count is %lld, expected 1 to %d", TNI_NAMED(name),
+                        (long long)desc->count, TN_MAX_RANK);
+    if (!(desc->std >= 0 && desc->std < HUGE_VAL))
+        return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
+                        desc->std);
+    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(desc, desc->in),
+                          "the product of out", tni_tt_linear_size(desc, desc->out));
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", desc->rank, "rank", desc->rank);
+    if (s != TN_OK) return s;
+    layer->desc = *desc;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = desc->std > 0 ? desc->std : 1 / sqrt((double)tni_tt_linear_size(desc, desc->in));
+    variance = init.std * init.std / pow((double)desc->rank, (double)(desc->count - 1));   /* a sum over all bonds */
+    init.std = pow(variance, 0.5 / (double)desc->count);
+    for (k = 0; whole && k < desc->count; k++) {
+        shape[0] = desc->out[k]; shape[1] = k + 1 == desc->count ? 1 : desc->rank;
+        shape[2] = k == 0 ? 1 : desc->rank; shape[3] = desc->in[k];
+        tni_print(part, sizeof part, "core%d", (int)k);
+        layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
+        whole = layer->core[k] != NULL;
+        tni_layer_adamw(ps, layer->core[k]);
+    }
+    init.rule = TN_INIT_ZERO;
+    if (whole && desc->bias) {
+        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(desc, desc->out), init);
+        whole = layer->b != NULL;
+    }
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x)
+{
+    const tn_tt_linear_desc *d = layer ? &layer->desc : NULL;
+    int64_t    shape[TN_MAX_RANK], cube[3], k, left, p, in;
+    int        rank;
+    if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
+    in = tni_tt_linear_size(d, d->in);
+    if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] != in) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
+                 (long long)in);
+        return NULL;
+    }
+    rank = x->rank;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[rank - 1] = tni_tt_linear_size(d, d->out);
+    p = tni_rows_view(x).shape[0];
+    for (k = 0, left = in; x && k < d->count; k++) {
+        tn_tensor *g = layer->core[k];
+        left /= d->in[k];
+        cube[0] = p; cube[1] = g->shape[2] * d->in[k]; cube[2] = left;
+        x = tn_reshape(x, 3, cube);
+        if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
+        cube[1] = left; cube[2] = g->shape[2] * d->in[k];
+        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], cube[2]);
+        x = x ? tn_affine(ctx, tn_reshape(x, 3, cube), g, NULL) : NULL;          /* [P,Q,out r] */
+        if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
+        p *= d->out[k];
+    }
+    x = x ? tn_reshape(x, rank, shape) : NULL;
+    return layer->b ? tn_add(ctx, x, layer->b) : x;
+}
+
+#ifndef TN_NO_OPERATOR
+/* Copies w [outputs,inputs] to or from the order of the digits (o_0,i_0,o_1,i_1,..). */
+static void tni_tt_digits(int64_t count, const int64_t *out, const int64_t *in, int64_t rows, int64_t columns, double *w,
+                          double *digits, bool back)
+{
+    int64_t i, j, k;
+    for (i = 0; i < rows; i++)
+        for (j = 0; j < columns; j++) {
+            int64_t at = 0, step = 1, a = i, b = j;
+            for (k = count; k-- > 0;) {
+                at += (a % out[k] * in[k] + b % in[k]) * step;
+                step *= out[k] * in[k];
+                a /= out[k];
+                b /= in[k];
+            }
+            if (back) w[i * columns + j] = digits[at];
+            else digits[at] = w[i * columns + j];
+        }
+}
+
+/* Checks extents of digits, and computes their products. */
+static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int64_t *out, const int64_t *in, int64_t *rows,
+                           int64_t *columns)
+{
+    int64_t k;
+    *rows = *columns = 1;
+    if (count < 1 || !out || !in) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
+                 count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
+        return false;
+    }
+    for (k = 0; k < count; k++) {
+        if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
+            *rows *= out[k];
+            *columns *= in[k];
+            continue;
+        }
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products below "
+                 "2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]);
+        return false;
+    }
+    return true;
+}
+
+tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
+                         const tn_tt_desc *desc)
+{
+    int64_t    rows, columns, k, size, *both;
+    double    *room;
+    tn_tensor *digits = NULL;
+    tn_tt     *tt = NULL;
+    if (!tni_usable(ctx, w, "tt_from_matrix", "w")
+        || !tni_tt_extents(ctx, "tt_from_matrix", count, out, in, &rows, &columns)) return NULL;
+    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
+                 TNI_SHAPE(w), (long long)rows, (long long)columns);
+        return NULL;
+    }
+    size = rows * columns;
+    if (!(room = tni_room_f64(ctx, 1, 2 * size + count, "tt_from_matrix"))) return NULL;
+    both = (int64_t *)(void *)(room + 2 * size);
+    for (k = 0; k < count; k++) both[k] = out[k] * in[k];
+    if (tn_read(w, TN_F64, room, size) == TN_OK) {
+        tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
+        digits = tn_tensor_create(ctx, TN_F64, 1, &size);
+        if (digits && tn_write(digits, TN_F64, room + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
+    }
+    tni_drop(&digits);
+    tni_free_f64(ctx, room, 1, 2 * size + count);
+    return tt;
+}
+
+/* Are the axes of a train those of digits? */
+static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
+{
+    int64_t k;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[1] != out[k] * in[k]) {
+            tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
+                     TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
+            return false;
+        }
+    return true;
+}
+
+tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
+{
+    int64_t    rows, columns, size, shape[2];
+    double    *room;
+    tn_tensor *dense, *w = NULL;
+    if (!tt || !tni_tt_extents(tt->ctx, "tt_to_matrix", tt->count, out, in, &rows, &columns)
+        || !tni_tt_is_matrix(tt, "tt_to_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
+    size = shape[0] = rows;
+    size *= shape[1] = columns;
+    if ((room = tni_room_f64(tt->ctx, 2, size, "tt_to_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
+        tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
+        if (tni_write_new(tt->ctx, "tt_to_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+    }
+    if (room) tni_free_f64(tt->ctx, room, 2, size);
+    tn_tensor_destroy(dense);
+    return w;
+}
+
+/* Numbers of a core between the order of a train [r,o,i,s] and that of the layer [o,s,r,i], whose bonds are R and S. */
+static void tni_tt_linear_order(const int64_t *train, const int64_t *core, double *a, double *b, bool back)
+{
+    const int64_t r = train[0], s = train[2], in = core[3], out = core[0];
+    int64_t       x, o, i, y;
+    for (x = 0; x < r; x++)
+        for (o = 0; o < out; o++)
+            for (i = 0; i < in; i++)
+                for (y = 0; y < s; y++) {
+                    double *p = a + ((x * out + o) * in + i) * s + y, *q = b + ((o * core[1] + y) * core[2] + x) * in + i;
+                    if (back) *p = *q;
+                    else *q = *p;
+                }
+}
+
+static int64_t tni_tt_linear_most(const tn_tt_linear *m)
+{
+    int64_t k, most = 0;
+    for (k = 0; k < m->desc.count; k++) most = tni_max(most, tn_tensor_count(m->core[k]));
+    return most;
+}
+
+tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
+{
+    int64_t   k, most, other;
+    double   *room;
+    tn_status s = TN_OK;
+    if (!m || !tt || !tni_usable(tt->ctx, m->core[0], "tt_linear_from_tt", "core 0")) return TN_ERR_ARG;
+    if (tt->count != m->desc.count)
+        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
+                        (long long)tt->count, (long long)m->desc.count);
+    if (!tni_tt_is_matrix(tt, "tt_linear_from_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[2] > m->desc.rank)
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: core %lld is %s, expected bonds up to %lld",
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
+    most = tni_tt_linear_most(m);
+    other = tni_tt_largest_core(tt);
+    if (!(room = tni_room_f64(tt->ctx, 1, most + other, "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    for (k = 0; k < tt->count && s == TN_OK; k++)            /* all are checked before the first is written */
+        s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
+    for (k = 0; k < tt->count && s == TN_OK; k++) {
+        const int64_t n = tn_tensor_count(m->core[k]);
+        if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        memset(room, 0, (size_t)n * sizeof *room);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room + most, room, false);
+        s = tn_write(m->core[k], TN_F64, room, n);
+    }
+    tni_free_f64(tt->ctx, room, 1, most + other);
+    return s;
+}
+
+tn_tt *tn_tt_linear_to_tt(const tn_tt_linear *m)
+{
+    int64_t   k, most;
+    double   *room;
+    tn_tt    *tt;
+    tn_ctx   *ctx;
+    tn_status s = TN_OK;
+    if (!m || !tni_alive(m->core[0])) return NULL;
+    ctx = m->core[0]->ctx;
+    most = tni_tt_linear_most(m);
+    if (!(room = tni_room_f64(ctx, 2, most, "tt_linear_to_tt"))) return NULL;
+    tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
+    for (k = 0; tt && s == TN_OK && k < tt->count; k++) {
+        const int64_t *n = m->core[k]->shape;
+        int64_t        train[3];
+        train[0] = n[2]; train[1] = n[0] * n[3]; train[2] = n[1];
+        if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
+        tni_tt_linear_order(train, n, room + most, room, true);
+        s = tni_tt_put(tt, "tt_linear_to_tt", k, train[0], train[1], train[2], room + most);
+    }
+    tni_free_f64(ctx, room, 2, most);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+#endif /* TN_NO_OPERATOR */
+
+#if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
+/* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */
+
+/* Label k is the bond before axis k, label d + k the leg of axis k. */
+tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
+{
+    int     k, j, d, outs = 0, legs = 0, label[3];
+    bool    whole = true;
+    tn_net *net;
+    if (!tt) return NULL;
+    if (tt->count > 4096) {
+        tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096", (long long)tt->count);
+        return NULL;
+    }
+    d = (int)tt->count;
+    for (k = 0; input && k < d; k++) outs += input[k] < 0;
+    if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
+    for (outs = k = 0; k < d; k++) {
+        const int to = input ? input[k] : k;
+        if (to < 0) { net->out[outs++].label = d + k; continue; }
+        for (j = legs++; j > 0 && net->in[j - 1].input > to; j--) net->in[j] = net->in[j - 1];
+        net->in[j].label = d + k;
+        net->in[j].input = to;
+    }
+    for (k = 0; k < d && whole; k++) {
+        label[0] = k; label[1] = d + k; label[2] = (k + 1) % d;
+        whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_tt");
+}
+
+/* Bonds are pairs (h,a) of a head and one of its numbers, or heads alone. Factors f [n,heads,w] of a net of attention lie on
+   the diagonal of the head: opening ones [h, n, (h,a)], closing ones [(h,a), n, h]. */
+tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance)
+{
+    static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
+    tn_net   *net = tn_net_from_attention(ctx, layer, distance);
+    int64_t   k, i, h, a, most = 0, heads;
+    double   *f, *core;
+    tn_tt    *tt = NULL;
+    tn_status s = TN_OK;
+    if (!net) return NULL;
+    for (k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
+    heads = layer->desc.heads;
+    if ((f = tni_room_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
+    core = f ? f + most : NULL;
+    for (k = 0; tt && s == TN_OK && k < 6; k++) {
+        const tn_tensor *t = net->node[node[k]].tensor;
+        const bool       opens = k % 2 == 0;
+        const int64_t    n = t->shape[0], w = t->shape[2], one = k == 0 || k == 5 ? 1 : heads;
+        const int64_t    r = opens ? one : heads * w, c = opens ? heads * w : one;
+        if ((s = tn_read(t, TN_F64, f, tn_tensor_count(t))) != TN_OK) break;
+        memset(core, 0, (size_t)(r * n * c) * sizeof *core);
+        for (i = 0; i < n; i++)
+            for (h = 0; h < heads; h++)
+                for (a = 0; a < w; a++) {
+                    const int64_t pair = h * w + a, head = one == 1 ? 0 : h;
+                    core[((opens ? head : pair) * n + i) * c + (opens ? pair : head)] += f[(i * heads + h) * w + a];
+                }
+        s = tni_tt_put(tt, "tt_from_attention", k, r, n, c, core);
+    }
+    if (f) tni_free_f64(ctx, f, most, heads + 1);
+    tn_net_destroy(net);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+#endif
+#endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -41586,42 +43464,52 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #if TNI_ALL
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
    The left factor is read element by element. */
-#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
+#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = x->a + tni_min(i + r, x->rows - 1) * x->a_row;
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
 
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+typedef struct TNI_T(chain_factors) {
+    const TNI_REAL *a, *b;
+    TNI_REAL       *out;
+    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
+} TNI_T(chain_factors);
+
 /* Rows past the last one repeat it and store the same numbers. */
-TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+TNI_INLINE void TNI_T(chain_8x1)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
 {
-    int64_t k;
+    const int64_t d = x->depth, step = x->a_column;
+    int64_t       k;
 #define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
     TNI_CHAIN_ONE(TNI_X)
 #undef TNI_X
     for (k = 0; k < d; k++) {
-        TNI_V row = TNI_LOAD(b + k * d, lanes);
-#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k]), row, x##r);
+        TNI_V row = TNI_LOAD(x->b + k * x->b_row + j, lanes);
+#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k * step]), row, x##r);
         TNI_CHAIN_ONE(TNI_X)
 #undef TNI_X
     }
-#define TNI_X(r) TNI_STORE(out + tni_min(i + r, d - 1) * d, x##r, lanes);
+#define TNI_X(r) TNI_STORE(x->out + tni_min(i + r, x->rows - 1) * x->out_row + j, x##r, lanes);
     TNI_CHAIN_ONE(TNI_X)
 #undef TNI_X
 }
 
-TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+TNI_INLINE void TNI_T(chain_4x2)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
 {
-    int64_t k;
+    const int64_t d = x->depth, step = x->a_column;
+    int64_t       k;
 #define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
     TNI_CHAIN_TWO(TNI_X)
 #undef TNI_X
     for (k = 0; k < d; k++) {
-        TNI_V left = TNI_LOAD(b + k * d, TNI_W), right = TNI_LOAD(b + k * d + TNI_W, lanes);
-#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        TNI_V left = TNI_LOAD(b, TNI_W), right = TNI_LOAD(b + TNI_W, lanes);
+#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k * step]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
         TNI_CHAIN_TWO(TNI_X)
 #undef TNI_X
     }
 #define TNI_X(r) { \
-        TNI_REAL *to = out + tni_min(i + r, d - 1) * d; \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
         TNI_STORE(to, x##r, TNI_W); \
         TNI_STORE(to + TNI_W, y##r, lanes); \
     }
@@ -41632,14 +43520,27 @@ TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL 
 #undef TNI_CHAIN_ONE
 #undef TNI_CHAIN_TWO
 
-/* out = a b   all [d,d] */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
 {
-    int64_t i, j;
-    for (j = 0; j < d; j += d - j > TNI_W ? 2 * TNI_W : TNI_W) {
-        if (d - j > TNI_W) for (i = 0; i < d; i += 4) TNI_T(chain_4x2)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j - TNI_W));
-        else               for (i = 0; i < d; i += 8) TNI_T(chain_8x1)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j));
+    const int64_t n = x->columns;
+    int64_t       i, j;
+    for (j = 0; j < n; j += n - j > TNI_W ? 2 * TNI_W : TNI_W) {
+        if (n - j > TNI_W) for (i = 0; i < x->rows; i += 4) TNI_T(chain_4x2)(x, i, j, TNI_T(lanes)(n - j - TNI_W));
+        else               for (i = 0; i < x->rows; i += 8) TNI_T(chain_8x1)(x, i, j, TNI_T(lanes)(n - j));
     }
+}
+
+/* out = a b   all [d,d]; turned: a^T b */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+{
+    TNI_T(chain_factors) x;
+    x.a = a;
+    x.b = b;
+    x.out = out;
+    x.a_row = turned ? 1 : d;
+    x.a_column = turned ? d : 1;
+    x.b_row = x.out_row = x.rows = x.depth = x.columns = d;
+    TNI_T(chain_multiply_by)(&x);
 }
 
 TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
@@ -41710,7 +43611,7 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
         from = to;
         to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
         if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-        else TNI_T(chain_multiply)(from, m, to, d);
+        else TNI_T(chain_multiply)(from, false, m, to, d);
         norm = TNI_T(chain_norm)(to, dd, j == n - 1);
         if (v) v[task * n + j] = (TNI_REAL)norm;
         if (norm != 1) log_norm += log(norm);
@@ -41743,8 +43644,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         const TNI_V     by = TNI_SET(factor);
         double          norm;
         if (j > first) {
-            TNI_T(chain_transpose)(p + (j - 1) * dd, turned, d);
-            TNI_T(chain_multiply)(turned, g, product, d);
+            TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d);
             gradient = product;
         }
         for (i = 0; i < dd; i += TNI_W) {
@@ -41757,7 +43657,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         }
         if (j == first) break;
         TNI_T(chain_transpose)(m + j * dd, turned, d);
-        TNI_T(chain_multiply)(g, turned, next, d);
+        TNI_T(chain_multiply)(g, false, turned, next, d);
         norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
