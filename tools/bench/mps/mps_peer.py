@@ -72,7 +72,7 @@ class Ours:
         return [self.load(f"{name}.{k}") for k in range(count)]
 
     def close(self):
-        self.process.stdin.close()
+        self.process.kill()               # processes that quimb starts hold the other end of its input
         self.process.wait()
 
 
@@ -87,7 +87,7 @@ def state_of(cores):
 
 def log_inner(a, b):
     """ln |<a,b>| and its sign"""
-    mantissa, exponent = (a.H & b).contract(all, strip_exponent=True, optimize="auto-hq")
+    mantissa, exponent = (a.H & b).contract(all, strip_exponent=True, optimize="greedy")
     return math.log(abs(mantissa)) + exponent * math.log(10), math.copysign(1, mantissa)
 
 
@@ -204,7 +204,7 @@ def examine(ours, case, name, other):
 
 def random_cores(rng, count, extents, most, scale=1.0):
     """Gaussian cores whose bonds differ from site to site"""
-    bonds = [1] + [int(rng.integers(1, most + 1)) for _ in range(count - 1)] + [1]
+    bonds = [1] + [int(rng.integers(min(2, most), most + 1)) for _ in range(count - 1)] + [1]
     return [scale * rng.standard_normal((bonds[k], extents[k], bonds[k + 1])) / math.sqrt(bonds[k])
             for k in range(count)]
 
@@ -270,24 +270,26 @@ class Classifier:
         return loss.item()
 
 
-def start(rng, sites, bond, out):
-    """The identity for each feature, plus random numbers; of the first core only row 0, of the last only column 0"""
+def start(rng, sites, bond, out, map):
+    """The identity for each feature, plus random numbers; of the first core only row 0, of the last only column 0. Divided
+    by the mean of the sum of a site's features, so that products neither grow nor vanish"""
     cores = np.eye(bond)[None, :, None] + 0.05 * rng.standard_normal((sites, bond, 2, bond))
+    cores /= 4 / math.pi if map == "cosine" else 1
     cores[0, 1:], cores[-1, :, :, 1:] = 0, 0
     return cores, 0.3 * rng.standard_normal((bond, out, bond))
 
 
 def beside_tensorkrowch(ours):
     rows = []
-    for sites, bond, out, batch, map, lr, steps in ((30, 6, 4, 64, "linear", 1e-2, STEPS), (64, 10, 10, 64, "cosine", 3e-3, STEPS),
-                                             (196, 10, 10, 64, "linear", 1e-3, STEPS)):
+    for sites, bond, out, batch, map, lr in ((30, 6, 4, 64, "linear", 1e-2), (64, 10, 10, 64, "cosine", 3e-3),
+                                             (196, 10, 10, 64, "linear", 1e-3)):
         rng = np.random.default_rng(2)
         place = sites // 2
-        cores, label = start(rng, sites, bond, out)
-        x, y = rng.random((steps * batch, sites)), rng.integers(0, out, steps * batch, dtype=np.int32)
+        cores, label = start(rng, sites, bond, out, map)
+        x, y = rng.random((STEPS * batch, sites)), rng.integers(0, out, STEPS * batch, dtype=np.int32)
         for name, array in (("cores", cores), ("label", label), ("x", x), ("y", y)):
             ours.save(name, array)
-        here = ours.ask("classify", map, place, batch, steps, lr)[0]
+        here = ours.ask("classify", map, place, batch, STEPS, lr)[0]
         losses = ours.load("losses")
         phi, labels = embedded(torch.tensor(x), map).split(batch), torch.tensor(y).long().split(batch)
         case, best = f"{sites} sites, bond {bond}, batch {batch}, {map}", []
@@ -295,7 +297,7 @@ def beside_tensorkrowch(ours):
             peer = Classifier(cores, label, place, phi[0], inline)
             peer.optimiser(lr)
             theirs, times = [], []
-            for k in range(steps):
+            for k in range(STEPS):
                 began = time.process_time()
                 theirs.append(peer.step(phi[k], labels[k]))
                 times.append(time.process_time() - began)
