@@ -846,6 +846,98 @@ static inline void want_chain(setting *s)
     free(y);
 }
 
+/* Scans. kind: what is looked at, whether the chain is read from its end, and how it begins: with its first matrix, with a vector,
+   with a vector and matrices from cores, one for each site or one for all. */
+enum { SCAN_LOGS = 1, SCAN_BOTH = 2, SCAN_REVERSE = 4, SCAN_VECTOR = 8, SCAN_STATES = 16, SCAN_UNIFORM = 32 };
+
+static inline void build_scan(setting *s)
+{
+    const int64_t kind = s->of->kind, d = s->round == CASE_LARGE ? draw(s, 30, 70) : draw_extent(s, false);
+    int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4];
+    if (kind & SCAN_STATES) {
+        const int64_t features = draw(s, 1, 3);
+        if (s->round == CASE_LARGE) b = draw(s, 8, 30);
+        shape[0] = kind & SCAN_UNIFORM ? 1 : n; shape[1] = shape[3] = d; shape[2] = features;
+        case_real(s, 4, shape, CASE_AWAY);
+        shape[0] = b; shape[1] = n; shape[2] = features;
+        case_real(s, 3, shape, CASE_AWAY);
+    } else {
+        shape[0] = b; shape[1] = n; shape[2] = shape[3] = d;
+        case_real(s, 4, shape, CASE_AWAY);
+    }
+    shape[0] = b; shape[1] = d;
+    if (!(kind & (SCAN_STATES | SCAN_VECTOR))) return;
+    if (draw(s, 0, 1)) case_real(s, 2, shape, CASE_AWAY);
+    else case_real(s, 1, shape + 1, CASE_AWAY);
+}
+
+static inline tn_tensor *run_scan(setting *s)
+{
+    const int64_t kind = s->of->kind;
+    const bool    reverse = (kind & SCAN_REVERSE) != 0;
+    tn_tensor    *logs = NULL, *y;
+    int64_t       shape[4] = {0, 0, 1, 1};
+    if (kind & SCAN_STATES)      y = tn_scan_states(s->ctx, case_x(s, 2), case_x(s, 0), case_x(s, 1), reverse, &logs);
+    else if (kind & SCAN_VECTOR) y = tn_scan_vector(s->ctx, case_x(s, 1), case_x(s, 0), reverse, &logs);
+    else                         y = tn_scan(s->ctx, case_x(s, 0), reverse, &logs);
+    if (kind & SCAN_LOGS) return logs;
+    if (!(kind & SCAN_BOTH) || !y) return y;
+    memcpy(shape, y->shape, 2 * sizeof *shape);
+    return tn_mul(s->ctx, y, tn_reshape(logs, y->rank, shape));
+}
+
+/* The matrix at site j of chain b. */
+static inline void scan_matrix(setting *s, int64_t b, int64_t j, double *to)
+{
+    plain   m = plain_x(s, 0), phi = plain_x(s, s->of->kind & SCAN_STATES ? 1 : 0);
+    int64_t e, f, i, d = m.shape[3], features = m.shape[2], n = phi.shape[1];
+    for (e = 0; e < d; e++)
+        for (f = 0; f < d; f++) {
+            double sum = 0;
+            if (s->of->kind & SCAN_STATES)
+                for (i = 0; i < features; i++)
+                    sum += plain_at(&m, (((s->of->kind & SCAN_UNIFORM ? 0 : j) * d + e) * features + i) * d + f)
+                         * plain_at(&phi, (b * n + j) * features + i);
+            else sum = plain_at(&m, ((b * n + j) * d + e) * d + f);
+            to[e * d + f] = sum;
+        }
+}
+
+static inline void want_scan(setting *s)
+{
+    const int64_t kind = s->of->kind, reverse = kind & SCAN_REVERSE, open = kind & (SCAN_VECTOR | SCAN_STATES) ? 1 : 0;
+    plain   m = plain_x(s, 0), phi = plain_x(s, kind & SCAN_STATES ? 1 : 0), v = plain_x(s, kind & SCAN_STATES ? 2 : open ? 1 : 0);
+    int64_t b, k, e, f, i, B = phi.shape[0], n = phi.shape[1], d = m.shape[3], h = open ? 1 : d, states = n + open, shape[4];
+    double *want, *y = (double *)calloc((size_t)(3 * d * d) + 1, sizeof *y), *next = y + d * d, *now = next + d * d, last;
+    shape[0] = B; shape[1] = states; shape[2] = shape[3] = d;
+    want = case_want(s, kind & SCAN_LOGS ? 2 : open ? 3 : 4, shape);
+    for (b = 0; b < B; b++) {
+        for (i = 0; i < d * d; i++) y[i] = !open && i / d == i % d;
+        for (i = 0; open && i < d; i++) y[i] = plain_at(&v, v.rank == 1 ? i : b * d + i);
+        last = 0.25;
+        for (k = 0; k < states; k++) {
+            const int64_t at = b * states + (reverse ? states - 1 - k : k);
+            double        squares = 0;
+            if (k >= open) {                                        /* y is [h,d], or [d,h] where the matrix comes first */
+                scan_matrix(s, b, reverse ? states - 1 - k : k - open, now);
+                for (e = 0; e < h; e++)
+                    for (f = 0; f < d; f++) {
+                        double sum = 0;
+                        for (i = 0; i < d; i++) sum += reverse ? now[f * d + i] * y[i * h + e] : y[e * d + i] * now[i * d + f];
+                        next[reverse ? f * h + e : e * d + f] = sum;
+                    }
+                memcpy(y, next, sizeof *y * (size_t)(h * d));
+            }
+            for (i = 0; i < h * d; i++) squares += y[i] * y[i];
+            if (squares < last / 16) s->kink = true;                /* a state near zero, where its direction is not smooth */
+            last = squares;
+            if (kind & SCAN_LOGS) want[at] = log(squares) / 2;
+            else for (i = 0; i < h * d; i++) want[at * h * d + i] = y[i] / sqrt(squares) * (kind & SCAN_BOTH ? log(squares) / 2 : 1);
+        }
+    }
+    free(y);
+}
+
 /* kind: bit 0 norm, bit 1 no rotation */
 enum { ROPE_NORM = 1, ROPE_STILL = 2, ROPE_SCALED = 4 };
 
@@ -2145,6 +2237,17 @@ static const test_case cases[] = {
     CASE_PATTERN("attention pattern squared",      TN_ATTENTION_SQUARED + ATTENTION_WINDOW + ATTENTION_BOTH_WAYS)
     CASE_PATTERN("attention pattern bilinear",     TN_ATTENTION_BILINEAR + ATTENTION_LINEAR)
     CASE_PATTERN("attention pattern differential", TN_ATTENTION_DIFFERENTIAL + ATTENTION_NORM)
+
+    {"scan",            0,       3e-6,  true,  build_scan,      run_scan,          want_scan},
+    {"scan's logs",     SCAN_LOGS, 3e-6, true, build_scan,      run_scan,          want_scan},
+    {"scan reverse",    SCAN_BOTH + SCAN_REVERSE, 1e-5, true, build_scan, run_scan, want_scan},
+    {"scan_vector",     SCAN_VECTOR, 3e-6, true, build_scan,    run_scan,          want_scan},
+    {"scan_vector reverse", SCAN_VECTOR + SCAN_BOTH + SCAN_REVERSE, 1e-5, true, build_scan, run_scan, want_scan},
+    {"scan_states",     SCAN_STATES + SCAN_BOTH, 1e-5, true, build_scan, run_scan, want_scan},
+    {"scan_states' logs", SCAN_STATES + SCAN_LOGS + SCAN_REVERSE, 3e-6, true, build_scan, run_scan, want_scan},
+    {"scan_states reverse", SCAN_STATES + SCAN_REVERSE, 3e-6, true, build_scan, run_scan, want_scan},
+    {"scan_states uniform", SCAN_STATES + SCAN_UNIFORM, 3e-6, true, build_scan, run_scan, want_scan},
+    {"scan_states uniform reverse", SCAN_STATES + SCAN_UNIFORM + SCAN_BOTH + SCAN_REVERSE, 1e-5, true, build_scan, run_scan, want_scan}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -254,7 +254,8 @@ static void hold_against(const configuration *c, const result *o, double times)
 /* What a case makes: an activation, but numbers alone, chains and what has no real operand. */
 static tn_dtype dtype_of(const test_case *t, int rank)
 {
-    static const char *const same[] = {"full", "uniform", "normal", "chain", "chain's norm", "cast to itself", "cast to F32", "cast to F64", "through BF16"};
+    static const char *const same[] = {"full", "uniform", "normal", "chain", "chain's norm", "cast to itself", "cast to F32", "cast to F64", "through BF16",
+                                       "scan", "scan's logs", "scan_vector", "scan_states' logs", "scan_states reverse", "scan_states uniform"};
     size_t i;
     if (strcmp(t->name, "argmax") == 0 || strcmp(t->name, "cast to I32") == 0) return TN_I32;
     if (strcmp(t->name, "copy") == 0 || strcmp(t->name, "cast to BF16") == 0) return TN_BF16;
@@ -462,6 +463,8 @@ static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
     {TN_KERNEL_LAYERNORM, "Aaa", "Af"}, {TN_KERNEL_LAYERNORM_BACKWARD, "AafA", "Aaa"},
     {TN_KERNEL_DROPOUT, "Ai", "A"}, {TN_KERNEL_CROSS_ENTROPY, "Ai", "ffiA"},
     {TN_KERNEL_CHAIN, "A", "ffff"}, {TN_KERNEL_CHAIN_BACKWARD, "Afff", "Af"},
+    {TN_KERNEL_SCAN, "AA", "fff"}, {TN_KERNEL_SCAN_BACKWARD, "Affff", "Aff"},
+    {TN_KERNEL_SCAN_STATES, "AAA", "fff"}, {TN_KERNEL_SCAN_STATES_BACKWARD, "AAffff", "Af"},
     {TN_KERNEL_ROPE, "A", "A"}, {TN_KERNEL_ROPE_BACKWARD, "AA", "A"},
     {TN_KERNEL_ATTENTION, "AAA", "Aff"}, {TN_KERNEL_ATTENTION_BACKWARD, "AAAAfA", "AAAf"},
     {TN_KERNEL_ATTENTION_LINEAR, "AAA", "Afff"}, {TN_KERNEL_ATTENTION_LINEAR_BACKWARD, "AAAAfA", "AAAf"},

@@ -1,0 +1,435 @@
+/* test_scan.c: scans of long chains, what could make them overflow, vanish or stop being numbers, chains of no site and of one, and
+   any number of threads. What scans of ordinary matrices give, and their gradients, is in cases.h. */
+
+#include "test.h"
+
+/* As several workers would, but one after the other and the last task first. */
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    int64_t task;
+    (void)user;
+    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
+}
+
+static tn_ctx *ctx_of(tn_dtype dtype, int threads)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 5;
+    d.threads = threads;
+    if (threads > 1) d.parallel_for = backwards;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
+}
+
+static double *numbers(tn_tensor *t)
+{
+    const int64_t n = tn_tensor_count(t);
+    double       *v = (double *)calloc((size_t)n + 1, sizeof *v);
+    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
+    return v;
+}
+
+static tn_tensor *normal(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    int64_t    shape[4];
+    tn_tensor *t;
+    shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
+    t = tn_normal(ctx, rank, shape, 0, 1);
+    tn_watch(t);
+    return t;
+}
+
+static tn_tensor *given(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c, int64_t d, const double *v)
+{
+    int64_t    shape[4];
+    tn_tensor *t;
+    shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
+    t = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    CHECK_STATUS(tn_write(t, TN_F64, v, tn_tensor_count(t)), TN_OK);
+    tn_watch(t);
+    return t;
+}
+
+/* The values that tests ask for last: the sum of the last logarithm of each chain (the first one with reverse). */
+static tn_tensor *whole(tn_ctx *ctx, tn_tensor *logs, bool reverse)
+{
+    const int64_t n = logs ? logs->shape[1] : 1;
+    return tn_sum(ctx, tn_slice(logs, 1, reverse ? 0 : n - 1, reverse ? 1 : n));
+}
+
+/* ---- 100,000 sites ------------------------------------------------------------------------------------------------ */
+
+/* Scans of both directions meet: left_j . right_j is the same number at every cut of an open chain, which neither float nor
+   double could hold. Its logarithm is homogeneous of degree 1 in each feature vector and in each core, so <dphi_j, phi_j> is 1. */
+static void long_open_chain(tn_dtype dtype, int64_t sites, int64_t d, int64_t s, bool uniform, double bound)
+{
+    tn_ctx    *ctx = ctx_of(dtype, 0);
+    tn_tensor *cores, *phi, *left, *right, *log_left, *log_right, *v, *loss;
+    double    *l, *r, *ll, *lr, *p, *dp, *c, *dc, whole_log = 0, cut = 0, degree = 0, dot;
+    int64_t    i, j, core = d * s * d;
+    REQUIRE(ctx != NULL);
+    v = normal(ctx, 1, d, 0, 0, 0);
+    cores = normal(ctx, 4, uniform ? 1 : sites, d, s, d);
+    phi = normal(ctx, 3, 1, sites, s, 0);
+    tn_record(ctx);
+    left = tn_scan_states(ctx, v, cores, phi, false, &log_left);
+    right = tn_scan_states(ctx, v, cores, phi, true, &log_right);
+    loss = whole(ctx, log_left, false);
+    CHECK_CTX(ctx);
+    REQUIRE(left != NULL && right != NULL && loss != NULL);
+    l = numbers(left); r = numbers(right); ll = numbers(log_left); lr = numbers(log_right);
+    for (j = 0; j <= sites; j++) {
+        double total;
+        for (dot = 0, i = 0; i < d; i++) dot += l[j * d + i] * r[j * d + i];
+        total = ll[j] + lr[j] + log(fabs(dot));
+        if (j == 0) whole_log = total;
+        test_raise(&cut, fabs(total - whole_log) / fabs(whole_log));
+    }
+    CHECK(fabs(whole_log) > (double)sites / 10);                /* e^that is more than a double holds */
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    p = numbers(phi); dp = numbers(phi->grad); c = numbers(cores); dc = numbers(cores->grad);
+    for (j = 0; j < sites; j++) {
+        for (dot = 0, i = 0; i < s; i++) dot += p[j * s + i] * dp[j * s + i];
+        test_raise(&degree, fabs(dot - 1));
+    }
+    for (dot = 0, j = 0; j < (uniform ? 1 : sites); j++) {
+        for (i = 0; i < core; i++) dot += c[j * core + i] * dc[j * core + i];
+    }
+    test_raise(&degree, fabs(dot - (double)sites) / (double)sites);
+    WORST(dtype == TN_F64 ? "left . right at every cut, F64" : "left . right at every cut, F32", cut, bound);
+    WORST(dtype == TN_F64 ? "<dphi, phi> and <dcores, cores>, F64" : "<dphi, phi> and <dcores, cores>, F32", degree, bound * 1000);
+    free(l); free(r); free(ll); free(lr); free(p); free(dp); free(c); free(dc);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(long_open_chains)
+{
+    const int64_t sites = test_small() ? 2000 : 100000;
+    long_open_chain(TN_F32, sites, 4, 2, true, 1e-6);
+    long_open_chain(TN_F64, sites / 10, 3, 2, false, 1e-13);
+}
+
+/* All products of a long chain of matrices, the last of which tn_chain gives as well. */
+TEST(long_chains)
+{
+    const int64_t sites = test_small() ? 2000 : 100000, d = 3, dd = d * d;
+    int           k;
+    for (k = 0; k < 2; k++) {
+        tn_ctx    *ctx = ctx_of(k ? TN_F64 : TN_F32, 0);
+        tn_tensor *m, *y, *logs, *one, *log_norm;
+        double    *v, *got, *of, *last, worst = 0, bound = k ? 1e-11 : 2e-4;
+        int64_t    i, j, e;
+        REQUIRE(ctx != NULL);
+        m = normal(ctx, 4, 1, sites, d, d);
+        tn_record(ctx);
+        y = tn_scan(ctx, m, false, &logs);
+        one = tn_chain(ctx, m, &log_norm);
+        CHECK_CTX(ctx);
+        REQUIRE(y != NULL && one != NULL);
+        got = numbers(y); of = numbers(logs); v = numbers(m); last = numbers(one);
+        for (i = 0; i < dd; i++) test_raise(&worst, fabs(got[(sites - 1) * dd + i] - last[i]));
+        test_raise(&worst, fabs(of[sites - 1] - tn_item(log_norm)) / fabs(of[sites - 1]));
+        for (j = 1; j < sites; j++) {                           /* each from the one before it */
+            double x[9], squares = 0;
+            for (i = 0; i < dd; i++) {
+                for (x[i] = 0, e = 0; e < d; e++) x[i] += got[(j - 1) * dd + i / d * d + e] * v[j * dd + e * d + i % d];
+                squares += x[i] * x[i];
+            }
+            for (i = 0; i < dd; i++) test_raise(&worst, fabs(x[i] / sqrt(squares) - got[j * dd + i]));
+        }
+        CHECK_STATUS(tn_backward(ctx, whole(ctx, logs, false)), TN_OK);
+        free(got);
+        got = numbers(m->grad);
+        for (j = 0; j < sites; j++) {
+            double dot = 0;
+            for (i = 0; i < dd; i++) dot += v[j * dd + i] * got[j * dd + i];
+            test_raise(&worst, fabs(dot - 1) / 100);
+        }
+        WORST(k ? "long scan, F64" : "long scan, F32", worst, bound);
+        free(got); free(of); free(v); free(last);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- numbers at the edge ------------------------------------------------------------------------------------------- */
+
+/* Numbers whose squares float cannot hold, large and small. */
+TEST(scales)
+{
+    static const double size[] = {1e30, 1e-30, 1e37, 1e-37};
+    tn_ctx *ctx = ctx_of(TN_F32, 1);
+    int     i, k, back;
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < 4; i++)
+        for (back = 0; back < 2; back++) {
+            tn_tensor *y, *logs;
+            double     v[12], *got, *of, sum = 0;
+            for (k = 0; k < 12; k++) v[k] = k % 4 == 0 || k % 4 == 3 ? (double)(float)size[k / 4 == 1 ? (i ^ 1) : i] : 0;
+            y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), back, &logs);
+            CHECK_CTX(ctx);
+            got = numbers(y); of = numbers(logs);
+            for (k = 0; k < 3; k++) {
+                const int at = back ? 2 - k : k;
+                sum += log(v[at * 4]);
+                CHECK_NEAR(got[at * 4], sqrt(0.5), 1e-6);
+                CHECK_NEAR(got[at * 4 + 3], sqrt(0.5), 1e-6);
+                CHECK(got[at * 4 + 1] == 0 && got[at * 4 + 2] == 0);
+                CHECK_NEAR(of[at], sum + log(2.0) / 2, 1e-4);
+            }
+            free(got); free(of);
+        }
+    tn_ctx_destroy(ctx);
+}
+
+/* M_1 makes the product zero. Before it all is as without it; from there on there are zeros, and no gradient. */
+TEST(zeros)
+{
+    static const double v[24] = {1, 2, 3, 5,  0, 0, 0, 0,  5, 6, 7, 8,   1, 2, 3, 4,  1, 1, 1, 1,  5, 6, 7, 8};
+    static const double start[2] = {3, 4}, none[2] = {0, 0};
+    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_tensor *m, *y, *logs, *b, *phi;
+    double    *got, *of, *gradient;
+    int        i, k;
+    REQUIRE(ctx != NULL);
+    m = given(ctx, 4, 2, 3, 2, 2, v);
+    tn_record(ctx);
+    y = tn_scan(ctx, m, false, &logs);
+    got = numbers(y); of = numbers(logs);
+    for (i = 0; i < 4; i++) CHECK_NEAR(got[i], v[i] / sqrt(39.), 1e-6);
+    for (i = 4; i < 12; i++) CHECK(got[i] == 0);
+    for (i = 12; i < 24; i++) CHECK(got[i] != 0);
+    CHECK_NEAR(of[0], log(39.) / 2, 1e-6);
+    CHECK(of[1] == -INFINITY && of[2] == -INFINITY && of[5] > 0);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_add(ctx, tn_mul(ctx, y, tn_add(ctx, y, y)), tn_slice(y, 0, 0, 1)))), TN_OK);
+    gradient = numbers(m->grad);
+    for (i = 0; i < 24; i++) CHECK(gradient[i] == gradient[i]);
+    for (i = 0; i < 4; i++) CHECK(fabs(gradient[i]) > 1e-3);
+    for (i = 4; i < 12; i++) CHECK(gradient[i] == 0);
+    free(got); free(of); free(gradient);
+    for (k = 0; k < 2; k++) {                                   /* a vector of zeros, a matrix of zeros */
+        b = given(ctx, 1, 2, 0, 0, 0, k ? start : none);
+        m = given(ctx, 4, 2, 3, 2, 2, v);
+        tn_record(ctx);
+        y = tn_scan_vector(ctx, b, m, true, &logs);
+        got = numbers(y); of = numbers(logs);
+        for (i = 0; i < 16; i++) {
+            const bool zero = k == 0 || i / 2 == 0 || i / 2 == 1;
+            CHECK(zero ? got[i] == 0 && of[i / 2] == -INFINITY : got[i] > 0 && of[i / 2] > 0);
+        }
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, tn_slice(y, 2, 0, 1)))), TN_OK);
+        free(got); free(of);
+        got = numbers(b->grad); of = numbers(m->grad);
+        CHECK(k == 0 ? got[0] == 0 && got[1] == 0 : got[0] != 0 && got[1] != 0);
+        for (i = 0; i < 8; i++) CHECK(of[i] == 0);              /* M_0 multiplies zeros, M_1 is the zero */
+        for (i = 8; i < 24; i++) CHECK(k == 0 ? of[i] == 0 : of[i] == of[i]);
+        free(got); free(of);
+    }
+    b = given(ctx, 1, 2, 0, 0, 0, start);                       /* features of zeros: matrices of zeros */
+    m = given(ctx, 4, 1, 2, 3, 2, v);
+    phi = tn_sub(ctx, given(ctx, 3, 1, 2, 3, 0, v), given(ctx, 3, 1, 2, 3, 0, v));
+    tn_record(ctx);
+    y = tn_scan_states(ctx, b, m, phi, false, &logs);
+    got = numbers(y); of = numbers(logs);
+    CHECK_NEAR(got[0], 0.6, 1e-6);
+    CHECK_NEAR(of[0], log(5.), 1e-6);
+    for (i = 2; i < 6; i++) CHECK(got[i] == 0 && of[i / 2] == -INFINITY);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+    free(got); free(of);
+    got = numbers(m->grad); of = numbers(b->grad);
+    for (i = 0; i < 12; i++) CHECK(got[i] == 0);
+    CHECK_NEAR(of[0], 0.032, 1e-6);                             /* (1 - 1.4 * 0.6) / 5 */
+    free(got); free(of);
+    tn_ctx_destroy(ctx);
+}
+
+/* From a site with a NaN or an infinity on nothing is a number, and before it all is. */
+TEST(not_numbers)
+{
+    static const double bad[] = {NAN, INFINITY};
+    int k, i, kind;
+    for (k = 0; k < 2; k++)
+        for (kind = 0; kind < 3; kind++) {
+            tn_ctx    *ctx = ctx_of(TN_F32, 1);
+            tn_tensor *y, *logs, *m, *b, *phi;
+            double     v[24], *got, *of;
+            REQUIRE(ctx != NULL);
+            for (i = 0; i < 24; i++) v[i] = 1 + i % 5;
+            v[kind == 2 ? 3 : 9] = bad[k];
+            m = given(ctx, 4, 1, 3, 2, 2, v);
+            b = given(ctx, 1, 2, 0, 0, 0, v);
+            phi = given(ctx, 3, 1, 6, 1, 0, v);
+            if (kind == 2) { v[3] = 1; m = given(ctx, 4, 1, 2, 1, 2, v); }
+            y = kind == 0 ? tn_scan(ctx, m, false, &logs) : kind == 1 ? tn_scan_vector(ctx, b, m, false, &logs)
+              : tn_scan_states(ctx, b, m, phi, false, &logs);
+            CHECK_CTX(ctx);
+            REQUIRE(y != NULL);
+            got = numbers(y); of = numbers(logs);
+            for (i = 0; i < tn_tensor_count(y); i++) {
+                const int64_t state = i / (kind == 0 ? 4 : 2), first = kind == 0 ? 2 : kind == 1 ? 3 : 4;
+                CHECK((got[i] != got[i]) == (state >= first));
+                CHECK(state >= first ? !(of[state] < 1e300) : of[state] > 0);
+            }
+            free(got); free(of);
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* ---- shapes -------------------------------------------------------------------------------------------------------- */
+
+TEST(shapes)
+{
+    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_tensor *logs, *y, *v, *m;
+    int64_t    shape[4] = {2, 3, 4, 5};
+    REQUIRE(ctx != NULL);
+    CHECK(tn_scan(ctx, tn_full(ctx, 4, shape, 1), false, &logs) == NULL && logs == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan: m is [2,3,4,5], expected [b,n,d,d]");
+    CHECK(tn_scan(ctx, tn_full(ctx, 3, shape, 1), true, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan: m is [2,3,4]");
+    m = normal(ctx, 4, 2, 3, 4, 4);
+    CHECK(tn_scan_vector(ctx, normal(ctx, 1, 5, 0, 0, 0), m, false, &logs) == NULL && logs == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: v is [5], expected [4] or [2,4]");
+    CHECK(tn_scan_vector(ctx, normal(ctx, 2, 3, 4, 0, 0), m, false, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: v is [3,4], expected [4] or [2,4]");
+    CHECK(tn_scan_vector(ctx, normal(ctx, 1, 4, 0, 0, 0), tn_full(ctx, 4, shape, 1), false, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: m is [2,3,4,5], expected [b,n,d,d]");
+    v = normal(ctx, 1, 4, 0, 0, 0);
+    CHECK(tn_scan_states(ctx, v, m, normal(ctx, 2, 2, 3, 0, 0), false, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: phi is [2,3], expected [b,n,s]");
+    CHECK(tn_scan_states(ctx, v, m, normal(ctx, 3, 2, 3, 5, 0), false, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: cores is [2,3,4,4], expected [3,d,5,d] or [1,d,5,d], for phi is [2,3,5]");
+    CHECK(tn_scan_states(ctx, v, normal(ctx, 4, 2, 4, 5, 4), normal(ctx, 3, 2, 3, 5, 0), false, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: cores is [2,4,5,4]");
+    CHECK(tn_scan(ctx, NULL, false, &logs) == NULL && logs == NULL);
+    tn_ctx_clear_error(ctx);
+    y = tn_scan(ctx, normal(ctx, 4, 0, 2, 3, 3), false, &logs);
+    REQUIRE(y != NULL && logs != NULL);
+    CHECK(y->rank == 4 && y->shape[0] == 0 && y->shape[3] == 3 && logs->rank == 2 && logs->shape[1] == 2);
+    y = tn_scan(ctx, normal(ctx, 4, 2, 2, 0, 0), true, &logs);
+    REQUIRE(y != NULL && logs != NULL);
+    CHECK(y->shape[2] == 0 && tn_item(tn_slice(tn_slice(logs, 0, 1, 2), 1, 0, 1)) == -INFINITY);
+    y = tn_scan_states(ctx, v, normal(ctx, 4, 1, 4, 0, 4), normal(ctx, 3, 2, 3, 0, 0), false, &logs);
+    REQUIRE(y != NULL && logs != NULL);                         /* no feature: matrices of zeros */
+    CHECK(tn_tensor_contiguous(y) && tn_tensor_contiguous(logs) && y->shape[1] == 4);
+    tn_ctx_destroy(ctx);
+}
+
+/* No site: no product, or the vector alone, with its gradient. */
+TEST(no_site)
+{
+    static const double start[3] = {2, 3, 6};
+    int k;
+    for (k = 0; k < 4; k++) {
+        tn_ctx    *ctx = ctx_of(TN_F64, 1);
+        tn_tensor *y, *logs, *v, *m, *phi;
+        double    *got, *gradient;
+        REQUIRE(ctx != NULL);
+        v = given(ctx, 1, 3, 0, 0, 0, start);
+        m = normal(ctx, 4, k < 2 ? 2 : 0, k < 2 ? 0 : 3, k < 2 ? 3 : 2, 3);
+        phi = normal(ctx, 3, 2, 0, 2, 0);
+        tn_record(ctx);
+        y = tn_scan(ctx, normal(ctx, 4, 2, 0, 3, 3), k % 2, &logs);
+        REQUIRE(y != NULL && logs != NULL);
+        CHECK(y->rank == 4 && y->shape[1] == 0 && y->shape[2] == 3 && logs->shape[0] == 2 && logs->shape[1] == 0);
+        y = k < 2 ? tn_scan_vector(ctx, v, m, k, &logs) : tn_scan_states(ctx, v, m, phi, k == 3, &logs);
+        REQUIRE(y != NULL && logs != NULL);
+        CHECK(y->shape[0] == 2 && y->shape[1] == 1 && y->shape[2] == 3);
+        got = numbers(y);
+        CHECK_NEAR(got[0], 2. / 7, 1e-15);
+        CHECK_NEAR(got[5], 6. / 7, 1e-15);
+        CHECK_NEAR(tn_item(tn_slice(tn_slice(logs, 0, 1, 2), 1, 0, 1)), log(7.), 1e-15);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, logs)), TN_OK);
+        gradient = numbers(v->grad);
+        CHECK_NEAR(gradient[1], 2 * 3. / 49, 1e-15);
+        free(got); free(gradient);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* Bonds of 1, 2, 3, 1 in cores of 3 x 3: the same as rectangular matrices, and no gradient for the padding. */
+TEST(padded_bonds)
+{
+    static const int64_t bond[4] = {1, 2, 3, 1};
+    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_tensor *y, *logs, *v, *cores, *phi;
+    double     c[3 * 18], p[6] = {0.25, 0.75, -0.5, 1.5, 0.125, 2}, start[3] = {-2, 0, 0}, x[3] = {-2, 0, 0}, *got, squares = 0;
+    int64_t    j, e, i, f;
+    REQUIRE(ctx != NULL);
+    for (j = 0; j < 54; j++) {
+        const bool inside = j / 6 % 3 < bond[j / 18] && j % 3 < bond[j / 18 + 1];
+        c[j] = inside ? (double)(j * 7 % 11 - 5) / 4 + 0.1 : 0;
+    }
+    for (j = 0; j < 3; j++) {
+        double next[3] = {0, 0, 0};
+        for (e = 0; e < bond[j]; e++)
+            for (i = 0; i < 2; i++)
+                for (f = 0; f < bond[j + 1]; f++) next[f] += x[e] * p[j * 2 + i] * c[j * 18 + e * 6 + i * 3 + f];
+        memcpy(x, next, sizeof x);
+    }
+    for (f = 0; f < 3; f++) squares += x[f] * x[f];
+    v = given(ctx, 1, 3, 0, 0, 0, start);
+    cores = given(ctx, 4, 3, 3, 2, 3, c);
+    phi = given(ctx, 3, 1, 3, 2, 0, p);
+    tn_record(ctx);
+    y = tn_scan_states(ctx, v, cores, phi, false, &logs);
+    REQUIRE(y != NULL);
+    got = numbers(y);
+    for (f = 0; f < 3; f++) CHECK_NEAR(got[9 + f], x[f] / sqrt(squares), 1e-14);
+    free(got);
+    CHECK_NEAR(tn_item(tn_slice(logs, 1, 3, 4)), log(squares) / 2, 1e-14);
+    CHECK_STATUS(tn_backward(ctx, whole(ctx, logs, false)), TN_OK);
+    got = numbers(cores->grad);
+    for (j = 0; j < 54; j++) {
+        const bool inside = j / 6 % 3 < bond[j / 18] && j % 3 < bond[j / 18 + 1];
+        CHECK(inside ? fabs(got[j]) > 1e-9 : got[j] == 0);
+    }
+    free(got);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- threads -------------------------------------------------------------------------------------------------------- */
+
+/* Results and gradients are bit-identical for any number of threads, of one chain and of many. */
+TEST(threads)
+{
+    static const int64_t extent[][5] = {{1, 40, 33, 1, 0}, {3, 9, 70, 1, 0}, {1, 50, 10, 2, 1}, {37, 7, 10, 2, 0}, {70, 5, 17, 3, 1}};
+    size_t k;
+    int    threads, t, reverse;
+    for (k = 0; k < sizeof extent / sizeof *extent; k++)
+        for (reverse = 0; reverse < 2; reverse++)
+            for (t = 0; t < 3; t++) {
+                double       *now[3][6];
+                int64_t       count[6];
+                const int64_t b = extent[k][0], n = extent[k][1], d = extent[k][2], s = extent[k][3];
+                if (t == 1 && s > 1) continue;                  /* 0: matrices, or states; 1: a vector; 2: F64 */
+                for (threads = 0; threads < 3; threads++) {
+                    tn_ctx    *ctx = ctx_of(t == 2 ? TN_F64 : TN_F32, threads == 0 ? 1 : threads == 1 ? 2 : 7);
+                    tn_tensor *y, *logs, *in[3] = {NULL, NULL, NULL};
+                    int        i;
+                    REQUIRE(ctx != NULL);
+                    in[0] = s > 1 ? normal(ctx, 4, extent[k][4] ? 1 : n, d, s, d) : normal(ctx, 4, b, n, d, d);
+                    if (s > 1 || t == 1) in[1] = normal(ctx, 2, b, d, 0, 0);
+                    if (s > 1) in[2] = normal(ctx, 3, b, n, s, 0);
+                    tn_record(ctx);
+                    y = s > 1 ? tn_scan_states(ctx, in[1], in[0], in[2], reverse, &logs)
+                      : t == 1 ? tn_scan_vector(ctx, in[1], in[0], reverse, &logs) : tn_scan(ctx, in[0], reverse, &logs);
+                    CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y))), tn_sum(ctx, tn_mul(ctx, logs, logs)))), TN_OK);
+                    for (i = 0; i < 5; i++) {
+                        tn_tensor *of = i == 0 ? y : i == 1 ? logs : in[i - 2] ? in[i - 2]->grad : NULL;
+                        now[threads][i] = of ? numbers(of) : NULL;
+                        count[i] = of ? tn_tensor_count(of) : 0;
+                    }
+                    tn_ctx_destroy(ctx);
+                }
+                for (threads = 2; threads >= 0; threads--)
+                    for (int i = 0; i < 5; i++) {
+                        if (!now[threads][i]) continue;
+                        CHECK(memcmp(now[threads][i], now[0][i], sizeof(double) * (size_t)count[i]) == 0);
+                        free(now[threads][i]);
+                    }
+            }
+}
+
+TEST_MAIN(long_open_chains, long_chains, scales, zeros, not_numbers, shapes, no_site, padded_bonds, threads)
