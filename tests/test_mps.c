@@ -726,7 +726,356 @@ TEST(trains_refuse)
     close_world(&w);
 }
 
+/* ---- products and exchanges --------------------------------------------------------------------- */
+
+TEST(axes_are_exchanged)
+{
+    static const int64_t extents[4] = {2, 3, 4, 2};
+    world  w;
+    double worst = 0;
+    if (!open_on(&w, TN_F64, 15, 1, NULL)) return;
+    for (int64_t axis = 0; axis < 3; axis++) {
+        tn_tt     *tt = train(&w, 4, extents, 3), *swapped = tn_tt_swap(tt, axis, NULL);
+        tn_tensor *a = tn_tt_dense(tt), *b = tn_tt_dense(swapped), *c;
+        double     x[48];
+        if (!CHECK(a && b)) return;
+        c = tn_copy(w.ctx, tn_transpose(a, (int)axis, (int)axis + 1));
+        memcpy(x, host(b), sizeof x);
+        for (int i = 0; i < 48; i++) test_raise(&worst, fabs(x[i] - host(c)[i]));
+        CHECK(!tn_tt_swap(tt, 3, NULL));
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_swap: axis is 3, expected 0 to 2");
+        tn_tensor_destroy(a);
+        tn_tensor_destroy(b);
+        tn_tt_destroy(swapped);
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("exchanged axes", worst, 1e-12);
+}
+
+/* A matrix product operator times a train, against the dense matrix times the dense vector. */
+TEST(operators_are_applied)
+{
+    static const int64_t out[3] = {3, 2, 2}, in[3] = {2, 4, 1}, both[3] = {6, 8, 2};
+    world      w;
+    tn_tt     *m, *x, *y;
+    tn_tensor *matrix;
+    double     worst = 0, got[12];
+    int64_t    n;
+    if (!open_on(&w, TN_F64, 16, 1, NULL)) return;
+    m = train(&w, 3, both, 2);
+    x = train(&w, 3, in, 3);
+    y = tn_tt_apply(m, x);
+    matrix = tn_tt_to_matrix(m, out, in);
+    if (CHECK(y && matrix && matrix->shape[0] == 12 && matrix->shape[1] == 8 && y->core[1]->shape[0] == 6)) {
+        memcpy(got, dense(y, &n), sizeof got);
+        CHECK_INT(n, 12);
+        for (int i = 0; i < 12; i++) {
+            double sum = 0;
+            for (int j = 0; j < 8; j++) sum += host(matrix)[i * 8 + j] * dense(x, &n)[j];
+            test_raise(&worst, fabs(sum - got[i]) / (1 + fabs(sum)));
+        }
+    }
+    CHECK(!tn_tt_apply(x, m));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_apply: axis 0 of the matrix has 2 elements, expected a multiple of the 6 of x");
+    tn_tensor_destroy(matrix);
+    tn_tt_destroy(m);
+    tn_tt_destroy(x);
+    tn_tt_destroy(y);
+    close_world(&w);
+    WORST("an operator times a train", worst, 1e-12);
+}
+
+/* ---- a linear layer as a train ------------------------------------------------------------------- */
+
+TEST(tt_linear_is_its_matrix)
+{
+    world  w;
+    double worst = 0, round = 0, slope = 0;
+    if (!open_on(&w, TN_F64, 17, 1, NULL)) return;
+    for (int k = 1; k <= 3; k++) {
+        tn_tt_linear_desc d;
+        tn_tt_linear      m, copy;
+        tn_tt            *tt;
+        tn_tensor        *matrix, *x, *y;
+        tn_tt_desc        exact;
+        int64_t           in = 1, out = 1;
+        char              name[8];
+        memset(&d, 0, sizeof d);
+        memset(&exact, 0, sizeof exact);
+        for (int i = 0; i < k; i++) { in *= d.in[i] = 2 + i; out *= d.out[i] = 3 - i; }
+        d.count = k; d.rank = 4; d.bias = true;
+        snprintf(name, sizeof name, "m%d", k);
+        CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &m), TN_OK);
+        tt = tn_tt_linear_to_tt(&m);
+        matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        x = tn_tensor_keep(any(&w, 3, 2, 3, in, 0, 1));
+        tn_assign(m.b, any(&w, 1, out, 0, 0, 0, 1));
+        y = tn_tt_linear_forward(w.ctx, &m, x);
+        if (!CHECK(y && y->rank == 3 && y->shape[2] == out)) return;
+        for (int i = 0; i < 6; i++)
+            for (int o = 0; o < out; o++) {
+                double sum = host(m.b)[o];
+                for (int j = 0; j < in; j++) sum += host(matrix)[o * in + j] * host(x)[i * in + j];
+                test_raise(&worst, fabs(sum - host(y)[i * out + o]));
+            }
+        tn_tt_destroy(tt);
+        tt = tn_tt_from_matrix(w.ctx, matrix, k, d.out, d.in, &exact);         /* by SVDs, and into another layer */
+        tn_tensor_destroy(matrix);
+        snprintf(name, sizeof name, "c%d", k);
+        CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
+        CHECK_STATUS(tn_tt_linear_from_tt(&copy, tt), TN_OK);
+        tn_assign(copy.b, m.b);
+        y = tn_sub(w.ctx, y, tn_tt_linear_forward(w.ctx, &copy, x));
+        test_raise(&round, sqrt(tn_item(tn_sum(w.ctx, tn_mul(w.ctx, y, y)))));
+        /* the layer is linear in each core: the product of a core and its gradient is the loss without the bias */
+        tn_record(w.ctx);
+        y = tn_sum(w.ctx, tn_sub(w.ctx, tn_tt_linear_forward(w.ctx, &m, x), m.b));
+        {
+            const double loss = tn_item(y);
+            CHECK_STATUS(tn_backward(w.ctx, y), TN_OK);
+            for (int i = 0; i < k; i++) {
+                double sum = 0;
+                for (int64_t j = 0; j < tn_tensor_count(m.core[i]); j++) sum += host(m.core[i])[j] * host(m.core[i]->grad)[j];
+                test_raise(&slope, fabs(sum - loss) / (1 + fabs(loss)));
+            }
+        }
+        tn_tt_destroy(tt);
+        tn_tensor_destroy(x);
+    }
+    close_world(&w);
+    WORST("a linear layer against its matrix", worst, 1e-13);
+    WORST("by rounding its matrix", round, 1e-11);
+    WORST("gradients of its cores", slope, 1e-12);
+}
+
+/* ---- networks ------------------------------------------------------------------------------------ */
+
+/* A bilinear layer as a train of three axes, and as a net: the same function, whatever the order of the axes. */
+TEST(bilinear_layers_are_trains)
+{
+    world       w;
+    tn_mlp_desc d;
+    tn_mlp      mlp;
+    tn_cp      *cp;
+    tn_net     *net;
+    double      worst = 0;
+    if (!open_on(&w, TN_F64, 18, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    d.in = 4; d.hidden = 3; d.out = 5; d.bias = true;
+    CHECK_STATUS(tn_mlp_init(w.params, "mlp", &d, &mlp), TN_OK);
+    cp = tn_cp_from_mlp(w.ctx, &mlp);
+    net = tn_net_from_cp(w.ctx, cp);
+    REQUIRE(cp && net);
+    for (int place = 0; place < 3; place++) {
+        tn_tt  *tt = tn_tt_from_cp(cp, place);
+        int     input[3] = {0, 0, 0};
+        tn_net *other;
+        double  cosine = 0, inner, norm;
+        input[place] = -1;
+        other = tn_net_from_tt(tt, input);
+        if (!CHECK(tt && other && other->legs == 2 && other->outs == 1)) break;
+        other->constant = net->constant;
+        CHECK_STATUS(tn_net_cosine(net, other, TN_NET_SYMMETRIC, &cosine), TN_OK);
+        test_raise(&worst, fabs(cosine - 1));
+        CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
+        CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &inner), TN_OK);
+        test_raise(&worst, fabs(norm / inner - 1));
+        tn_net_destroy(other);
+        tn_tt_destroy(tt);
+    }
+    CHECK(!tn_tt_from_cp(cp, 3));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_from_cp: place is 3");
+    tn_net_destroy(net);
+    tn_cp_destroy(cp);
+    close_world(&w);
+    WORST("a bilinear layer as a train", worst, 1e-12);
+}
+
+TEST(attention_is_a_train)
+{
+    static const int input[6] = {0, 1, 0, 1, 1, -1};
+    double worst = 0;
+    world  w;
+    if (!open_on(&w, TN_F64, 19, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        tn_attention_desc d;
+        tn_attention      layer;
+        tn_net           *net, *other;
+        tn_tt            *tt;
+        double            cosine, a, b;
+        memset(&d, 0, sizeof d);
+        d.dim = 3; d.heads = 2; d.d_qk = 2; d.d_v = 3; d.out = 4;
+        d.kind = k ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED;
+        CHECK_STATUS(tn_attention_init(w.params, k ? "b" : "a", &d, &layer), TN_OK);
+        tt = tn_tt_from_attention(w.ctx, &layer, 2);
+        net = tn_net_from_attention(w.ctx, &layer, 2);
+        other = tn_net_from_tt(tt, input);
+        if (!CHECK(tt && net && other)) return;
+        CHECK(tt->core[1]->shape[0] == 4 && tt->core[2]->shape[0] == 2 && tt->core[5]->shape[0] == 6);
+        CHECK_STATUS(tn_net_cosine(net, other, TN_NET_AS_GIVEN, &cosine), TN_OK);
+        CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &a), TN_OK);
+        CHECK_STATUS(tn_tt_norm(tt, &b), TN_OK);
+        test_raise(&worst, fabs(cosine - 1));
+        test_raise(&worst, fabs(a / b - 1));
+        tn_net_destroy(net);
+        tn_net_destroy(other);
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("attention as a train", worst, 1e-12);
+}
+
+/* The net of a layer is the layer. */
+TEST(nets_of_layers)
+{
+    world       w;
+    tn_mps_desc d;
+    tn_mps      m;
+    tn_tt      *tt;
+    tn_net     *net;
+    tn_tensor  *x, *y, *leg[4];
+    int         input[5] = {0, 1, -1, 2, 3};
+    double      worst = 0;
+    if (!open_on(&w, TN_F64, 20, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    d.sites = 4; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.random = true;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    tt = tn_mps_to_tt(&m);
+    net = tn_net_from_tt(tt, input);
+    x = any(&w, 3, 5, 4, 3, 0, 1);
+    for (int k = 0; k < 4; k++) leg[k] = tn_reshape_2d(tn_copy(w.ctx, tn_slice(x, 1, k, k + 1)), 5, 3);
+    y = tn_net_apply_each(w.ctx, net, leg);
+    x = tn_mps_forward(w.ctx, &m, x, NULL);
+    for (int i = 0; i < 10; i++) test_raise(&worst, fabs(host(x)[i] - host(y)[i]));
+    tn_net_destroy(net);
+    input[0] = input[1];
+    input[2] = 1;                                            /* the label as an input: another extent */
+    CHECK(!tn_net_from_tt(tt, input));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_tt: leg 2 has extent 2, expected 3 as leg 0 of the same input");
+    tn_tt_destroy(tt);
+    close_world(&w);
+    WORST("a net against its layer", worst, 1e-12);
+}
+
+/* ---- two-site sweeps ------------------------------------------------------------------------------ */
+
+static int bit_of(int64_t x, int64_t bits, int64_t k) { return (int)(x >> (bits - 1 - k) & 1); }
+
+static int rule_of(int rule, int64_t x, int64_t bits)
+{
+    int odd = 0;
+    if (rule == 30) return bit_of(x, bits, 2) ^ (bit_of(x, bits, 3) | bit_of(x, bits, 4));
+    for (int64_t k = 0; k < bits; k++) odd ^= bit_of(x, bits, k);
+    return odd;
+}
+
+/* The largest error over all strings after sweeps over some of them. */
+static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t label, int64_t start, int64_t sweeps, double *rms)
+{
+    const int64_t  all = (int64_t)1 << bits, count = (all + step - 1) / step, shape[3] = {count, bits, 2}, out[2] = {count, 1};
+    int64_t        extents[16], index[16];
+    double        *phi = (double *)calloc((size_t)(count * bits * 2), sizeof *phi), y[4096], worst = 0, got;
+    tn_tt_fit_desc d;
+    tn_tt         *tt, *fit;
+    memset(&d, 0, sizeof d);
+    d.rank = 2;
+    d.sweeps = sweeps;
+    if (!CHECK(phi && count <= 4096)) return HUGE_VAL;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t x = i * step * 1237 % all;             /* an odd factor: all strings are different */
+        for (int64_t k = 0; k < bits; k++) phi[(i * bits + k) * 2 + bit_of(x, bits, k)] = 1;
+        y[i] = rule_of(rule, x, bits);
+    }
+    for (int64_t k = 0; k <= bits; k++) extents[k] = k == label ? 1 : 2;
+    tt = tn_tt_random(w->ctx, bits + 1, extents, start, 3);
+    fit = tn_tt_fit(tt, label, tn_tensor_from(w->ctx, 3, shape, TN_F64, phi), tn_tensor_from(w->ctx, 2, out, TN_F64, y), &d, rms);
+    free(phi);
+    for (int64_t i = 0; CHECK(fit != NULL) && i < all; i++) {
+        for (int64_t k = 0; k <= bits; k++) index[k] = k == label ? 0 : bit_of(i, bits, k - (k > label));
+        if (!CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK)) break;
+        test_raise(&worst, fabs(got - rule_of(rule, i, bits)));
+    }
+    CHECK(fit && fit->core[1]->shape[0] <= 2);
+    tn_tt_destroy(fit);
+    tn_tt_destroy(tt);
+    tn_ctx_reset(w->ctx);
+    return worst;
+}
+
+TEST(sweeps_are_exact)
+{
+    world  w;
+    double worst = 0, rms = 1, part;
+    if (!open_on(&w, TN_F64, 21, 1, NULL)) return;
+    for (int64_t label = 0; label <= 8; label += 4)          /* bonds of 2, one sweep over all 256 strings */
+        for (int rule = 0; rule <= 30; rule += 30) {
+            test_raise(&worst, fitted(&w, rule, 8, 1, label, 2, 1, &rms));
+            CHECK(rms < 1e-8);
+        }
+    test_raise(&worst, fitted(&w, 0, 2, 1, 1, 2, 1, &rms));
+    part = fitted(&w, 0, 10, 5, 5, 32, 2, &rms);             /* 205 of 1,024 strings */
+    close_world(&w);
+    WORST("parity and rule 30 after one sweep", worst, 1e-7);
+    WORST("parity of 10 bits from a fifth of all strings", part, 1e-2);
+}
+
+/* What is fitted is what the error says, for a label of several elements and features that are not bits; more sweeps are not
+   worse. */
+TEST(sweeps_tell_their_error)
+{
+    static const int64_t extents[6] = {3, 3, 3, 4, 3, 3};
+    world          w;
+    tn_tensor     *phi, *y, *made;
+    tn_tt         *tt, *fit;
+    tn_mps_desc    d;
+    tn_mps         m;
+    tn_tt_fit_desc f;
+    double         before = HUGE_VAL, error, apart = 0;
+    if (!open_on(&w, TN_F64, 22, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    memset(&f, 0, sizeof f);
+    d.sites = 5; d.bond = 6; d.out = 4; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
+    y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
+    tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
+    f.rank = 4;
+    for (f.sweeps = 1; f.sweeps <= 3; f.sweeps++) {
+        double sum = 0;
+        tn_ctx_reset(w.ctx);
+        fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
+        if (!CHECK(fit != NULL)) break;
+        CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
+        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        for (int i = 0; i < 1200; i++) sum += host(made)[i] * host(made)[i];
+        test_raise(&apart, fabs(sqrt(sum / 1200) - error));
+        CHECK(error < before * 1.01);
+        before = error;
+        tn_tt_destroy(fit);
+    }
+    CHECK(before < 0.95);
+    {
+        const double number = (double)NAN;
+        CHECK_STATUS(tn_write(tn_slice(tn_reshape_2d(y, 1, 1200), 1, 7, 8), TN_F64, &number, 1), TN_OK);
+        CHECK(!tn_tt_fit(tt, 3, phi, y, &f, &error));
+        CHECK(error != error);
+        CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "tt_fit: y, [300,4], has NaN or infinity");
+    }
+    CHECK(!tn_tt_fit(tt, 6, phi, y, &f, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_fit: label is 6 of 6 axes");
+    CHECK(!tn_tt_fit(tt, 2, phi, y, &f, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_fit: core 3 is [4,4,4], expected 3 elements as the first site");
+    tn_tensor_destroy(phi);
+    tn_tensor_destroy(y);
+    tn_tt_destroy(tt);
+    close_world(&w);
+    WORST("the error of a fit", apart, 1e-10);
+}
+
 TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, long_chains_are_finite,
           layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
-          samples_follow_the_square, impossible_strings, trains_refuse)
+          samples_follow_the_square, impossible_strings, trains_refuse, axes_are_exchanged, operators_are_applied,
+          tt_linear_is_its_matrix, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers,
+          sweeps_are_exact, sweeps_tell_their_error)
