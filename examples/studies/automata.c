@@ -25,7 +25,7 @@
 #define PROGRAM "automata"
 #include "program.h"
 
-enum { RULES = 256, CELLS = 10, BATCH = 50, READ = 8, MOST_READINGS = 1001, TIME = 100, WIDTH = 2 * TIME + 1 };
+enum { RULES = 256, CELLS = 10, BATCH = 50, READ = 7, MOST_READINGS = 1001, TIME = 100, WIDTH = 2 * TIME + 1 };
 
 typedef struct options {
     const char *out;
@@ -419,7 +419,7 @@ int main(int argc, char **argv)
         double  nu;
         ctx = context_of(&o, o.seed + k);
         state = 7;
-        unseen = random_strings(o.rule, 1, 50, 40, &state);
+        unseen = random_strings(o.rule, 1, 25, 40, &state);
         curves.count = 0;
         train(ctx, &o, &t, o.seed + k, &layer, &unseen, &curves);
         first = zero_from(curves.trained, curves.count);
