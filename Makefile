@@ -198,7 +198,7 @@ fuzz:
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.
 
-BENCH     = gemm pieces step lm operator einsum attention predict threads
+BENCH     = gemm pieces step lm operator scan chains einsum attention predict threads
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
 # PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.

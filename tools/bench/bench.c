@@ -1,4 +1,4 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention|predict|threads]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|scan|chains|einsum|attention|predict|threads]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
    peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
    by its measured multiply-adds and by its measured update of as many bytes. */
@@ -221,12 +221,12 @@ void *bench_openblas(const char *symbol, int threads)
 
 /* ---- PyTorch: torch_peer.py, a process that waits for its turn -------------------- */
 
-static struct { FILE *to, *from; bool tried; } torch;
+static struct { FILE *to, *from; bool tried; char version[256]; } torch;
 
 static void torch_start(void)
 {
     int to[2], from[2];
-    char line[256];
+    char *line = torch.version;
     const char *script = getenv("BENCH_TORCH");         /* "python3 tools/bench/torch_peer.py" */
     torch.tried = true;
     if (!script || pipe(to) || pipe(from)) { puts("SKIP PyTorch: BENCH_TORCH does not say how to run torch_peer.py"); return; }
@@ -242,7 +242,7 @@ static void torch_start(void)
     close(from[1]);
     torch.to = fdopen(to[1], "w");
     torch.from = fdopen(from[0], "r");
-    if (!fgets(line, sizeof line, torch.from) || strncmp(line, "ready", 5)) {
+    if (!fgets(line, sizeof torch.version, torch.from) || strncmp(line, "ready", 5)) {
         puts("SKIP PyTorch: torch_peer.py did not start");
         torch.to = NULL;
     } else printf("PyTorch %s", line + 6);
@@ -274,13 +274,19 @@ bench_side bench_torch(const char *work, int threads)
     return side;
 }
 
+bool bench_has(const char *package)
+{
+    if (!torch.tried) torch_start();
+    return torch.to && strstr(torch.version, package);
+}
+
 /* ---- main ------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
-        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator}, {"scan", bench_scan},
-        {"einsum", bench_einsum},
+        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
+        {"scan", bench_scan}, {"chains", bench_chains}, {"einsum", bench_einsum},
         {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
@@ -289,7 +295,8 @@ int main(int argc, char **argv)
         for (size_t g = 0; g < COUNT(group); g++)
             if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator, attention, predict and threads are\n", argv[i]);
+            fprintf(stderr, "bench: %s is not a group; expected gemm, pieces, step, lm, operator, scan, chains, einsum, "
+                            "attention, predict or threads\n", argv[i]);
             return 2;
         }
     }

@@ -35,6 +35,7 @@ void    bench_check(tn_ctx *ctx);                        /* an error ends the pr
 void      *bench_openblas(const char *symbol, int threads);          /* NULL where the library is not there       */
 /* A case of torch_peer.py: "cross_entropy 4096 2048". Without PyTorch its run is NULL. */
 bench_side bench_torch(const char *work, int threads);
+bool       bench_has(const char *package);               /* which torch_peer.py can use: "tensorkrowch"   */
 
 void bench_gemm(void);
 void bench_pieces(void);
@@ -42,6 +43,7 @@ void bench_step(void);
 void bench_lm(void);
 void bench_operator(void);
 void bench_scan(void);
+void bench_chains(void);
 void bench_einsum(void);
 void bench_attention(void);
 void bench_predict(void);

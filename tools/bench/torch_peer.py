@@ -1,5 +1,6 @@
 """The peer of tools/bench: reads lines `RUNS THREADS WORK ...`, does that work so often, answers `done`. PyTorch's best setup is
 the caller's affair (ATEN_CPU_CAPABILITY, which BLAS); here it is foreach AdamW, fused ops where PyTorch has them, no needless copy."""
+import importlib.metadata
 import sys
 import torch
 import torch.nn.functional as F
@@ -333,8 +334,108 @@ def bilinear_state(heads, length, d, backward, chunk=128):
     return with_backward(forward, [torch.randn(length, d) for _ in range(5)], backward)
 
 
+# ---- tools/bench/chains.c. Of several forms those that were the fastest (docs/measurements.md has them all): the batch as the
+#      last axis, products written as sums, which the compiler joins with what is before and after them.
+
+def compiled(function):
+    return torch.compile(function) if hasattr(torch, 'compile') else function
+
+
+def fused_adamw(weights):
+    try:
+        return torch.optim.AdamW(weights, fused=True)
+    except (RuntimeError, TypeError):           # older ones have it for GPUs only
+        return torch.optim.AdamW(weights, foreach=True)
+
+
+def training_step(weights, loss_of):
+    optim = fused_adamw(weights)
+
+    def run():
+        optim.zero_grad(set_to_none=True)
+        loss = loss_of()
+        loss.backward()
+        optim.step()
+        return loss
+    return run
+
+
+def mps_data(sites, batch):
+    x = torch.rand(batch, sites)
+    return torch.stack([1 - x, x], -1), torch.arange(batch) % 10
+
+
+def mps_step(sites, bond, batch, threads, chunk=28):
+    """Both halves of the chain at once, from their ends to the label, which is in the middle: `chunk` sites are one compiled
+    function. cores [2,sites/2,2 bond,bond]: of the right half reversed and transposed"""
+    half = sites // 2
+    phi, labels = mps_data(sites, batch)
+    phi = torch.stack([phi[:, :half], phi[:, half:].flip(1)]).permute(0, 2, 3, 1).contiguous()
+    cores = torch.eye(bond).repeat_interleave(2, 0) + 0.01 * torch.randn(2, half, 2 * bond, bond)
+    cores = cores.requires_grad_()
+    label = (0.3 * torch.randn(bond, 10, bond)).requires_grad_()
+    ends = torch.zeros(2, bond, batch)
+    ends[:, 0] = 1
+
+    @compiled
+    def through(v, cores, phi):
+        for core, features in zip(cores.unbind(1), phi.unbind(1)):
+            v = ((v[:, :, None] * features[:, None]).view(2, 2 * bond, 1, batch) * core[..., None]).sum(1)
+        return v
+
+    def loss():
+        v = ends
+        for part in zip(cores.split(chunk, 1), phi.split(chunk, 1)):
+            v = through(v, *part)
+        left = (v[0].T @ label.reshape(bond, -1)).view(batch, 10, bond)
+        return F.cross_entropy(torch.bmm(left, v[1].T[:, :, None])[..., 0], labels)
+    return training_step([cores, label], loss)
+
+
+def mps_step_krowch(sites, bond, batch, threads):
+    import tensorkrowch
+    phi, labels = mps_data(sites, batch)
+    mps = tensorkrowch.models.MPSLayer(n_features=sites + 1, in_dim=2, out_dim=10, bond_dim=bond, init_method='randn_eye',
+                                       std=0.01)
+    mps.trace(phi, inline_mats=True)
+    return training_step(list(mps.parameters()), lambda: F.cross_entropy(mps(phi, inline_mats=True), labels))
+
+
+def tna_step(length, bond, batch, threads):
+    """Closed boundary, W(j) of norm sqrt(2): of 32 sites the contexts need no scales of their own."""
+    a = (torch.randn(bond, bond, 2) / bond ** 0.5).requires_grad_()
+    b = (torch.randn(bond, bond, 1, 2) / bond ** 0.5).requires_grad_()
+    x = F.one_hot(torch.randint(2, (batch, length)), 2).float()
+    goal = torch.randn(batch, length, 1).sign()
+    one = torch.eye(bond)[:, :, None].expand(bond, bond, 2 * batch)
+
+    @compiled
+    def forward(a, b):
+        unit = x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-20)
+        m = torch.einsum('bns,acs->nacb', unit, a)
+        contexts = [one]
+        for step in torch.cat([m[:-1], m[1:].flip(0).transpose(1, 2)], -1).unbind(0):      # from both ends
+            contexts.append((contexts[-1][:, :, None] * step[None]).sum(1))
+        contexts = torch.stack(contexts)
+        left, right = contexts[..., :batch], contexts[..., batch:].flip(0)                 # right: transposed
+        others = (right[:, :, :, None] * left[:, :, None]).sum(1)
+        w = torch.einsum('nyxb,xytk->bntk', others, b)
+        w = w * 2 ** 0.5 * torch.rsqrt(w.pow(2).sum((-1, -2), keepdim=True) + 1e-20)
+        return (w @ x[..., None])[..., 0]
+    return training_step([a, b], lambda: F.mse_loss(forward(a, b), goal))
+
+
+def installed(*names):
+    """Those of these packages that there are, with versions"""
+    for name in names:
+        try:
+            yield f'{name} {importlib.metadata.version(name)}'
+        except importlib.metadata.PackageNotFoundError:
+            pass
+
+
 made = {}
-print('ready', torch.__version__, flush=True)
+print('ready', torch.__version__, *installed('tensorkrowch'), flush=True)
 for line in sys.stdin:
     runs, threads, work, *numbers = line.split()
     torch.set_num_threads(int(threads))
