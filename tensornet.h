@@ -8691,7 +8691,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    Backward, from the last state to the first, with the carry C_k (0 at the last one) and L_k = dlog_k + dlog_(k+1) + ...:
      Y = dy_k + C_k,   z_k = (Y - <Y,y_k> y_k + L_k y_k) / r_k,   dv = z_0
      dM += y_(k-1)^T z_k,  C_(k-1) = z_k M^T;   with reverse  dM += z_k y_(k-1)^T,  C_(k-1) = M^T z_k
-   Where r_k is 0, so are z_k and L_k. A state is stored at its place in the chain, k or, with reverse, N-1-k: [b,N,size], where
+   Where r_k is 0, so are z_k and L_k. States are stored at their place in the chain, k or, with reverse, N-1-k: [b,N,size].
    N = n and size = d d if it begins with a matrix, N = n+1 and size = d if it begins with v. tn_scan_states has the matrices
      M[e,f] = sum_s core[e,s,f] phi[s]    dphi[s] = sum_ef y[e] core[e,s,f] z[f]    dcore[e,s,f] = sum_b y[e] phi[s] z[f]
    where e and f change places with reverse. Its kernel gives all z; dcore is a matrix product of the z.
@@ -8918,56 +8918,63 @@ static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
     if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
 }
 
-/* dcores = the states before each core, times phi, times the z after it, summed over the batch, and over the sites if all
-   have the same core. With reverse both exchange their roles. */
+/* dcores[e,s,f] = the states before each core times phi[s], times the z after it, summed over the batch, and over the sites if
+   all have the same core. With reverse both exchange their roles. */
 static void tni_scan_cores(tn_ctx *ctx, const tni_node *n, tn_tensor *y, tn_tensor *z)
 {
     bool       add;
     tn_tensor *cores = n->in[1], *phi = n->in[2], *g = tni_grad(cores, &add), *left, *right, *flat, *product;
-    int64_t    b = phi->shape[0], sites = phi->shape[1], d = cores->shape[1], S = cores->shape[2], shape[4];
-    tn_view    to, state, feature, out;
+    int64_t    b = phi->shape[0], sites = phi->shape[1], d = cores->shape[1], S = cores->shape[2], shape[4], i;
+    tn_view    to, from, out;
     tn_call    c;
     if (!g) return;
     left = tn_slice(n->i[3] ? z : y, 1, 0, sites);
     right = tn_slice(n->i[3] ? y : z, 1, 1, sites + 1);
-    shape[0] = b; shape[1] = sites; shape[2] = d; shape[3] = S;
+    shape[0] = b; shape[1] = sites; shape[2] = S; shape[3] = d;
     if (!left || !right || !(product = tn_tensor_nd(ctx, TN_REAL, 4, shape))) return;
-    c = tni_call(TN_KERNEL_MUL, 0, NULL, 1, &product);       /* [b,n,d,1] * [b,n,1,s] */
-    state = tni_view(left);
-    feature = tni_view(phi);
-    state.rank = feature.rank = 4;
-    state.shape[3] = feature.shape[3] = S;
-    state.strides[3] = 0;
-    feature.shape[2] = d;
-    feature.strides[2] = 0;
-    feature.strides[3] = 1;
-    c.in[c.n_in++] = state;
-    c.in[c.n_in++] = feature;
+    c = tni_call(TN_KERNEL_MUL, 0, NULL, 1, &product);       /* [b,n,1,d] * [b,n,s,1] */
+    from = tni_view(left);
+    from.rank = 4;
+    from.shape[3] = d;
+    from.strides[3] = 1;
+    from.shape[2] = S;
+    from.strides[2] = 0;
+    c.in[c.n_in++] = from;
+    from = tni_view(phi);
+    from.rank = 4;
+    from.shape[3] = d;
+    from.strides[3] = 0;
+    c.in[c.n_in++] = from;
     c.f[0] = 1;
     if (tni_run(ctx, &c) != TN_OK) return;
-    to = tni_view(right);                                    /* [n,b,d], or [1,b n,d] */
-    state = tni_view(product);                               /* [n,d s,b], or [1,d s,b n] */
-    out = tni_view(g);                                       /* [n,d s,d] */
-    state.rank = out.rank = 3;
-    state.shape[1] = out.shape[1] = d * S;
-    state.strides[1] = 1;
-    out.shape[2] = out.strides[1] = d;
+    from = tni_view(product);                                /* for each s: [n,d,b], or [1,d,b n] */
+    to = tni_view(right);                                    /* [n,b,d], or [1,b n,d]             */
+    out = tni_view(g);                                       /* [n,d,d]                           */
+    from.rank = out.rank = 3;
+    from.shape[1] = d;
+    from.strides[1] = 1;
+    out.shape[2] = d;
     out.strides[2] = 1;
     if (cores->shape[0] == 1) {
         if (!(flat = tn_tensor_nd(ctx, TN_REAL, 3, right->shape)) || tni_copy(flat, right) != TN_OK) return;
         to = tni_view(flat);
-        to.shape[0] = state.shape[0] = 1;
-        to.shape[1] = state.shape[2] = b * sites;
-        state.strides[2] = d * S;
+        to.shape[0] = from.shape[0] = 1;
+        to.shape[1] = from.shape[2] = b * sites;
+        from.strides[2] = S * d;
     } else {
-        to.shape[0] = state.shape[0] = sites;
-        to.shape[1] = state.shape[2] = b;
+        to.shape[0] = from.shape[0] = sites;
+        to.shape[1] = from.shape[2] = b;
         to.strides[0] = right->strides[1];
         to.strides[1] = right->strides[0];
-        state.strides[0] = d * S;
-        state.strides[2] = sites * d * S;
+        from.strides[0] = S * d;
+        from.strides[2] = sites * S * d;
     }
-    tni_gemm(ctx, state, to, NULL, out, 1, add ? 1 : 0);
+    for (i = 0; i < S; i++) {
+        tn_view       x = from, w = out;
+        x.data = (char *)x.data + i * d * (int64_t)tni_dtype_size(product->dtype);
+        w.data = (char *)w.data + i * d * (int64_t)tni_dtype_size(g->dtype);
+        tni_gemm(ctx, x, to, NULL, w, 1, add ? 1 : 0);
+    }
 }
 
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
@@ -42969,6 +42976,44 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+/* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
+static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+{
+    if (bytes <= cpu->room_bytes) return cpu->room;
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
+    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
+    cpu->room_bytes = cpu->room ? bytes : 0;
+    return cpu->room;
+}
+
+/* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
+enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
+
+typedef struct tni_scans {
+    tni_cpu       *cpu;
+    const tn_call *call;
+    tni_prefixes   s;
+    int64_t        features, group;     /* s of tn_scan_states, else 1; chains of a task      */
+    bool           turned;              /* the steps multiply by transposed cores             */
+    const tn_view *cores, *phi;         /* phi NULL: matrices, of each chain its own          */
+    char          *room, *shared;       /* scratch: `each` bytes a worker; transposed cores   */
+    size_t         each;
+} tni_scans;
+
+/* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
+static bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
+{
+    size_t workers, more, all;
+    if (!tni_area_size(numbers, (int64_t)size, 1, &p->each) || !tni_add_size(p->each, 63, &p->each)) return false;
+    p->each = p->each / 64 * 64;
+    if (!tni_mul_size(p->each, (size_t)p->cpu->pool.threads, &workers) || !tni_area_size(shared, (int64_t)size, 1, &more)
+        || !tni_add_size(workers, more, &all)) return false;
+    p->room = tni_cpu_room(p->cpu, all);
+    p->shared = p->room ? p->room + workers : NULL;
+    return p->room != NULL;
+}
+
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 enum {
     TNI_ATTEND_KEYS  = 128,             /* most keys of a tile of scores */
@@ -42990,17 +43035,6 @@ typedef struct tni_attention {
     bool           softmax, squared, sums;
     bool           local;               /* keys of the block only: the state holds the earlier ones */
 } tni_attention;
-
-/* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
-static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
-{
-    if (bytes <= cpu->room_bytes) return cpu->room;
-    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
-    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
-    cpu->room_bytes = cpu->room ? bytes : 0;
-    return cpu->room;
-}
 
 /* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
 static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
@@ -44200,9 +44234,8 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 
 TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
 {
-    int64_t i, j;
-    for (i = 0; i < d; i++)
-        for (j = 0; j < d; j++) out[j * d + i] = x[i * d + j];
+    const int64_t row = d * (int64_t)sizeof *x;
+    tni_copy_turned((char *)out, row, (const char *)x, row, d, d, (int64_t)sizeof *x);
 }
 
 TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
@@ -46881,6 +46914,362 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+/* ---- scan, scan_states, see >>op-scan ------------------------------------ >>pass-scan
+   Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
+   wait for the norm of the one before it, whose division by its norm follows after it.
+   Vectors: a task is a group of chains with the same cores, whose states are the rows of one product: a state times a core,
+   seen as [d,(s d)], gives the vectors of all s, which phi combines. With matrices of its own each chain is a group.
+   Where a product needs a transposed factor on its right (states from right to left, adjoints of states from left to right),
+   cores are transposed beforehand, all chains together, and matrices in front of their product. */
+TNI_INLINE double TNI_T(scan_sum)(TNI_V v)
+{
+    TNI_REAL four[4];
+    TNI_T(lane_sums)(v, v, v, v, four);
+    return (double)four[0];
+}
+
+/* The sum over i of (x + more)_i y_i, in its lanes; more may be NULL. */
+TNI_INLINE TNI_V TNI_T(scan_dot)(const TNI_REAL *x, const TNI_REAL *more, const TNI_REAL *y, int64_t n)
+{
+    TNI_V   even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t i;
+    for (i = 0; i < n; i += TNI_W) {
+        const int k = TNI_T(lanes)(n - i);
+        TNI_V     v = TNI_LOAD(x + i, k);
+        if (more) v = v + TNI_LOAD(more + i, k);
+        if (i / TNI_W % 2 == 0) even = TNI_FMA(v, TNI_LOAD(y + i, k), even);
+        else odd = TNI_FMA(v, TNI_LOAD(y + i, k), odd);
+    }
+    return even + odd;
+}
+
+/* out = x factor + y other, or x factor if y is NULL */
+TNI_INLINE void TNI_T(scan_add)(TNI_REAL *out, const TNI_REAL *x, TNI_REAL factor, const TNI_REAL *y, TNI_REAL other,
+                                int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += TNI_W) {
+        const int k = TNI_T(lanes)(n - i);
+        TNI_V     v = TNI_LOAD(x + i, k) * TNI_SET(factor);
+        if (y) v = TNI_FMA(TNI_LOAD(y + i, k), TNI_SET(other), v);
+        TNI_STORE(out + i, v, k);
+    }
+}
+
+/* The norms of a chain's states, in their places, become the logarithms of their scales. */
+TNI_FAST void TNI_T(scan_logs)(TNI_REAL *norms, int64_t n, bool reverse)
+{
+    double  sum = 0;
+    int64_t i, k;
+    for (k = 0; k < n; k += TNI_W) {
+        const int lanes = TNI_T(lanes)(n - k);
+        TNI_REAL *at = norms + (reverse ? n - k - lanes : k);
+#if TNI_BITS == 32
+        TNI_STORE(at, TNI_T(log_of)(TNI_LOAD(at, lanes)), lanes);
+#else
+        for (i = 0; i < lanes; i++) at[i] = log(at[i]);
+#endif
+        for (i = 0; i < lanes; i++) {
+            TNI_REAL *to = at + (reverse ? lanes - 1 - i : i);
+            sum += (double)*to;
+            *to = (TNI_REAL)sum;
+        }
+    }
+}
+
+/* ---- matrices */
+
+TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const TNI_REAL    *m = (const TNI_REAL *)p->call->in[0].data;
+    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *to = NULL;
+    TNI_REAL           before = 1;                          /* the norm that the last product still has */
+    int64_t            k;
+    (void)worker;
+    for (k = 0; k < s.states; k++) {
+        const int64_t   at = tni_prefix_place(&s, task, k);
+        const TNI_REAL *site = m + tni_prefix_site(&s, task, k) * s.size;
+        TNI_REAL       *from = to, norm;
+        bool            done = false;
+        to = y + at * s.size;
+        if (k == 0) memcpy(to, site, sizeof *to * (size_t)s.size);
+        else TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d);
+        norm = (TNI_REAL)sqrt(TNI_T(scan_sum)(TNI_T(scan_dot)(to, NULL, to, s.size)));
+        if (!(norm > (TNI_REAL)(1.0 / 65536) && norm < (TNI_REAL)65536)) {
+            norm = (TNI_REAL)TNI_T(chain_norm)(to, s.size, true);
+            done = true;
+        }
+        if (k > 0 && before != 1) TNI_T(scan_add)(from, from, 1 / before, NULL, 0, s.size);
+        logs[at] = norm / before;
+        if (r) r[at] = logs[at];
+        before = done ? 1 : norm;
+    }
+    if (to && before != 1) TNI_T(scan_add)(to, to, 1 / before, NULL, 0, s.size);
+    TNI_T(scan_logs)(logs + task * s.states, s.states, s.reverse);
+}
+
+TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_call     *c = p->call;
+    const TNI_REAL    *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL    *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL    *dlog = (const TNI_REAL *)c->in[4].data;
+    TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    TNI_REAL          *next = z + s.size, *turned = next + s.size, *product = turned + s.size, *swap;
+    double             later = 0;
+    int64_t            i, k;
+    memset(z, 0, sizeof *z * (size_t)s.size);
+    for (k = s.states - 1; k >= 0; k--) {
+        const int64_t   at = tni_prefix_place(&s, task, k), site = tni_prefix_site(&s, task, k) * s.size;
+        const TNI_REAL *before = y + tni_prefix_place(&s, task, k > 0 ? k - 1 : 0) * s.size, *now = y + at * s.size;
+        const TNI_REAL *given = dy + at * s.size;
+        TNI_REAL       *to = c->accumulate ? product : dm + site;
+        const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
+        TNI_V           along;
+        later = r[at] == 0 ? 0 : later + (double)dlog[at];
+        along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
+        for (i = 0; i < s.size; i += TNI_W) {
+            const int lanes = TNI_T(lanes)(s.size - i);
+            TNI_V     v = TNI_LOAD(z + i, lanes) + TNI_LOAD(given + i, lanes);
+            TNI_STORE(z + i, TNI_FMA(TNI_LOAD(now + i, lanes), along, v) * by, lanes);
+        }
+        if (k == 0) memcpy(to, z, sizeof *to * (size_t)s.size);
+        else {
+            TNI_T(chain_transpose)(s.reverse ? before : m + site, turned, s.d);
+            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? turned : z, to, s.d);
+            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : turned, next, s.d);
+            swap = z; z = next; next = swap;
+        }
+        if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
+    }
+}
+
+/* ---- states: rows of up to TNI_SCAN_GROUP chains, four at a time. Rows past the last one repeat it. */
+
+/* [e,s,f] -> [f,s,e] */
+TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans *p = (const tni_scans *)arg;
+    const int64_t    d = p->s.d, S = p->features, row = d * S * (int64_t)sizeof(TNI_REAL);
+    const TNI_REAL  *from = (const TNI_REAL *)p->cores->data + task * d * d * S;
+    TNI_REAL        *to = (TNI_REAL *)(void *)p->shared + task * d * d * S;
+    int64_t          i;
+    (void)worker;
+    for (i = 0; i < S; i++)
+        tni_copy_turned((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
+}
+
+/* out [rows, s d] = x [rows,d] times the core of the step to state k, as it is or transposed. spare [d,d] */
+TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, const TNI_REAL *x, TNI_REAL *out,
+                               TNI_REAL *spare, int64_t rows)
+{
+    const int64_t        d = p->s.d, size = d * d * p->features;
+    const int64_t        site = p->phi && p->cores->shape[0] == 1 ? 0 : tni_prefix_site(&p->s, p->phi ? 0 : chain, k);
+    TNI_T(chain_factors) f;
+    f.a = x;
+    f.b = (const TNI_REAL *)p->cores->data + site * size;
+    if (p->turned && p->phi) f.b = (const TNI_REAL *)(const void *)p->shared + site * size;
+    else if (p->turned) {
+        TNI_T(chain_transpose)(f.b, spare, d);
+        f.b = spare;
+    }
+    f.out = out;
+    f.a_row = f.depth = d;
+    f.a_column = 1;
+    f.b_row = f.out_row = f.columns = d * p->features;
+    f.rows = rows;
+    TNI_T(chain_multiply_by)(&f);
+}
+
+/* x [rows,d] = sum_s phi[s] t[s,:], rows of phi `step` numbers apart. squares, if not NULL: |x|^2 */
+TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_t step, TNI_REAL *x, TNI_REAL *squares,
+                                  int64_t rows, int64_t d, int64_t features)
+{
+    int64_t f, i, j, q;
+    for (i = 0; i < rows; i += 4) {
+        TNI_V sums[4];
+        for (q = 0; q < 4; q++) {
+            const int64_t   row = tni_min(i + q, rows - 1);
+            const TNI_REAL *from = t + row * features * d, *by = phi + row * step;
+            TNI_V           total = TNI_SET((TNI_REAL)0);
+            for (f = 0; f < d; f += TNI_W) {
+                const int k = TNI_T(lanes)(d - f);
+                TNI_V     sum = TNI_SET((TNI_REAL)0);
+                for (j = 0; j < features; j++) sum = TNI_FMA(TNI_SET(by[j]), TNI_LOAD(from + j * d + f, k), sum);
+                TNI_STORE(x + row * d + f, sum, k);
+                total = TNI_FMA(sum, sum, total);
+            }
+            sums[q] = total;
+        }
+        if (squares) TNI_T(lane_sums)(sums[0], sums[1], sums[2], sums[3], squares + i);
+    }
+}
+
+TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
+{
+    static const TNI_REAL one = 1;
+    const TNI_REAL     limit = (TNI_REAL)(TNI_BITS == 32 ? 1e30 : 1e300);
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_view     *v = &p->call->in[p->phi ? 0 : 1];
+    const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
+    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    TNI_REAL          *t = x + p->group * d, *spare = t + p->group * d * S;
+    TNI_REAL           squares[TNI_SCAN_GROUP], norm[TNI_SCAN_GROUP], inverse[TNI_SCAN_GROUP];
+    int64_t            f, i, k;
+    for (k = 0; k < s.states; k++) {
+        const TNI_REAL *phi = p->phi && k > 0 ? (const TNI_REAL *)p->phi->data + tni_prefix_site(&s, first, k) * S : &one;
+        if (k == 0)
+            for (i = 0; i < rows; i++)
+                memcpy(t + i * d, (const TNI_REAL *)v->data + (v->shape[0] > 1 ? (first + i) * d : 0), sizeof *t * (size_t)d);
+        else TNI_T(scan_step)(p, first, k, x, t, spare, rows);
+        TNI_T(scan_combine)(t, phi, phi == &one ? 0 : s.n * S, x, squares, rows, d, k > 0 ? S : 1);
+        for (i = 0; i < rows; i += TNI_W) {
+            const int lanes = TNI_T(lanes)(rows - i);
+#if TNI_BITS == 32
+            TNI_STORE(norm + i, TNI_SQRT(TNI_LOAD(squares + i, lanes)), lanes);
+#else
+            for (f = i; f < i + lanes; f++) norm[f] = sqrt(squares[f]);
+#endif
+            TNI_STORE(inverse + i, TNI_SET((TNI_REAL)1) / TNI_LOAD(norm + i, lanes), lanes);
+        }
+        for (i = 0; i < rows; i++) {
+            const int64_t at = tni_prefix_place(&s, first + i, k);
+            TNI_REAL     *row = x + i * d;
+            if (!(squares[i] > 1 / limit && squares[i] < limit)) {
+                norm[i] = (TNI_REAL)TNI_T(chain_norm)(row, d, true);
+                inverse[i] = 1;
+            }
+            for (f = 0; f < d; f += TNI_W) {
+                const int lanes = TNI_T(lanes)(d - f);
+                TNI_V     w = TNI_LOAD(row + f, lanes) * TNI_SET(inverse[i]);
+                TNI_STORE(row + f, w, lanes);
+                TNI_STORE(y + at * d + f, w, lanes);
+            }
+            logs[at] = norm[i];
+            if (r) r[at] = norm[i];
+        }
+    }
+    for (i = 0; i < rows; i++) TNI_T(scan_logs)(logs + (first + i) * s.states, s.states, s.reverse);
+}
+
+/* The adjoints of the states k of all rows, from their carries x, in place; z, if not NULL, gets them, too. */
+TNI_FAST void TNI_T(scan_adjoints)(const tni_scans *p, int64_t first, int64_t rows, int64_t k, TNI_REAL *x, TNI_REAL *z,
+                                   double *later)
+{
+    const tn_view  *in = p->call->in + (p->phi ? 2 : 1);              /* y, r, dy, dlog */
+    const TNI_REAL *y = (const TNI_REAL *)in[0].data, *r = (const TNI_REAL *)in[1].data;
+    const TNI_REAL *dy = (const TNI_REAL *)in[2].data, *dlog = (const TNI_REAL *)in[3].data;
+    const int64_t   d = p->s.d;
+    int64_t         f, i, q;
+    for (i = 0; i < rows; i += 4) {
+        TNI_V    sums[4];
+        TNI_REAL dot[4];
+        for (q = 0; q < 4; q++) {
+            const int64_t row = tni_min(i + q, rows - 1), at = tni_prefix_place(&p->s, first + row, k) * d;
+            sums[q] = TNI_T(scan_dot)(dy + at, x + row * d, y + at, d);
+        }
+        TNI_T(lane_sums)(sums[0], sums[1], sums[2], sums[3], dot);
+        for (q = 0; q < 4 && i + q < rows; q++) {
+            const int64_t row = i + q, at = tni_prefix_place(&p->s, first + row, k);
+            const TNI_V   by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
+            TNI_V         along;
+            later[row] = r[at] == 0 ? 0 : later[row] + (double)dlog[at];
+            along = TNI_SET((TNI_REAL)(later[row] - (double)dot[q]));
+            for (f = 0; f < d; f += TNI_W) {
+                const int lanes = TNI_T(lanes)(d - f);
+                TNI_V     v = TNI_LOAD(x + row * d + f, lanes) + TNI_LOAD(dy + at * d + f, lanes);
+                v = TNI_FMA(TNI_LOAD(y + at * d + f, lanes), along, v) * by;
+                TNI_STORE(x + row * d + f, v, lanes);
+                if (z) TNI_STORE(z + (p->phi ? at : first) * d + f, v, lanes);
+            }
+        }
+    }
+}
+
+TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int worker)
+{
+    static const TNI_REAL one = 1;
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_call     *c = p->call;
+    const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
+    const TNI_REAL    *y = (const TNI_REAL *)c->in[p->phi ? 2 : 1].data;
+    TNI_REAL          *given = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;     /* of phi or the matrices */
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + p->group * d;
+    TNI_REAL          *spare = t + p->group * d * S;
+    double             later[TNI_SCAN_GROUP];
+    int64_t            i, j, k, q;
+    for (i = 0; i < rows; i++) later[i] = 0;
+    memset(x, 0, sizeof *x * (size_t)(rows * d));
+    for (k = s.states - 1; k >= 0; k--) {
+        const int64_t site = tni_prefix_site(&s, first, k);
+        TNI_T(scan_adjoints)(p, first, rows, k, x, p->phi || k == 0 ? z : NULL, later);
+        if (k == 0) break;
+        TNI_T(scan_step)(p, first, k, x, t, spare, rows);
+        if (!p->phi) {
+            const TNI_REAL *before = y + tni_prefix_place(&s, first, k - 1) * d;
+            for (j = 0; given && j < d; j++) {
+                TNI_REAL *to = given + (site * d + j) * d;
+                TNI_T(scan_add)(to, s.reverse ? before : x, s.reverse ? x[j] : before[j], c->accumulate ? to : NULL, 1, d);
+            }
+            TNI_T(scan_combine)(t, &one, 0, x, NULL, 1, d, 1);
+            continue;
+        }
+        for (j = 0; given && j < S; j++)
+            for (i = 0; i < rows; i += 4) {
+                TNI_V    sums[4];
+                TNI_REAL dot[4];
+                for (q = 0; q < 4; q++) {
+                    const int64_t row = tni_min(i + q, rows - 1);
+                    const int64_t at = tni_prefix_place(&s, first + row, k - 1) * d;
+                    sums[q] = TNI_T(scan_dot)(t + (row * S + j) * d, NULL, y + at, d);
+                }
+                TNI_T(lane_sums)(sums[0], sums[1], sums[2], sums[3], dot);
+                for (q = 0; q < 4 && i + q < rows; q++) {
+                    TNI_REAL *to = given + (site + (i + q) * s.n) * S + j;
+                    *to = c->accumulate ? *to + dot[q] : dot[q];
+                }
+            }
+        TNI_T(scan_combine)(t, (const TNI_REAL *)p->phi->data + site * S, s.n * S, x, NULL, rows, d, S);
+    }
+}
+
+TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
+    const bool states = c->kernel == TN_KERNEL_SCAN_STATES || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
+    tni_scans  p;
+    memset(&p, 0, sizeof p);
+    p.cpu = cpu;
+    p.call = c;
+    p.cores = &c->in[states && !backward ? 1 : 0];
+    p.phi = states ? &c->in[backward ? 1 : 2] : NULL;
+    p.features = states ? p.cores->shape[2] : 1;
+    p.s = tni_prefixes_of(c, states ? p.phi->shape[1] : p.cores->shape[1], p.cores->shape[3],
+                          backward ? &c->in[states ? 2 : 1] : &c->out[0]);
+    p.turned = p.s.reverse != backward;
+    if (!p.s.open) {
+        if (backward && !tni_scans_room(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+        tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
+        return TN_OK;
+    }
+    p.group = states ? TNI_SCAN_GROUP : 1;
+    if (!tni_scans_room(&p, p.group * p.s.d * (1 + p.features) + (states ? 0 : p.s.d * p.s.d),
+                        states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
+        return TN_ERR_MEMORY;
+    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
+    tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
+                     backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
+    return TN_OK;
+}
+
 /* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
    A task has some of the columns of all rows, so that rows are added in their order. */
 TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
@@ -46920,11 +47309,15 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+    case TN_KERNEL_SCAN:
+    case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_SCAN_BACKWARD:
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);

@@ -852,11 +852,11 @@ enum { SCAN_LOGS = 1, SCAN_BOTH = 2, SCAN_REVERSE = 4, SCAN_VECTOR = 8, SCAN_STA
 
 static inline void build_scan(setting *s)
 {
-    const int64_t kind = s->of->kind, d = s->round == CASE_LARGE ? draw(s, 30, 70) : draw_extent(s, false);
+    const int64_t kind = s->of->kind, d = s->round == CASE_LARGE ? draw(s, 30, kind & SCAN_STATES ? 40 : 70) : draw_extent(s, false);
     int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4];
     if (kind & SCAN_STATES) {
         const int64_t features = draw(s, 1, 3);
-        if (s->round == CASE_LARGE) b = draw(s, 8, 30);
+        if (s->round == CASE_LARGE) b = draw(s, 8, 20);
         shape[0] = kind & SCAN_UNIFORM ? 1 : n; shape[1] = shape[3] = d; shape[2] = features;
         case_real(s, 4, shape, CASE_AWAY);
         shape[0] = b; shape[1] = n; shape[2] = features;
@@ -929,7 +929,7 @@ static inline void want_scan(setting *s)
                 memcpy(y, next, sizeof *y * (size_t)(h * d));
             }
             for (i = 0; i < h * d; i++) squares += y[i] * y[i];
-            if (squares < last / 16) s->kink = true;                /* a state near zero, where its direction is not smooth */
+            if (squares < last / 10) s->kink = true;                /* a state near zero, where its direction is not smooth */
             last = squares;
             if (kind & SCAN_LOGS) want[at] = log(squares) / 2;
             else for (i = 0; i < h * d; i++) want[at * h * d + i] = y[i] / sqrt(squares) * (kind & SCAN_BOTH ? log(squares) / 2 : 1);

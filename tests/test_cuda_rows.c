@@ -1181,6 +1181,7 @@ TEST(refusals)
     static const struct { tn_kernel kernel; int ins, outs; } only_real[] = {
         {TN_KERNEL_ADAMW, 1, 4}, {TN_KERNEL_SGD, 1, 2}, {TN_KERNEL_MUON_BEGIN, 1, 3}, {TN_KERNEL_MUON_END, 2, 1},
         {TN_KERNEL_SUMSQ, 1, 2}, {TN_KERNEL_STEP_BEGIN, 0, 2}, {TN_KERNEL_CHAIN, 1, 4},
+        {TN_KERNEL_SCAN, 2, 3}, {TN_KERNEL_SCAN_STATES, 3, 3},
     };
     static const tn_kernel of_rows[] = {TN_KERNEL_RMSNORM, TN_KERNEL_LAYERNORM, TN_KERNEL_CROSS_ENTROPY};
     const int64_t huge = (int64_t)INT32_MAX + 1;
@@ -1188,7 +1189,7 @@ TEST(refusals)
     int           k;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 7; k++) {
+    for (k = 0; k < (int)(sizeof only_real / sizeof *only_real); k++) {
         c = call_of(only_real[k].kernel, only_real[k].ins, only_real[k].outs, TN_BF16, 8, k == 2 ? 8 : -1);
         answers(&c, TN_ERR_DTYPE);
     }
@@ -1394,6 +1395,95 @@ TEST(rotations_and_chains)
     WORST("rotations and chains", worst, 1);
 }
 
+/* Scans of matrices, of a vector and of states; cores and matrices that shared memory holds and that it does not; one row of lanes and
+   whole blocks per chain; zeros on the way. */
+TEST(scans)
+{
+    static const struct { int64_t b, n, d, s; int uniform; } list[] = {     /* s 0: matrices, -1: a vector and matrices */
+        {2, 3, 1, 0, 0}, {3, 5, 7, 0, 0}, {1, 4, 17, 0, 0}, {1, 2, 40, 0, 0}, {1, 2, 100, 0, 0},
+        {3, 4, 1, -1, 0}, {2, 3, 5, -1, 0}, {5, 2, 33, -1, 0},
+        {3, 4, 1, 1, 0}, {40, 3, 4, 2, 0}, {9, 4, 10, 2, 1}, {3, 2, 33, 3, 0}, {5, 3, 70, 1, 1}, {1, 2, 120, 5, 0}, {2, 0, 3, 2, 0}, {2, 3, 4, 0, 1},
+    };
+    uint64_t seed = 25;
+    int      k, t, reverse;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (k = 0; k < (int)(sizeof list / sizeof *list); k++)
+        for (t = 0; t < 4; t++) {
+            const tn_dtype dtype = t / 2 ? TN_F64 : TN_F32;
+            const bool     states = list[k].s > 0, open = list[k].s != 0, stop = list[k].s == 0 && list[k].uniform;
+            const int64_t  b = list[k].b, n = list[k].n, d = list[k].d, S = states ? list[k].s : 1, N = n + open, size = open ? d : d * d;
+            const int64_t  sites = states ? list[k].uniform ? 1 : n : b * n, width = S * d;
+            const double   bound = t / 2 ? 1e-10 : 3e-4;
+            row            f = row_of(states ? TN_KERNEL_SCAN_STATES : TN_KERNEL_SCAN), g = row_of(states ? TN_KERNEL_SCAN_STATES_BACKWARD : TN_KERNEL_SCAN_BACKWARD);
+            operand       *m, *phi = NULL, *v = NULL, *y, *logs, *r;
+            tn_view        core;
+            int            at = 0;
+            reverse = t % 2;
+            if (left_out(k + t)) continue;
+            NAME("scan of [%d,%d,%d], s %d, dtype %d, reverse %d", (int)b, (int)n, (int)d, (int)list[k].s, (int)dtype, reverse);
+            m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
+            if (stop) for (int64_t i = 0; i < d * d; i++) m->x[d * d + i] = 0;                   /* M_1 is zero */
+            if (states) phi = fill(make(dtype, b * n * S, k / 2 % 4, 0), &seed, 0, 1);
+            if (open) v = fill(make(dtype, k % 2 ? d : b * d, k / 3 % 4, 0), &seed, 0, 1);
+            y = make(dtype, b * N * size, 0, bound);
+            logs = make(dtype, b * N, 0, bound);
+            r = make(dtype, b * N, 0, bound);
+            core = states ? heads_of(m, sites, d, S, d) : heads_of(m, b, n, d, d);
+            if (states) add_in(&f, v, k % 2 ? 1 : b, d);
+            f.in[f.c.n_in] = m;
+            f.c.in[f.c.n_in++] = core;
+            if (states) {
+                f.in[2] = phi;
+                f.c.in[2] = view_of(phi, b, n, S);
+                f.c.n_in = 3;
+            } else add_in(&f, v, k % 2 ? 1 : b, d);
+            f.out[0] = y;
+            f.c.out[0] = view_of(y, b, N, size);
+            f.c.n_out = 1;
+            add_out(&f, logs, b, N);
+            add_out(&f, k % 3 == 1 ? NULL : r, b, N);
+            f.c.i[0] = g.c.i[0] = reverse;
+            both(&f);
+            finish();
+            if (k % 3 == 1) continue;
+            NAME("scan backward of [%d,%d,%d], s %d, dtype %d, reverse %d", (int)b, (int)n, (int)d, (int)list[k].s, (int)dtype, reverse);
+            m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
+            if (states) phi = fill(make(dtype, b * n * S, k / 2 % 4, 0), &seed, 0, 1);
+            y = fill(make(dtype, b * N * size, k / 2 % 4, 0), &seed, 0, 1);
+            r = fill(make(dtype, b * N, 0, 0), &seed, 3, 1);
+            if (stop) r->x[1] = 0;
+            g.in[at] = m;
+            g.c.in[at++] = core;
+            if (states) { g.in[at] = phi; g.c.in[at++] = view_of(phi, b, n, S); }
+            g.in[at] = y;
+            g.c.in[at++] = view_of(y, b, N, size);
+            g.c.n_in = at;
+            add_in(&g, r, b, N);
+            g.in[g.c.n_in] = fill(make(dtype, b * N * size, k / 3 % 4, 0), &seed, 0, 1);
+            g.c.in[g.c.n_in++] = view_of(y, b, N, size);
+            add_in(&g, fill(make(dtype, b * N, 1, 0), &seed, 0, 1), b, N);
+            g.out[0] = k % 5 == 4 && open ? NULL : fill(make(dtype, states ? b * n * S : b * n * d * d, k / 2 % 4, bound), &seed, 0, 1);
+            g.c.out[0] = states ? view_of(phi, b, n, S) : core;
+            g.c.n_out = 1;
+            if (states) {
+                g.out[1] = make(dtype, b * N * d, 0, bound);
+                g.c.out[1] = view_of(y, b, N, d);
+                g.c.n_out = 2;
+            } else {
+                add_out(&g, open ? make(dtype, b * d, 0, bound) : NULL, b, d);
+                g.out[2] = make(dtype, b * 2 * size, 0, HUGE_VAL);
+                g.c.out[2] = view_of(y, b, 2, size);
+                g.c.n_out = 3;
+            }
+            g.c.accumulate = k % 2;
+            both(&g);
+            finish();
+        }
+    close_place();
+    WORST("scans", worst, 1);
+}
+
 /* A call forwards, with a statistic where the kind has one. */
 static row attention(tn_dtype dtype, int kind, int row_scale, int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t d,
                      int64_t dv, double bound, uint64_t seed)
@@ -1560,6 +1650,6 @@ TEST(tensor_cores_in_many_blocks)
 
 TEST_MAIN(adamw, sgd, muon_end, many_parameters, sumsq, step_begin, muon_begin, cross_entropy, softmax, rmsnorm, layernorm,
           rmsnorm_backward, layernorm_backward, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory,
-          views_at_the_end_of_memory, passes, tables_and_largest, rotations_and_chains, refusals, no_room_for_scratch,
+          views_at_the_end_of_memory, passes, tables_and_largest, rotations_and_chains, scans, refusals, no_room_for_scratch,
           scratch_after_a_graph, calls_that_wait, attention_to_nothing, few_queries_of_many_heads,
           linear_attention_at_the_end_of_memory, tensor_cores_in_many_blocks)

@@ -279,7 +279,7 @@ bench_side bench_torch(const char *work, int threads)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
-        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
+        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator}, {"scan", bench_scan},
         {"einsum", bench_einsum},
         {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}};
     signal(SIGPIPE, SIG_IGN);

@@ -41,6 +41,7 @@ void bench_pieces(void);
 void bench_step(void);
 void bench_lm(void);
 void bench_operator(void);
+void bench_scan(void);
 void bench_einsum(void);
 void bench_attention(void);
 void bench_predict(void);
