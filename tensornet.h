@@ -27793,31 +27793,37 @@ static tn_status tni_fit_begin(tni_fit *f, const tni_tt_round_job *c, int64_t la
     return TN_OK;
 }
 
-/* The train: V of the last bond becomes the label's core and that of the site after it. */
+/* The train: V of the last bond [r,out,far] becomes the label's core and that of the site after it, which is the near side
+   here. */
 static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error)
 {
     const int64_t   j = label - 1, r = f->r[j + 1], n = f->dim * f->r[j + 2], all = f->rows * f->out;
-    const int64_t   shift = -tni_fit_exponent(f, j);
-    int64_t         k, i, q;
-    double          unused;
-    tni_fit_problem a;
+    int64_t         k, i, o, q;
+    double          dropped;
+    tni_fit_problem a, made;
     tn_status       s;
-    a.p = f->env[j + 1].p; a.z = f->q; a.m = r; a.n = n; a.each = false;
-    memcpy(f->x, f->v, (size_t)(r * f->out * n) * sizeof *f->x);
-    for (i = 0; i < r * f->out * n; i++)                     /* env[j + 1] has an exponent of its own */
-        f->keep[i] = tni_ldexp(f->x[i], f->exponent[j + 1] - f->exponent[j]);
-    tni_fit_predict(f, &a, f->keep, f->res);
+    a.p = f->q; a.z = f->env[j + 1].p; a.m = n; a.n = r; a.each = false;
+    for (k = 0; k < r; k++)
+        for (o = 0; o < f->out; o++)
+            for (i = 0; i < n; i++)
+                f->x[(i * f->out + o) * r + k] = tni_ldexp(f->v[(k * f->out + o) * n + i], f->exponent[j + 1] - f->exponent[j]);
+    if ((s = tni_fit_cut(f, n, f->out * r, f->d.rank, &q, &dropped)) != TN_OK) return s;
+    if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, q, &q)) != TN_OK) return s;
+    made = tni_fit_far(f, &a, q, f->z);
+    tni_fit_predict(f, &made, f->v, f->res);
     for (i = 0; i < all; i++) f->res[i] -= f->y[i];
-    if (error) *error = tni_frobenius(all, f->res) / sqrt((double)tni_max(all, 1));
-    if ((s = tni_fit_cut(f, r * f->out, n, f->d.rank, &q, &unused)) != TN_OK) return s;
-    for (i = 0; i < r * f->out; i++)                         /* the singular values belong to the label */
-        for (k = 0; k < q; k++) f->u[i * q + k] = tni_ldexp(f->u[i * q + k] * f->s[k], shift);
+    if (error) *error = tni_frobenius(all, f->res) / sqrt((double)all);
     for (k = 0; k < q; k++)
-        for (i = 0; i < n; i++) f->v[k * n + i] /= f->s[k] > 0 ? f->s[k] : 1;
+        for (i = 0; i < n; i++) f->x[k * n + i] = f->u[i * q + k];
+    for (k = 0; k < q; k++)
+        for (o = 0; o < f->out; o++)
+            for (i = 0; i < r; i++)
+                f->keep[(i * f->out + o) * q + k] = tni_ldexp(f->v[(k * f->out + o) * r + i],
+                                                              -f->exponent[j + 1] - f->exponent[j + 2]);
     for (k = 0; s == TN_OK && k < tt->count; k++) {
         const int64_t site = k - (k > label);
-        if (k == label) s = tni_tt_put(tt, "tt_fit", k, r, f->out, q, f->u);
-        else if (k == label + 1) s = tni_tt_put(tt, "tt_fit", k, q, f->dim, f->r[j + 2], f->v);
+        if (k == label) s = tni_tt_put(tt, "tt_fit", k, r, f->out, q, f->keep);
+        else if (k == label + 1) s = tni_tt_put(tt, "tt_fit", k, q, f->dim, f->r[j + 2], f->x);
         else s = tni_tt_put(tt, "tt_fit", k, f->r[site], f->dim, f->r[site + 1], f->core[site].p);
     }
     return s;
