@@ -8841,7 +8841,8 @@ static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, b
     return y;
 }
 
-enum { TNI_SCAN_FEW = 32, TNI_SCAN_LONG = 1024 };       /* on a device fewer chains than this, if long, are scanned in blocks */
+/* On a device, chains that are fewer and longer than this are scanned in blocks. */
+enum { TNI_SCAN_FEW = 32, TNI_SCAN_LONG = 1024 };
 
 static bool tni_scan_matrices(tn_ctx *ctx, const tn_tensor *m, const char *op)
 {
@@ -45010,7 +45011,8 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
    Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
    wait for the norm of the one before it, whose division by its norm follows after it.
    Vectors: a task is a group of chains with the same cores, whose states are the rows of one product: a state times a core,
-   seen as [d,(s d)], gives the vectors of all s, which phi combines. With matrices of its own each chain is a group.
+   seen as [d,(s d)], gives the vectors of all s, which phi combines; the norm of the state before is divided off then. With
+   matrices of its own each chain is a group.
    Where a product needs a transposed factor on its right (states from right to left, adjoints of states from left to right),
    cores are transposed beforehand, all chains together, and matrices in front of their product. */
 TNI_INLINE double TNI_T(scan_sum)(TNI_V v)
@@ -45069,7 +45071,7 @@ TNI_FAST void TNI_T(scan_logs)(TNI_REAL *norms, int64_t n, bool reverse)
     }
 }
 
-/* Matrices */
+/* Matrices: a task is a chain. */
 
 TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
 {
@@ -45178,9 +45180,9 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
     TNI_T(chain_multiply_by)(&f);
 }
 
-/* x [rows,d] = sum_s phi[s] t[s,:], rows of phi `step` numbers apart. squares, if not NULL: |x|^2 */
-TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_t step, TNI_REAL *x, TNI_REAL *squares,
-                                  int64_t rows, int64_t d, int64_t features)
+/* x [rows,d] = scale sum_s phi[s] t[s,:], rows of phi `step` numbers apart, scale NULL: 1. squares, if not NULL: |x|^2 */
+TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_t step, const TNI_REAL *scale, TNI_REAL *x,
+                                  TNI_REAL *squares, int64_t rows, int64_t d, int64_t features)
 {
     int64_t f, i, j, q;
     for (i = 0; i < rows; i += 4) {
@@ -45193,6 +45195,7 @@ TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_
                 const int k = TNI_T(lanes)(d - f);
                 TNI_V     sum = TNI_SET((TNI_REAL)0);
                 for (j = 0; j < features; j++) sum = TNI_FMA(TNI_SET(by[j]), TNI_LOAD(from + j * d + f, k), sum);
+                if (scale) sum = sum * TNI_SET(scale[row]);
                 TNI_STORE(x + row * d + f, sum, k);
                 total = TNI_FMA(sum, sum, total);
             }
@@ -45214,36 +45217,31 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
     TNI_REAL          *t = x + p->group * d, *spare = t + p->group * d * S;
     TNI_REAL           squares[TNI_SCAN_GROUP], norm[TNI_SCAN_GROUP], inverse[TNI_SCAN_GROUP];
-    int64_t            f, i, k;
+    int64_t            i, k;
     for (k = 0; k < s.states; k++) {
+        int64_t         at = tni_prefix_place(&s, first, k);
         const TNI_REAL *phi = p->phi && k > 0 ? (const TNI_REAL *)p->phi->data + tni_prefix_site(&s, first, k) * S : &one;
         if (k == 0)
             for (i = 0; i < rows; i++)
                 memcpy(t + i * d, (const TNI_REAL *)v->data + (v->shape[0] > 1 ? (first + i) * d : 0), sizeof *t * (size_t)d);
         else TNI_T(scan_step)(p, first, k, x, t, spare, rows);
-        TNI_T(scan_combine)(t, phi, phi == &one ? 0 : s.n * S, x, squares, rows, d, k > 0 ? S : 1);
+        TNI_T(scan_combine)(t, phi, phi == &one ? 0 : s.n * S, k > 0 ? inverse : NULL, x, squares, rows, d, k > 0 ? S : 1);
         for (i = 0; i < rows; i += TNI_W) {
             const int lanes = TNI_T(lanes)(rows - i);
 #if TNI_BITS == 32
             TNI_STORE(norm + i, TNI_SQRT(TNI_LOAD(squares + i, lanes)), lanes);
 #else
-            for (f = i; f < i + lanes; f++) norm[f] = sqrt(squares[f]);
+            int q;
+            for (q = 0; q < lanes; q++) norm[i + q] = sqrt(squares[i + q]);
 #endif
             TNI_STORE(inverse + i, TNI_SET((TNI_REAL)1) / TNI_LOAD(norm + i, lanes), lanes);
         }
-        for (i = 0; i < rows; i++) {
-            const int64_t at = tni_prefix_place(&s, first + i, k);
-            TNI_REAL     *row = x + i * d;
+        for (i = 0; i < rows; i++, at += s.states) {
             if (!(squares[i] > 1 / limit && squares[i] < limit)) {
-                norm[i] = (TNI_REAL)TNI_T(chain_norm)(row, d, true);
+                norm[i] = (TNI_REAL)TNI_T(chain_norm)(x + i * d, d, true);
                 inverse[i] = 1;
             }
-            for (f = 0; f < d; f += TNI_W) {
-                const int lanes = TNI_T(lanes)(d - f);
-                TNI_V     w = TNI_LOAD(row + f, lanes) * TNI_SET(inverse[i]);
-                TNI_STORE(row + f, w, lanes);
-                TNI_STORE(y + at * d + f, w, lanes);
-            }
+            TNI_T(scan_add)(y + at * d, x + i * d, inverse[i], NULL, 0, d);
             logs[at] = norm[i];
             if (r) r[at] = norm[i];
         }
@@ -45311,7 +45309,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
                 TNI_REAL *to = given + (site * d + j) * d;
                 TNI_T(scan_add)(to, s.reverse ? before : x, s.reverse ? x[j] : before[j], c->accumulate ? to : NULL, 1, d);
             }
-            TNI_T(scan_combine)(t, &one, 0, x, NULL, 1, d, 1);
+            TNI_T(scan_combine)(t, &one, 0, NULL, x, NULL, 1, d, 1);
             continue;
         }
         for (j = 0; given && j < S; j++)
@@ -45329,7 +45327,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
                     *to = c->accumulate ? *to + dot[q] : dot[q];
                 }
             }
-        TNI_T(scan_combine)(t, (const TNI_REAL *)p->phi->data + site * S, s.n * S, x, NULL, rows, d, S);
+        TNI_T(scan_combine)(t, (const TNI_REAL *)p->phi->data + site * S, s.n * S, NULL, x, NULL, rows, d, S);
     }
 }
 
