@@ -45223,7 +45223,7 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
         const TNI_REAL *phi = p->phi && k > 0 ? (const TNI_REAL *)p->phi->data + tni_prefix_site(&s, first, k) * S : &one;
         if (k == 0)
             for (i = 0; i < rows; i++)
-                memcpy(t + i * d, (const TNI_REAL *)v->data + (v->shape[0] > 1 ? (first + i) * d : 0), sizeof *t * (size_t)d);
+                memcpy(t + i * d, (const TNI_REAL *)v->data + (v->shape[0] > 1 ? first + i : 0) * d, sizeof *t * (size_t)d);
         else TNI_T(scan_step)(p, first, k, x, t, spare, rows);
         TNI_T(scan_combine)(t, phi, phi == &one ? 0 : s.n * S, k > 0 ? inverse : NULL, x, squares, rows, d, k > 0 ? S : 1);
         for (i = 0; i < rows; i += TNI_W) {
@@ -45351,7 +45351,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         return TN_OK;
     }
     p.group = states ? TNI_SCAN_GROUP : 1;
-    if (!tni_scans_room(&p, p.group * p.s.d * (1 + p.features) + (states ? 0 : p.s.d * p.s.d),
+    if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
     if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
