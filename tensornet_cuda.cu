@@ -4103,7 +4103,8 @@ template <typename R> static __device__ __forceinline__ R tnc_scan_unit(R *x, in
         x[i] = ldexp(x[i], -power);
         squares = tnc_fma(x[i], x[i], squares);
     }
-    norm = most == R(INFINITY) ? R(NAN) : tnc_sqrt(tnc_row_sum(squares, lanes));
+    norm = tnc_sqrt(tnc_row_sum(squares, lanes));               /* of all threads, whatever their rows hold */
+    if (most == R(INFINITY)) norm = R(NAN);
     for (i = lane; i < d; i += lanes) x[i] = norm == 0 ? R(0) : x[i] / norm;
     return ldexp(norm, power);
 }

@@ -853,7 +853,7 @@ typedef struct tall_case {
 
 enum { TALL_ACT, TALL_GLU, TALL_PROD, TALL_RMSNORM, TALL_LAYERNORM, TALL_SUM, TALL_SUM_ROWS, TALL_ENTROPY, TALL_ARGMAX, TALL_ACCURACY, TALL_EMBED,
        TALL_BATCH, TALL_AFFINE, TALL_THIN, TALL_ROPE, TALL_SOFTMAX, TALL_SQUARED, TALL_BILINEAR, TALL_LINEAR, TALL_TURNED, TALL_STRETCHED, TALL_DROPOUT,
-       TALL_ONE, TALL_CHAIN };
+       TALL_ONE, TALL_SCAN, TALL_CHAIN };
 
 static tn_tensor *tall_attend(tn_ctx *ctx, tn_tensor *x, tn_attend_kind kind, tn_attend_form form)
 {
@@ -893,6 +893,7 @@ static tn_tensor *tall_run(tn_ctx *ctx, tn_tensor *x, tn_tensor *ids, int what)
     case TALL_STRETCHED: return tn_mul(ctx, tn_slice(x, 1, 0, 1), x);
     case TALL_DROPOUT:   return tn_dropout(ctx, x, 0.25);
     case TALL_ONE:       return tn_append_one(ctx, x);
+    case TALL_SCAN:      return tn_scan(ctx, x, false, NULL);      /* in blocks on the device */
     default:             return tn_chain(ctx, x, NULL);
     }
 }
@@ -1007,6 +1008,7 @@ TEST(tall_and_wide)
         {"dropout",             2, {TALL, 3, 0, 0},    TALL_DROPOUT},
         {"append_one",          2, {TALL, 2, 0, 0},    TALL_ONE},
         {"a long chain",        4, {1, 700, 3, 3},     TALL_CHAIN},
+        {"a long scan",         4, {2, 1030, 2, 2},    TALL_SCAN},
     };
     static const tall_case slow[] = {              /* seconds each on the engine: fibers, one tile per text */
         {"rmsnorm, wide",       2, {2, TALL, 0, 0},    TALL_RMSNORM},
