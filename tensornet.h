@@ -51,6 +51,7 @@
        >>analysis signal, certificates, features,  >>analysis-impl
                   alignment of two models
        >>network  tn_net: compose, apply, inner    >>network-impl
+       >>mps      matrix product states, trains    >>mps-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -91,6 +92,7 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
+       TN_NO_MPS                 no matrix product states (>>mps)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -1041,12 +1043,16 @@ typedef struct tn_tt {
     tn_tensor **core;            /* [d] core[k] is [r_k,n_k,r_k+1], r_0 = r_d = 1                                 */
     double      error;           /* of the truncation that made it: |A - this|_F / |A|_F, in double. Storing the cores in
                                     F32 adds about 6e-8 sqrt(d)                                                   */
+    double      discarded;       /* its discarded weight: the sum of the squares of the dropped singular values of all
+                                    bonds, divided by |A|^2, which is error^2                                     */
     double      gap;             /* the smallest of its bonds, see >>decomp-tensor                                   */
 } tn_tt;
 
 typedef struct tn_tt_desc {
     double  eps;                 /* error <= eps; 0: 1e-12, in F32 contexts 1e-6, so that rounding errors get no ranks */
     int64_t rank;                /* no bond above this, whatever the error; 0: no limit                                */
+    double  relative;            /* also drop singular values <= relative times the largest of their bond, whatever the
+                                    error; 0 <= relative < 1                                                           */
 } tn_tt_desc;
 
 /* Decomposes a dense tensor by one SVD per bond, from left to right. extents [count] are those of the axes, whose product is
@@ -2086,6 +2092,196 @@ TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t co
 TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out);
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TN_NO_MPS
+/* ======================================================================
+   >>mps      matrix product states
+   A function of N inputs that is linear in the features phi_j of each of them, with a bond of D numbers between neighbours:
+
+       f(x)[c] = l M_0 .. M_(p-1) B_c M_p .. M_(N-1) r      M_j[a,b] = sum_s A_j[a,s,b] phi_j[s]
+
+   Site j has the core A_j [D,s,D], the label core B [D,out,D] stands before site p. The ends l and r are vectors (open) or
+   closed by a trace (periodic). Products carry their scale as a logarithm, so that chains of any length neither overflow nor
+   vanish. The squares of a function without a label, divided by their sum over all inputs, are probabilities: a Born
+   machine.
+   Stoudenmire & Schwab 2016, Han et al. 2018
+   ====================================================================== */
+
+/* ---- local features: one number becomes a vector of `dim` numbers -------- >>local-features */
+typedef enum tn_local_map {
+    TN_LOCAL_LINEAR = 0,        /* [1-x, x]                                                           */
+    TN_LOCAL_COSINE,            /* [cos(pi x/2), sin(pi x/2)], for -1 <= x <= 2 to rounding errors     */
+    TN_LOCAL_POWERS,            /* [1, x, x^2, ..], of `dim` numbers                                  */
+    TN_LOCAL_GIVEN,             /* x has features already, on its last axis                           */
+    TN_LOCAL_IDS                /* x is I32, an id of 0..dim-1 becomes a unit vector                  */
+} tn_local_map;
+/* Computes the features of every element.   x [..] -> [..,dim] (TN_LOCAL_GIVEN: x itself, [..,dim])
+   dim: 2 for LINEAR and COSINE, up to 64 for POWERS; 0: 2. Differentiable with respect to x. */
+TN_API tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim);
+
+/* ---- the layer ----------------------------------------------------------- >>mps-layer
+   One parameter holds all cores, with equal bonds: an open chain begins and ends with the first unit vector, so that of the
+   first core only row 0 counts, and of the last only column 0. Smaller bonds, as those of a train, are padded by zeros: this
+   is exact, and the gradient of the padding is zero. */
+enum { TN_MPS_FIRST = -1 };     /* as a label: before all sites */
+typedef struct tn_mps_desc {
+    int64_t sites;              /* required: N; with `uniform`, 0: any number                                            */
+    int64_t bond;               /* required: D                                                                           */
+    int64_t out;                /* elements of the label; 0: there is none, and f(x) is one number                       */
+    int64_t label;              /* number of sites before the label core; 0: half of them, with `uniform` all of them;
+                                   TN_MPS_FIRST: none                                                                    */
+    tn_local_map map;           /* how an input becomes features                                                         */
+    int64_t dim;                /* features of a site; 0: 2                                                              */
+    bool    periodic;           /* a trace instead of l and r                                                            */
+    bool    uniform;            /* all sites share one core; l and r are then parameters                                 */
+    bool    random;             /* cores start as random numbers; else as the identity for each feature (POWERS: for the
+                                   first one alone) plus random numbers, which is right for long chains of mostly equal
+                                   inputs and cannot learn a parity                                                      */
+    double  std;                /* standard deviation of these numbers; 0: 1/sqrt(D), or 0.01 beside the identity        */
+} tn_mps_desc;
+typedef struct tn_mps {
+    tn_mps_desc desc;
+    tn_tensor *cores;           /* [N,D,s,D], uniform: [1,D,s,D]                     */
+    tn_tensor *label;           /* [D,out,D], or NULL                                */
+    tn_tensor *left, *right;    /* [D] each with `uniform`, unless periodic; or NULL */
+} tn_mps;
+/* Creates the parameters NAME.cores, NAME.label, NAME.left and NAME.right, as far as the layer has them. They have no weight
+   decay by default, and no Muon. TN_ERR_ARG for a label outside the chain. */
+TN_API tn_status  tn_mps_init(tn_params *params, const char *name, const tn_mps_desc *desc, tn_mps *layer);
+/* Computes f(x).   x [b,N], with TN_LOCAL_GIVEN [b,N,dim], with TN_LOCAL_IDS I32 -> [b,out], without a label [b]
+   If logs is not NULL, *logs [b] gets the logarithm of a scale: f(x) = exp(logs) y. Else the result is f(x), where a scale
+   above e^80 (F64: e^700) counts as that, so that values stay finite. Work per input: open N D^2 (s + 1) multiplications,
+   periodic N D^2 (s + D). */
+TN_API tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x, tn_tensor **logs);
+/* Computes ln of the sum of f^2 over all unit vectors as features of each site, and over the label: -> [], differentiable.
+   An open chain needs N D^3 s multiplications, a periodic one N D^5 s. An error for `sites` 0. */
+TN_API tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *layer);
+/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0.   x as above
+   -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
+TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x);
+
+#ifndef TN_NO_OPERATOR
+/* ---- trains and layers ---------------------------------------------------- >>mps-trains
+   A tn_tt (>>tt) is the same chain without features: its elements are f at unit vectors. The label is one more axis of it,
+   at the place of its core. */
+
+/* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
+   an open one with bonds of D^2. NULL on error. */
+TN_API tn_tt    *tn_mps_to_tt(const tn_mps *layer);
+/* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
+   least the train's. On failure the layer is unchanged. */
+TN_API tn_status tn_mps_from_tt(const tn_mps *layer, const tn_tt *tt);
+/* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
+   extents [count] can use. Equal seeds give bit-identical trains. */
+TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
+/* Makes a train from an operator: its input axes in order, and the output as axis number `place`, 0 to order. Bonds are the
+   number of terms: all cores but the factors' are diagonal. A bilinear layer is a train of three axes. */
+TN_API tn_tt    *tn_tt_from_cp(const tn_cp *cp, int64_t place);
+/* Multiplies by a matrix product operator: a train whose axis k has m_k n_k elements, (row, column) row-major, times one
+   with axes n_k: axes m_k. Exact: bonds are multiplied; tn_tt_round makes them smaller. */
+TN_API tn_tt    *tn_tt_apply(const tn_tt *matrix, const tn_tt *x);
+/* Exchanges the axes `axis` and `axis` + 1, by an SVD of their two cores together; the desc is for this one bond. A label
+   moves by it. */
+TN_API tn_tt    *tn_tt_swap(const tn_tt *tt, int64_t axis, const tn_tt_desc *desc);
+
+/* ---- canonical forms, entropies -------------------------------------------- >>tt-canonical
+   Of a train of norm 1 in the canonical form of site k the cores before k have orthonormal columns [r_j n_j, r_j+1], those
+   after it orthonormal rows [r_j, n_j r_j+1], and core k has norm 1. Schollwoeck 2011 */
+
+/* Returns the canonical form of a site, by QR decompositions with positive diagonals: site 0 is the right canonical form,
+   site d-1 the left one, others are mixed. Bonds may become smaller, exactly. If log_norm is not NULL, *log_norm gets ln |A|
+   (-inf: A is zero) and the train has norm 1; else it equals A. */
+TN_API tn_tt    *tn_tt_canonical(const tn_tt *tt, int64_t site, double *log_norm);
+/* Returns the singular values of all d-1 cuts (Schmidt values) of the train divided by its norm: [d-1,r], owned, descending,
+   padded by zeros. Cut k is between axes k and k+1. */
+TN_API tn_tensor *tn_tt_spectra(const tn_tt *tt);
+/* Returns the entanglement entropy of each cut, -sum p ln p with p the squares of these values: [d-1], owned. */
+TN_API tn_tensor *tn_tt_entropies(const tn_tt *tt);
+/* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1): no range is left. */
+TN_API tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm);
+TN_API tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, double *sign);
+
+/* ---- Born machines ---------------------------------------------------------- >>tt-born
+   p(i_0,..,i_d-1) = A[i_0,..]^2 / |A|^2. Conditionals are exact: in the right canonical form the sum over all later axes is
+   1. Han et al. 2018; Ferris & Vidal 2012. TN_ERR_DATA for indices outside their axes or of probability 0 as a condition,
+   TN_ERR_NONFINITE for a train of zeros. */
+
+/* Computes p(i_known | i_0,..,i_known-1) for all elements of axis `known`: p [n_known], known < d. */
+TN_API tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p);
+/* Computes ln p(i_k | i_0,..,i_k-1) for each axis k: index and log_p are [count,d]; ln p is the sum of a row. -inf from the
+   first impossible element on. */
+TN_API tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p);
+/* Draws samples: index [count,d], of which the first `known` of each row are given. Equal seeds give equal samples. */
+TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index);
+
+/* ---- two-site sweeps ---------------------------------------------------------- >>tt-fit
+   The tensor of two neighbouring sites with the label between them is fitted to data while all others are held fixed, then
+   divided by an SVD, and the label moves on with the bond: to the right end, to the left end, and back. Bonds grow and shrink
+   as the data need. White 1992, Stoudenmire & Schwab 2016 */
+typedef struct tn_tt_fit_desc {
+    int64_t sweeps;             /* 0: 1                                                                                   */
+    int64_t rank;               /* no bond above this; 0: 16                                                              */
+    double  relative;           /* drops singular values <= relative times the largest of their bond; 0: 1e-6             */
+    double  ridge;              /* minimises squares + ridge |tensor|^2, in units of the mean square of a feature; 0: 1e-9 */
+    int64_t steps;              /* conjugate gradient steps for one tensor, at most; 0: as many as least squares need. Few
+                                   of them are training by gradient                                                       */
+} tn_tt_fit_desc;
+/* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
+   y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
+   label; *error, unless NULL, gets the root mean square of its errors.
+   Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
+   singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
+   the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
+   shows, such as a parity, in a part of all inputs. */
+TN_API tn_tt    *tn_tt_fit(const tn_tt *tt, int64_t label, const tn_tensor *phi, const tn_tensor *y, const tn_tt_fit_desc *desc,
+                           double *error);
+#endif /* TN_NO_OPERATOR */
+
+/* ---- a linear layer as a train ------------------------------------------------ >>tt-linear
+   y = W x + b, W[(o_0,..,o_d-1),(i_0,..,i_d-1)] = G_0[o_0,i_0] .. G_d-1[o_d-1,i_d-1]: the indices of rows and columns are
+   written in d digits, row-major. Novikov et al. 2015 */
+typedef struct tn_tt_linear_desc {
+    int64_t count;              /* required: d, 1 to TN_MAX_RANK                                                       */
+    int64_t in[TN_MAX_RANK];    /* required: extents, whose product is the number of inputs                            */
+    int64_t out[TN_MAX_RANK];   /* required: extents, whose product is the number of outputs                           */
+    int64_t rank;               /* required: of each bond                                                              */
+    bool    bias;
+    double  std;                /* of the elements of W; 0: 1/sqrt(inputs)                                             */
+} tn_tt_linear_desc;
+typedef struct tn_tt_linear {
+    tn_tt_linear_desc desc;
+    tn_tensor *core[TN_MAX_RANK];   /* [out_k,r_k+1,r_k,in_k]: all r are desc.rank, but r_0 = r_d = 1 */
+    tn_tensor *b;                   /* [outputs] or NULL                                              */
+} tn_tt_linear;
+/* Creates the parameters NAME.core0, NAME.core1, .. and NAME.b. */
+TN_API tn_status  tn_tt_linear_init(tn_params *params, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer);
+TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x);   /* [..,in] -> [..,out] */
+#ifndef TN_NO_OPERATOR
+/* Decomposes a matrix w [outputs,inputs] with these extents [count] into a train whose axis k is (o_k,i_k), as tn_tt_apply
+   takes them; eps and rank of the desc as in tn_tt_svd. */
+TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
+                                   const tn_tt_desc *desc);
+/* Returns the matrix of such a train [outputs,inputs], owned. */
+TN_API tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
+/* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
+   stays. */
+TN_API tn_status tn_tt_linear_from_tt(const tn_tt_linear *layer, const tn_tt *tt);
+TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+#endif
+
+#if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
+/* ---- trains and networks ------------------------------------------------------- >>mps-networks */
+
+/* Makes a net from a train: input[k] is the number of the input that axis k takes, or -1 for an output leg. NULL: all axes
+   are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
+   same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
+TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+/* Makes a train of six axes from squared or bilinear attention, exactly: the tensor of tn_net_from_attention with the axes
+   (x_t, x_s, x_t, x_s, x_s, y), for which input is {0,1,0,1,1,-1}. Bonds are heads d_qk, heads, heads d_qk, heads and
+   heads d_v. */
+TN_API tn_tt  *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
+#endif
+#endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -16277,14 +16473,19 @@ typedef struct tni_tt_job {
     tni_host host;
     double   delta, dropped, gap;        /* the norm that a bond may drop; the squares that all have dropped */
     int64_t  limit;
+    double   relative;
     double  *c, *u, *s, *vt, *work;
 } tni_tt_job;
 
-static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, int64_t *limit)
+static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
-    *limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
-    if (*limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)*limit);
+    j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
+    j->relative = desc ? desc->relative : 0;
+    if (j->limit < 1) return tni_fail(ctx, TN_ERR_ARG, "%s: rank is %lld, expected 0 or more", op, (long long)j->limit);
+    if (!(j->relative >= 0 && j->relative < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: relative is %g, expected 0 or more and below 1, which would keep nothing", op,
+                        j->relative);
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
@@ -16294,6 +16495,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
     if (s != TN_OK) return s;
     r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
+    while (r > 0 && j->s[r - 1] <= j->relative * j->s[0]) r--;
     j->dropped += tni_tail_squares(k, j->s, r);
     j->gap = fmin(j->gap, tni_gap(k, j->s, r));
     tni_keep_columns(m, k, r, j->u, j->u);
@@ -16350,6 +16552,7 @@ static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const 
     }
     for (i = 0; i < r * n[k]; i++) j->c[i] /= scale;
     tt->error = norm > 0 ? sqrt(j->dropped) / norm : 0;
+    tt->discarded = tt->error * tt->error;
     tt->gap = j->gap;
     return tni_tt_put(tt, "tt_svd", k, r, n[k], 1, j->c);
 }
@@ -16368,7 +16571,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     j.gap = 1;
-    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j.limit) != TN_OK) return NULL;
+    if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j) != TN_OK) return NULL;
     elements = tn_tensor_count(a);
     if (!extents) {
         count = a->rank > 0 ? a->rank : 1;
@@ -16463,7 +16666,7 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
         s = tni_max(s, tni_min(m, n[2]));
         left = tni_max(left, n[0] * n[0]);
         extent = tni_max(extent, tni_max(m, n[1] * n[2]));
-        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0])));
+        work = tni_max(work, tni_max(tni_svd_work(m, n[2]), tni_max(tni_qr_work(m, n[2]), tni_qr_work(n[1] * n[2], n[0]))));
     }
     j->cores = tni_take(l, all, 1);
     j->left = tni_take(l, left, 1);
@@ -16549,6 +16752,7 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
     j->cut.delta = eps * norm / sqrt((double)tni_max(from->count - 1, 1));
     s = tni_tt_sweep(tt, from, j);
     tt->error = norm > 0 ? sqrt(j->cut.dropped) / norm : 0;
+    tt->discarded = tt->error * tt->error;
     tt->gap = j->cut.gap;
     return s;
 }
@@ -16573,7 +16777,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
     if (!from) return NULL;
     memset(&j, 0, sizeof j);
     j.cut.gap = 1;
-    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut.limit) != TN_OK) return NULL;
+    if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
     if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
@@ -16703,52 +16907,72 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
     tni_take_host(l, a->ctx, product, h);
 }
 
-/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right */
-tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+/* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
+static tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     tni_lay   lay;
     tni_host  h;
     double   *p[4], scale;
-    int64_t   k, size, exponent = 0;
+    int64_t   k, size;
     tn_status s = TN_OK;
-    if (inner) *inner = (double)NAN;
-    if (!tni_tt_match(a, b, "tt_inner") || !tni_tt_given(a, "tt_inner", "inner", inner)) return TN_ERR_ARG;
+    *exponent = 0;
+    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return TN_ERR_ARG;
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_room(&lay, a->ctx, "tt_inner", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
     for (k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
-        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", a->core[k], p[0], &scale)) != TN_OK) break;
-        exponent -= tni_exponent(scale);
-        if ((s = tni_read_scaled(a->ctx, "tt_inner", "a core", b->core[k], p[1], &scale)) != TN_OK) break;
-        exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
+        if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
+        *exponent -= tni_exponent(scale);
         h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
         h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
-        tni_tt_rescale(&h, n[2] * m[2], p[2], &exponent);
+        tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
     }
-    if (s == TN_OK) *inner = tni_ldexp(p[2][0], exponent);
+    if (s == TN_OK) *inner = p[2][0];
     tni_free_f64(a->ctx, lay.base, 1, size);
-    if (s != TN_OK || fabs(*inner) < HUGE_VAL) return s;
+    return s;
+}
+
+tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (inner) *inner = (double)NAN;
+    if ((s = tni_tt_inner(a, b, "tt_inner", inner, &exponent)) != TN_OK) return s;
+    *inner = tni_ldexp(*inner, exponent);
+    if (fabs(*inner) < HUGE_VAL) return TN_OK;
     return tni_fail(a->ctx, TN_ERR_NONFINITE, "tt_inner: the result is above 1e308");
 }
 
-tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+/* The norm is *norm 2^*exponent. */
+static tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
     double   *room;
     int64_t   size;
     tn_status s;
-    if (norm) *norm = (double)NAN;
-    if (!tni_tt_given(tt, "tt_norm", "norm", norm)) return TN_ERR_ARG;
+    *exponent = 0;
+    if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_room(tt, "tt_norm", &j, &size))) return TN_ERR_MEMORY;
-    s = tni_tt_orthonormal(tt, "tt_norm", &j, norm);
+    if (!(room = tni_tt_round_room(tt, op, &j, &size))) return TN_ERR_MEMORY;
+    s = tni_tt_orthonormal(tt, op, &j, norm);
     tni_free_f64(tt->ctx, room, 1, size);
-    if (s == TN_OK) *norm = tni_ldexp(*norm, j.exponent);
+    *exponent = j.exponent;
+    return s;
+}
+
+tn_status tn_tt_norm(const tn_tt *tt, double *norm)
+{
+    int64_t   exponent;
+    tn_status s;
+    if (norm) *norm = (double)NAN;
+    if ((s = tni_tt_norm(tt, "tt_norm", norm, &exponent)) == TN_OK) *norm = tni_ldexp(*norm, exponent);
     if (s != TN_OK || *norm < HUGE_VAL) return s;
     return tni_fail(tt->ctx, TN_ERR_NONFINITE, "tt_norm: the result is above 1e308");
 }
@@ -26268,6 +26492,1793 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 }
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TN_NO_MPS
+/* ======================================================================
+   >>mps-impl   matrix product states
+   ====================================================================== */
+
+/* ---- local features ------------------------------------------------------ >>local-features-impl */
+
+enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
+
+/* Taylor series of cos(pi x/2) and sin(pi x/2) about x = 1/2, as a matrix [terms,2] */
+static tn_tensor *tni_local_cosine(tn_ctx *ctx)
+{
+    double  c[2 * TNI_LOCAL_TERMS], power = 1;
+    int64_t shape[2], k;
+    shape[0] = TNI_LOCAL_TERMS; shape[1] = 2;
+    for (k = 0; k < TNI_LOCAL_TERMS; k++) {                 /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
+        c[2 * k] = (k % 4 == 1 || k % 4 == 2 ? -power : power) * 0.7071067811865476;
+        c[2 * k + 1] = (k % 4 > 1 ? -power : power) * 0.7071067811865476;
+        power *= 1.5707963267948966 / (double)(k + 1);
+    }
+    return tn_tensor_from(ctx, 2, shape, TN_F64, c);
+}
+
+static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
+{
+    tn_tensor *t[TNI_LOCAL_POWERS];
+    int64_t    k;
+    t[0] = tn_full(ctx, x->rank, x->shape, 1);
+    for (k = 1; k < n; k++) t[k] = k > 1 ? tn_mul(ctx, t[k - 1], x) : x;
+    return tn_stack(ctx, n, t, -1);
+}
+
+tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim)
+{
+    const int64_t one = 1, most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX : 2;
+    if (dim == 0) dim = 2;
+    if (!tni_usable(ctx, x, "local_features", "x")) return NULL;
+    if ((unsigned)map > TN_LOCAL_IDS || dim < (most == 2 ? 2 : 1) || dim > most) {
+        tni_fail(ctx, TN_ERR_ARG, "local_features: %s is %lld, expected %s", (unsigned)map > TN_LOCAL_IDS ? "map" : "dim",
+                 (unsigned)map > TN_LOCAL_IDS ? (long long)map : (long long)dim,
+                 (unsigned)map > TN_LOCAL_IDS ? "a tn_local_map" : most == 2 ? "2" : most < 100 ? "1 to 64" : "1 or more");
+        return NULL;
+    }
+    if (map == TN_LOCAL_IDS) return tn_embed(ctx, tn_eye(ctx, dim), x);
+    if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
+    if (map == TN_LOCAL_GIVEN) {
+        if (x->rank > 0 && x->shape[x->rank - 1] == dim) return x;
+        tni_fail(ctx, TN_ERR_SHAPE, "local_features: x is %s, expected %lld features on its last axis", TNI_SHAPE(x),
+                 (long long)dim);
+        return NULL;
+    }
+    if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
+    if (map == TN_LOCAL_LINEAR) {
+        tn_tensor *both[2];
+        both[0] = tn_sub(ctx, tn_full(ctx, 1, &one, 1), x);
+        both[1] = x;
+        return tn_stack(ctx, 2, both, -1);
+    }
+    x = tn_sub(ctx, x, tn_full(ctx, 1, &one, 0.5));
+    if (!x || !(x = tni_local_powers(ctx, x, TNI_LOCAL_TERMS))) return NULL;
+    return tn_matmul(ctx, x, tni_local_cosine(ctx));
+}
+
+/* ---- the layer ----------------------------------------------------------- >>mps-layer-impl */
+
+static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
+{
+    tn_ctx     *ctx = tn_params_ctx(ps);
+    const char *what = NULL;
+    tn_status   s = tni_layer_extents(ps, "mps", name, "sites", d->uniform && d->sites == 0 ? 1 : d->sites, "bond", d->bond);
+    if (s != TN_OK) return s;
+    if (d->dim == 0) d->dim = 2;
+    if ((unsigned)d->map > TN_LOCAL_IDS) what = "map";
+    else if (d->dim < 1 || (d->map <= TN_LOCAL_COSINE && d->dim != 2)
+             || (d->map == TN_LOCAL_POWERS && d->dim > TNI_LOCAL_POWERS) || d->dim >= INT32_MAX) what = "dim";
+    else if (d->out < 0 || d->out >= INT32_MAX) what = "out";
+    else if (!(d->std >= 0) || !(d->std < HUGE_VAL)) what = "std";
+    if (what)
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: %s is %g, expected %s", TNI_NAMED(name), what,
+                        what[0] == 'm' ? (double)d->map : what[0] == 'd' ? (double)d->dim : what[0] == 'o' ? (double)d->out
+                        : d->std,
+                        what[0] == 'm' ? "a tn_local_map" : what[0] == 'd' ? "2, or 1 to 64 powers, or 1 or more features"
+                        : "0 or more");
+    if (d->label < TN_MPS_FIRST || (d->sites > 0 && d->label > d->sites))
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: label is %lld, expected 1 to %lld sites before it, 0 for the default, or "
+                        "TN_MPS_FIRST", TNI_NAMED(name), (long long)d->label, (long long)d->sites);
+    return TN_OK;
+}
+
+/* Adds the identity to cores [n,D,s,D]: for each feature, or for the first alone. */
+static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
+{
+    const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
+    double       *p = tni_room_f64(ctx, 1, size, "mps");
+    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
+    int64_t       i, k;
+    for (i = 0; s == TN_OK && i < rows; i++)
+        for (k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
+    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
+    if (p) tni_free_f64(ctx, p, 1, size);
+    return s;
+}
+
+tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
+{
+    const int64_t before = tn_params_count(ps);
+    int64_t       shape[4];
+    bool          whole;
+    tn_mps_desc   d;
+    tn_init       init;
+    tn_status     s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
+    shape[0] = d.uniform ? 1 : d.sites; shape[1] = shape[3] = d.bond; shape[2] = d.dim;
+    layer->cores = tni_layer_param(ps, name, "cores", 4, shape, init, false);
+    whole = layer->cores && (d.random || tni_mps_identity(ps->owned.ctx, &d, layer->cores) == TN_OK);
+    init.std = 1 / sqrt((double)d.bond);
+    shape[1] = d.out;
+    shape[0] = shape[2] = d.bond;
+    if (whole && d.out > 0) whole = (layer->label = tni_layer_param(ps, name, "label", 3, shape, init, false)) != NULL;
+    if (whole && d.uniform && !d.periodic) {
+        layer->left = tni_layer_vector(ps, name, "left", d.bond, init);
+        layer->right = layer->left ? tni_layer_vector(ps, name, "right", d.bond, init) : NULL;
+        whole = layer->right != NULL;
+    }
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+/* Sites before the label core (without one: before the place where both halves meet), of a chain of n. */
+static int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
+{
+    return d->label == TN_MPS_FIRST ? 0 : d->label > 0 ? d->label : d->uniform ? n : n / 2;
+}
+
+/* The vector at an end, [D] */
+static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
+{
+    const int64_t bond = m->desc.bond;
+    tn_tensor    *unit = given ? NULL : tn_slice(tn_eye(ctx, bond), 0, 0, 1);
+    return given ? given : unit ? tn_reshape(unit, 1, &bond) : NULL;
+}
+
+/* M_j of the sites first .. stop-1: [b,n,D,D] */
+static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
+{
+    const int64_t bond = m->desc.bond, n = stop - first;
+    int64_t       shape[4];
+    tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
+    phi = tn_slice(phi, 1, first, stop);
+    c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
+    if (!c || !phi) return NULL;
+    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+        c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
+    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
+    return c ? tn_reshape(c, 4, shape) : NULL;
+}
+
+/* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
+static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
+                                bool reverse, tn_tensor **logs)
+{
+    const int64_t b = phi->shape[0], bond = m->desc.bond, at = reverse ? 0 : stop - first;
+    tn_tensor    *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop), *log;
+    tn_tensor    *y = tn_scan_states(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, &log);
+    log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
+    y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
+    log = log ? tn_copy(ctx, log) : NULL;
+    *logs = log ? tn_reshape(log, 1, &b) : NULL;
+    return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
+}
+
+/* [b,out], or [b] without a label, from the states on both sides of the label core. */
+static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    int64_t       shape[3];
+    tn_tensor    *l = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->left), phi, 0, place, false, &logs[0]), *t;
+    tn_tensor    *r = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->right), phi, place, n, true, &logs[1]);
+    if (!l || !r) return NULL;
+    if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
+    t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
+    shape[0] = b; shape[1] = m->desc.out; shape[2] = bond;
+    t = t ? tn_reshape(t, 3, shape) : NULL;
+    shape[1] = bond; shape[2] = 1;
+    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
+    return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
+}
+
+/* Tr(L B_c R) = sum over a, b of B_c[a,b] (R L)[b,a] */
+static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    tn_tensor    *l = NULL, *r = NULL, *k, *y;
+    if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
+    if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
+    k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
+    k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
+    if (!k) return NULL;
+    if (!m->label) {
+        y = tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1));
+        return y ? tn_reshape(y, 1, &b) : NULL;
+    }
+    y = tn_transpose(m->label, 0, 2);                        /* [b,c,a] */
+    y = y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;      /* [b,a,c] */
+    return y ? tn_matmul(ctx, k, tn_reshape_2d(y, bond * bond, m->desc.out)) : NULL;
+}
+
+/* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
+static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
+{
+    const int64_t one = 1;
+    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
+    if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
+    return tn_mul(ctx, y, log);
+}
+
+static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
+{
+    const tn_mps_desc *d = &m->desc;
+    const int          rank = d->map == TN_LOCAL_GIVEN ? 3 : 2;
+    int64_t            n;
+    if (!tni_usable(ctx, m->cores, "mps", "cores") || !tni_usable(ctx, x, "mps", "x")) return false;
+    n = x->rank == rank ? x->shape[1] : -1;
+    if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
+    if (d->sites == 0)
+        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
+                 (long long)tni_max(1, d->label));
+    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
+    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                  (long long)d->dim);
+    return false;
+}
+
+tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
+{
+    tn_tensor *y, *phi, *log, *part[2] = {NULL, NULL};
+    tn_dtype   made;
+    int64_t    place;
+    if (logs) *logs = NULL;
+    if (!tni_layer_given(ctx, m, "mps") || !tni_mps_takes(ctx, m, x)) return NULL;
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;                             /* BF16 would round logarithms */
+    phi = tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    place = phi ? tni_mps_place(&m->desc, phi->shape[1]) : 0;
+    y = !phi ? NULL : m->desc.periodic ? tni_mps_closed(ctx, m, phi, place, part) : tni_mps_open(ctx, m, phi, place, part);
+    log = part[0] && part[1] ? tn_add(ctx, part[0], part[1]) : part[0] ? part[0] : part[1];
+    if (y && logs) *logs = log;
+    else if (y) y = tni_mps_scaled(ctx, y, log);
+    ctx->made = made;
+    return !logs || log ? y : NULL;
+}
+
+/* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
+static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
+{
+    const int64_t k = e->shape[0], bond = e->shape[1], s = core->shape[core->rank - 2];
+    int64_t       shape[3];
+    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond), *left = tn_reshape_2d(core, bond * s, bond), *norm;
+    e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
+    shape[0] = k; shape[1] = bond * s; shape[2] = bond;
+    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
+    norm = tn_sqrt(ctx, tn_sum(ctx, tn_mul(ctx, e, e)));
+    *log = tn_add(ctx, *log, tn_log(ctx, norm));
+    return tn_div(ctx, e, norm);
+}
+
+tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
+{
+    tn_tensor *e, *log, *l, *r;
+    int64_t    shape[3], j, bond, place;
+    tn_dtype   made;
+    if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
+    if (m->desc.sites == 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
+        return NULL;
+    }
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    bond = m->desc.bond;
+    place = tni_mps_place(&m->desc, m->desc.sites);
+    log = tn_full(ctx, 0, NULL, 0);
+    l = m->desc.periodic ? tn_reshape_2d(tn_eye(ctx, bond * bond), bond * bond, bond * bond)
+                         : tn_reshape_2d(tni_mps_end(ctx, m, m->left), bond, 1);
+    r = m->desc.periodic ? l : tn_reshape_2d(tni_mps_end(ctx, m, m->right), bond, 1);
+    shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
+    e = m->desc.periodic ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    e = e ? tn_reshape(e, 3, shape) : NULL;
+    for (j = 0; e && j <= m->desc.sites; j++) {
+        if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
+        if (e && j < m->desc.sites)
+            e = tni_mps_transfer(ctx, e, m->desc.uniform ? m->cores : tn_slice(m->cores, 0, j, j + 1), &log);
+    }
+    if (e && m->desc.periodic) e = tn_mul(ctx, tn_reshape_2d(e, bond * bond, bond * bond), l);
+    else if (e) e = tn_mul(ctx, e, tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
+    log = e ? tn_add(ctx, log, tn_log(ctx, tn_sum(ctx, e))) : NULL;
+    ctx->made = made;
+    return log;
+}
+
+tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
+{
+    tn_tensor *y, *logs, *square, *norm;
+    tn_dtype   made;
+    if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
+    if (m->desc.out > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                 (long long)m->desc.out);
+        return NULL;
+    }
+    y = tn_mps_forward(ctx, m, x, &logs);
+    norm = tn_mps_log_norm(ctx, m);
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    square = y ? tn_log(ctx, tn_mul(ctx, y, y)) : NULL;
+    y = tn_sub(ctx, tn_add(ctx, square, tn_scale(ctx, logs, 2)), norm);
+    ctx->made = made;
+    return y;
+}
+
+#ifndef TN_NO_OPERATOR
+/* ---- trains and layers ---------------------------------------------------- >>mps-trains-impl */
+
+/* Cores of one train, which are filled in as doubles: core(k, p) writes [r,n,s]. */
+typedef struct tni_mps_cores {
+    const tn_mps *m;
+    double       *cores, *label, *left, *right;
+    int64_t       bytes, place;
+} tni_mps_cores;
+
+static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
+{
+    tn_ctx *ctx = m->cores->ctx;
+    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond, k;
+    tn_status s;
+    c->m = m;
+    c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
+    c->bytes = a + b + 2 * bond;
+    if (!(c->cores = tni_room_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
+    c->label = c->cores + a;
+    c->left = c->label + b;
+    c->right = c->left + bond;
+    for (k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
+    s = tn_read(m->cores, TN_F64, c->cores, a);
+    if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
+    if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
+    if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
+    return s;
+}
+
+/* The numbers of axis k of the train, [D,n,D] */
+static const double *tni_mps_axis(const tni_mps_cores *c, int64_t k, int64_t *n)
+{
+    const tn_mps_desc *d = &c->m->desc;
+    *n = k == c->place ? d->out : d->dim;
+    if (k == c->place) return c->label;
+    return d->uniform ? c->cores : c->cores + (k - (c->place >= 0 && k > c->place)) * d->bond * d->dim * d->bond;
+}
+
+/* Core k of the train. Periodic: bonds (a, start), and A (x) 1 between; the first has row (., start) of start itself. */
+static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double *to)
+{
+    const int64_t bond = c->m->desc.bond, wide = c->m->desc.periodic ? bond : 1;
+    const int64_t r = k == 0 ? 1 : bond * wide, s = k == last ? 1 : bond * wide;
+    int64_t       n, a, b, i, w;
+    const double *from = tni_mps_axis(c, k, &n);
+    memset(to, 0, (size_t)(r * n * s) * sizeof *to);
+    for (a = 0; a < bond; a++)
+        for (i = 0; i < n; i++)
+            for (b = 0; b < bond; b++) {
+                const double x = from[(a * n + i) * bond + b];
+                for (w = 0; w < wide; w++) {
+                    const int64_t row = k == 0 ? 0 : a * wide + w, column = k == last ? 0 : b * wide + w;
+                    double factor = 1;
+                    if (wide > 1 || c->m->desc.periodic) factor = (k > 0 || a == w) && (k < last || b == w);
+                    else factor = (k > 0 ? 1 : c->left[a]) * (k < last ? 1 : c->right[b]);
+                    to[(row * n + i) * s + column] += factor * x;
+                }
+            }
+}
+
+tn_tt *tn_mps_to_tt(const tn_mps *m)
+{
+    tni_mps_cores c;
+    int64_t       k, n, count, wide, most;
+    double       *core = NULL;
+    tn_ctx       *ctx;
+    tn_tt        *tt = NULL;
+    tn_status     s;
+    if (!m || !tni_alive(m->cores)) return NULL;
+    ctx = m->cores->ctx;
+    if (m->desc.sites == 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_to_tt: sites is 0, expected a number of sites in the layer's desc");
+        return NULL;
+    }
+    count = m->desc.sites + (m->label != NULL);
+    wide = m->desc.periodic ? m->desc.bond : 1;
+    most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
+    s = tni_mps_read(m, "mps_to_tt", &c);
+    if (s == TN_OK && !(core = tni_room_f64(ctx, most, m->desc.bond * wide, "mps_to_tt"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
+    for (k = 0; s == TN_OK && k < count; k++) {
+        const int64_t bond = m->desc.bond * wide;
+        tni_mps_axis(&c, k, &n);
+        tni_mps_fill(&c, k, count - 1, core);
+        s = tni_tt_put(tt, "mps_to_tt", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
+    }
+    if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
+    if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
+{
+    tn_ctx *ctx = m->cores->ctx;
+    int64_t k, count = m->desc.sites + (m->label != NULL);
+    if (m->desc.uniform || m->desc.periodic)
+        return tni_fail(ctx, TN_ERR_ARG, "mps_from_tt: the layer is %s, expected an open one with a core for each site",
+                        m->desc.uniform ? "uniform" : "periodic");
+    if (tt->count != count)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: the train has %lld axes, expected %lld", (long long)tt->count,
+                        (long long)count);
+    for (k = 0; k < count; k++) {
+        const int64_t *n = tt->core[k]->shape, want = k == place ? m->desc.out : m->desc.dim;
+        if (n[1] != want || n[2] > m->desc.bond)
+            return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)want, (long long)m->desc.bond);
+    }
+    return TN_OK;
+}
+
+tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
+{
+    const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
+    int64_t       bond, core, label, k, i, j;
+    double       *room, *numbers, *to;
+    tn_status     s;
+    if (!m || !tt || !tni_usable(tt->ctx, m->cores, "mps_from_tt", "cores")) return TN_ERR_ARG;
+    if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
+    bond = m->desc.bond;
+    core = bond * m->desc.dim * bond;
+    label = bond * m->desc.out * bond;
+    if (!(room = tni_alloc_f64(tt->ctx, 1, m->desc.sites * core + label + tni_max(core, label), "mps_from_tt")))
+        return TN_ERR_MEMORY;
+    numbers = room + m->desc.sites * core + label;
+    for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
+        const int64_t *n = tt->core[k]->shape;
+        double        *at = k == place ? room + m->desc.sites * core : to;
+        s = tni_read_scaled(tt->ctx, "mps_from_tt", "a core", tt->core[k], numbers, NULL);
+        for (i = 0; s == TN_OK && i < n[0]; i++)
+            for (j = 0; j < n[1]; j++)
+                memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
+        if (k != place) to += core;
+    }
+    if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
+    if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
+    tni_free_f64(tt->ctx, room, 1, m->desc.sites * core + label + tni_max(core, label));
+    return s;
+}
+
+tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
+{
+    int64_t   k, i, r = 1, next, most = 1, *bond;
+    double   *numbers, unused;
+    tn_tt    *tt, *made;
+    tn_status s = TN_OK;
+    if (!ctx) return NULL;
+    if (count < 1 || !extents || rank < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "tt_random: %s is %lld, expected 1 or more", count < 1 ? "count" : rank < 1 ? "rank"
+                 : "extents", (long long)(count < 1 ? count : rank < 1 ? rank : 0));
+        return NULL;
+    }
+    for (k = 0; k < count; k++) {
+        if (!tni_is_extent(extents[k])) {
+            tni_fail(ctx, TN_ERR_SHAPE, "tt_random: extent %lld is %lld, expected 1 or more", (long long)k,
+                     (long long)extents[k]);
+            return NULL;
+        }
+        most = tni_max(most, extents[k]);
+    }
+    if (!(bond = (int64_t *)tni_alloc(ctx, (size_t)(count + 1) * sizeof *bond, "tt_random"))) return NULL;
+    bond[count] = 1;
+    for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
+    numbers = tni_room_f64(ctx, rank * most, rank, "tt_random");
+    tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
+    for (k = 0; tt && s == TN_OK && k < count; k++, r = next) {
+        const int64_t n = extents[k];
+        next = k + 1 == count ? 1 : tni_min(bond[k + 1], r > rank / n ? rank : r * n);
+        tni_random_signed(seed, k, 0, r * n * next, numbers);
+        for (i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
+        s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
+    }
+    if (numbers) tni_free_f64(ctx, numbers, rank * most, rank);
+    tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
+    if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
+    made = tn_tt_canonical(tt, 0, &unused);
+    tn_tt_destroy(tt);
+    return made;
+}
+
+/* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
+tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
+{
+    int64_t   k, t, i, most;
+    double   *f, *core;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!cp || !tni_alive(cp->p)) return NULL;
+    if (place < 0 || place > cp->order || cp->terms < 1) {
+        tni_fail(cp->ctx, TN_ERR_ARG, "tt_from_cp: %s is %lld, expected %s", cp->terms < 1 ? "the number of terms" : "place",
+                 (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
+        return NULL;
+    }
+    for (most = cp->out, k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
+    if (!(f = tni_room_f64(cp->ctx, most * cp->terms, cp->terms + 1, "tt_from_cp"))) return NULL;
+    core = f + most * cp->terms;
+    tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    for (k = 0; tt && s == TN_OK && k <= cp->order; k++) {
+        const bool       out = k == place;
+        const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
+        const int64_t    r = k == 0 ? 1 : cp->terms, c = k == cp->order ? 1 : cp->terms;
+        if ((s = tn_read(out ? cp->p : cp->f[e], TN_F64, f, n * cp->terms)) != TN_OK) break;
+        memset(core, 0, (size_t)(r * n * c) * sizeof *core);
+        for (t = 0; t < cp->terms; t++)
+            for (i = 0; i < n; i++)
+                core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
+        s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
+    }
+    tni_free_f64(cp->ctx, f, most * cp->terms, cp->terms + 1);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* Core (R r, m, R' r') from W [R,m n,R'] and X [r,n,r'] */
+static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, const double *b, double *to)
+{
+    const int64_t n = x[1], m = w[1] / n, columns = w[2] * x[2];
+    int64_t       i, j, k, l, c, d;
+    memset(to, 0, (size_t)(w[0] * x[0] * m * columns) * sizeof *to);
+    for (i = 0; i < w[0]; i++)
+        for (j = 0; j < x[0]; j++)
+            for (k = 0; k < m; k++) {
+                double *row = to + ((i * x[0] + j) * m + k) * columns;
+                for (l = 0; l < n; l++)
+                    for (c = 0; c < w[2]; c++) {
+                        const double f = a[((i * m + k) * n + l) * w[2] + c];
+                        for (d = 0; d < x[2]; d++) row[c * x[2] + d] += f * b[(j * n + l) * x[2] + d];
+                    }
+            }
+}
+
+tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
+{
+    int64_t   k, a, b, most = 1, size;
+    double   *room;
+    tn_tt    *tt;
+    tn_status s = TN_OK;
+    if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
+        tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
+        if (!w || !x) tni_fail(ctx, TN_ERR_ARG, "tt_apply: %s is NULL, expected a train", w ? "x" : "the operator");
+        else tni_fail(ctx, TN_ERR_SHAPE, "tt_apply: x has %lld axes, expected %lld as the operator, in one context",
+                      (long long)x->count, (long long)w->count);
+        return NULL;
+    }
+    for (k = 0; k < x->count; k++) {
+        const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
+        size_t         bytes;
+        if (m[1] < 1 || n[1] % m[1] != 0) {
+            tni_fail(x->ctx, TN_ERR_SHAPE, "tt_apply: axis %lld of the matrix has %lld elements, expected a multiple of "
+                     "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
+            return NULL;
+        }
+        size = tni_area_size(n[0] * m[0] * (n[1] / m[1]), n[2] * m[2], 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
+        most = tni_max(most, size);
+    }
+    a = tni_tt_largest_core(w);
+    b = tni_tt_largest_core(x);
+    if (!(room = tni_room_f64(x->ctx, 1, a + b + most, "tt_apply"))) return NULL;
+    tt = tni_tt_make(x->ctx, "tt_apply", x->count);
+    for (k = 0; tt && s == TN_OK && k < x->count; k++) {
+        const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
+        s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
+        if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
+        if (s != TN_OK) break;
+        tni_tt_times(n, m, room, room + a, room + a + b);
+        s = tni_tt_put(tt, "tt_apply", k, n[0] * m[0], n[1] / m[1], n[2] * m[2], room + a + b);
+    }
+    tni_free_f64(x->ctx, room, 1, a + b + most);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* ---- canonical forms, entropies --------------------------------------------- >>tt-canonical-impl */
+
+/* Core k [r n,s] = Q L with orthonormal columns of Q, which replaces it; L moves into core k + 1. */
+static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, int64_t k)
+{
+    const tni_host *h = &j->cut.host;
+    double   *core = j->cores + j->at[k], *after = j->cores + j->at[k + 1];
+    int64_t   m = j->r[k] * tt->core[k]->shape[1], s = j->r[k + 1], rest = tt->core[k + 1]->shape[1] * j->r[k + 2];
+    int64_t   least = tni_min(m, s);
+    tn_status status = tni_qr(h, m, s, tni_rows(core, s), tni_rows(j->cut.u, least), tni_rows(j->left, s), j->cut.work);
+    if (status != TN_OK || least == 0) return status;
+    memcpy(core, j->cut.u, (size_t)(m * least) * sizeof *core);
+    tni_tt_rescale(h, least * s, j->left, &j->exponent);
+    h->by->gemm(h, least, rest, s, 1, tni_rows(j->left, s), tni_rows(after, rest), 0, tni_rows(j->cut.c, rest));
+    memcpy(after, j->cut.c, (size_t)(least * rest) * sizeof *after);
+    j->r[k + 1] = least;
+    return TN_OK;
+}
+
+/* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
+   *norm, times 2^exponent. */
+static double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
+                                int64_t *size, tn_status *s)
+{
+    double *room;
+    int64_t k;
+    memset(j, 0, sizeof *j);
+    j->cut.limit = INT64_MAX;
+    *s = TN_ERR_MEMORY;
+    if (!(room = tni_tt_round_room(tt, op, j, size))) return NULL;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[1] < 1) {
+            *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
+                          TNI_SHAPE(tt->core[k]));
+            return room;
+        }
+    *s = tni_tt_orthonormal(tt, op, j, norm);
+    for (k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
+    if (*s == TN_OK && site > 0)
+        *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
+    return room;
+}
+
+tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
+{
+    tni_tt_round_job j;
+    double   *room, norm = 0;
+    int64_t   size, k, i;
+    tn_tt    *tt = NULL;
+    tn_status s;
+    if (log_norm) *log_norm = (double)NAN;
+    if (!from) return NULL;
+    if (site < 0 || site >= from->count) {
+        tni_fail(from->ctx, TN_ERR_ARG, "tt_canonical: site is %lld, expected 0 to %lld", (long long)site,
+                 (long long)from->count - 1);
+        return NULL;
+    }
+    room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
+    for (k = 0; s == TN_OK && k < from->count; k++) {
+        const int64_t n = from->core[k]->shape[1];
+        double       *core = j.cores + j.at[k];
+        for (i = 0; k == site && i < j.r[k] * n * j.r[k + 1]; i++)
+            core[i] = log_norm ? (norm > 0 ? core[i] / norm : 0) : tni_ldexp(core[i], j.exponent);
+        s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
+    }
+    if (s == TN_OK && log_norm) *log_norm = norm > 0 ? log(norm) + (double)j.exponent * 0.6931471805599453 : -HUGE_VAL;
+    if (room) tni_free_f64(from->ctx, room, 1, size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* The Schmidt values of all cuts, [d-1,*most], as an owned tensor (spectra) or only their entropies [d-1]. */
+static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
+{
+    tni_tt_round_job j;
+    double    *room, *values = NULL, norm = 0;
+    int64_t    size, k, i, r = 1, next, most = 1, shape[2];
+    tn_tensor *out = NULL;
+    tn_status  s;
+    if (!tt) return NULL;
+    room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    for (k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
+    shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
+    if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) memcpy(j.cut.c, j.cores, (size_t)(tt->core[0]->shape[1] * j.r[1]) * sizeof *j.cut.c);
+    for (k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
+        const tni_host *h = &j.cut.host;
+        const int64_t   m = r * tt->core[k]->shape[1], n = j.r[k + 1], after = tt->core[k + 1]->shape[1] * j.r[k + 2];
+        if ((s = tni_tt_cut(&j.cut, m, n, &next)) != TN_OK) {
+            tni_fail(tt->ctx, s, "%s: the SVD of cut %lld did not converge", op, (long long)k);
+            break;
+        }
+        for (i = 0; i < tni_min(m, n) && norm > 0; i++) {
+            const double x = fmin(j.cut.s[i] / norm, 1), p = x * x;
+            if (spectra && i < most) values[k * most + i] = x;
+            else if (!spectra && p > 0) values[k] -= p * log(p);
+        }
+        h->by->gemm(h, next, after, n, 1, tni_rows(j.cut.c, n), tni_rows(j.cores + j.at[k + 1], after), 0,
+                    tni_rows(j.cut.u, after));
+        memcpy(j.cut.c, j.cut.u, (size_t)(next * after) * sizeof *j.cut.c);
+    }
+    if (s == TN_OK) s = tni_write_new(tt->ctx, op, &out, spectra ? 2 : 1, shape, values);
+    if (values) tni_free_f64(tt->ctx, values, tt->count, shape[1]);
+    if (room) tni_free_f64(tt->ctx, room, 1, size);
+    if (s != TN_OK) tni_drop(&out);
+    return out;
+}
+
+tn_tensor *tn_tt_spectra(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_spectra", true); }
+tn_tensor *tn_tt_entropies(const tn_tt *tt) { return tni_tt_cuts(tt, "tt_entropies", false); }
+
+tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm)
+{
+    int64_t   exponent;
+    double    norm;
+    tn_status s;
+    if (log_norm) *log_norm = (double)NAN;
+    if (!tni_tt_given(tt, "tt_log_norm", "log_norm", log_norm)) return TN_ERR_ARG;
+    if ((s = tni_tt_norm(tt, "tt_log_norm", &norm, &exponent)) == TN_OK)
+        *log_norm = norm > 0 ? log(norm) + (double)exponent * 0.6931471805599453 : -HUGE_VAL;
+    return s;
+}
+
+tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, double *sign)
+{
+    int64_t   exponent;
+    double    inner;
+    tn_status s;
+    if (log_inner) *log_inner = (double)NAN;
+    if (sign) *sign = (double)NAN;
+    if (a && (!tni_tt_given(a, "tt_log_inner", "log_inner", log_inner) || !tni_tt_given(a, "tt_log_inner", "sign", sign)))
+        return TN_ERR_ARG;
+    if ((s = tni_tt_inner(a, b, "tt_log_inner", &inner, &exponent)) != TN_OK) return s;
+    *sign = inner > 0 ? 1 : inner < 0 ? -1 : 0;
+    *log_inner = inner != 0 ? log(fabs(inner)) + (double)exponent * 0.6931471805599453 : -HUGE_VAL;
+    return TN_OK;
+}
+
+/* ---- Born machines ------------------------------------------------------------ >>tt-born-impl
+   v is the product of the cores of the indices so far, of norm 1; w_i = v A_k[i]. All later cores have orthonormal rows, so
+   that p(i | before) = |w_i|^2. */
+
+typedef struct tni_born {
+    const tn_tt     *tt;
+    tni_tt_round_job j;
+    double          *room, *v, *w;                       /* room of the cores; of v and w */
+    int64_t          size, more;
+} tni_born;
+
+static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
+{
+    double    norm = 0;
+    int64_t   k, i, n, most = 1;
+    tn_status s;
+    memset(b, 0, sizeof *b);
+    b->tt = tt;
+    b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
+    if (s != TN_OK) return s;
+    if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
+    for (k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
+    n = tt->core[0]->shape[1] * b->j.r[1];
+    for (i = 0; i < n; i++) b->j.cores[i] /= norm;
+    b->more = 2 * most;
+    if (!(b->v = tni_room_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
+    b->w = b->v + most;
+    return TN_OK;
+}
+
+static tn_status tni_born_end(tni_born *b, tn_status s)
+{
+    if (b->room) tni_free_f64(b->tt->ctx, b->room, 1, b->size);
+    if (b->v) tni_free_f64(b->tt->ctx, b->v, 1, b->more);
+    return s;
+}
+
+/* w_i of axis k and the probability of element i, for the elements first .. stop-1 */
+static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, double *p)
+{
+    const int64_t r = b->j.r[k], n = b->tt->core[k]->shape[1], s = b->j.r[k + 1];
+    const double *core = b->j.cores + b->j.at[k];
+    int64_t       a, i, c;
+    for (i = first; i < stop; i++) {
+        double *w = b->w + (i - first) * s, sum = 0;
+        for (c = 0; c < s; c++) w[c] = 0;
+        for (a = 0; a < r; a++)
+            for (c = 0; c < s; c++) w[c] += b->v[a] * core[(a * n + i) * s + c];
+        for (c = 0; c < s; c++) sum += w[c] * w[c];
+        p[i - first] = sum;
+    }
+}
+
+/* Goes on with element i, whose row is w. */
+static void tni_born_take(tni_born *b, int64_t k, const double *w, double p)
+{
+    int64_t c;
+    for (c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / sqrt(p);
+}
+
+static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i)
+{
+    const int64_t n = tt->core[k]->shape[1];
+    if (i >= 0 && i < n) return true;
+    tni_fail(tt->ctx, TN_ERR_DATA, "%s: index %lld is %lld, expected 0 to %lld", op, (long long)k, (long long)i,
+             (long long)n - 1);
+    return false;
+}
+
+/* Goes along `known` given indices. */
+static tn_status tni_born_follow(tni_born *b, const char *op, int64_t known, const int64_t *index)
+{
+    int64_t k;
+    double  p;
+    b->v[0] = 1;
+    for (k = 0; k < known; k++) {
+        if (!tni_born_index(b->tt, op, k, index[k])) return TN_ERR_DATA;
+        tni_born_row(b, k, index[k], index[k] + 1, &p);
+        if (!(p > 0))
+            return tni_fail(b->tt->ctx, TN_ERR_DATA, "%s: the first %lld indices have probability 0, expected a possible "
+                            "condition", op, (long long)k + 1);
+        tni_born_take(b, k, b->w, p);
+    }
+    return TN_OK;
+}
+
+static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, int64_t most, const void *index,
+                                const void *out)
+{
+    if (!tt) return TN_ERR_ARG;
+    if (known < 0 || known > most)
+        return tni_fail(tt->ctx, TN_ERR_ARG, "%s: known is %lld, expected 0 to %lld", op, (long long)known, (long long)most);
+    if (out && (index || known == 0)) return TN_OK;
+    return tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected numbers", op, out ? "index" : "the result");
+}
+
+tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p)
+{
+    tni_born  b;
+    tn_status s = tni_born_known(tt, "tt_conditional", known, tt ? tt->count - 1 : 0, index, p);
+    if (s != TN_OK) return s;
+    s = tni_born_begin(&b, tt, "tt_conditional");
+    if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
+    if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
+    return tni_born_end(&b, s);
+}
+
+tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p)
+{
+    tni_born  b;
+    int64_t   e, k;
+    tn_status s;
+    if (tt && (s = tni_count_check(tt->ctx, "tt_log_conditionals", "count", count)) != TN_OK) return s;
+    if (tt && count == 0) return TN_OK;
+    if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, index ? log_p : NULL)) != TN_OK) return s;
+    s = tni_born_begin(&b, tt, "tt_log_conditionals");
+    for (e = 0; e < count && s == TN_OK; e++) {
+        double p = 1;
+        b.v[0] = 1;
+        for (k = 0; k < tt->count && s == TN_OK; k++) {
+            const int64_t i = index[e * tt->count + k];
+            if (!tni_born_index(tt, "tt_log_conditionals", k, i)) s = TN_ERR_DATA;
+            else if (p > 0) {
+                tni_born_row(&b, k, i, i + 1, &p);
+                if (p > 0) tni_born_take(&b, k, b.w, p);
+            }
+            log_p[e * tt->count + k] = p > 0 ? log(p) : -HUGE_VAL;
+        }
+    }
+    return tni_born_end(&b, s);
+}
+
+tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
+{
+    tni_born  b;
+    tni_dice  dice;
+    int64_t   e, k, i, n;
+    tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
+    if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
+    memset(&dice, 0, sizeof dice);
+    dice.key = seed;
+    s = tni_born_begin(&b, tt, "tt_sample");
+    for (e = 0; e < count && s == TN_OK; e++) {
+        int64_t *row = index + e * tt->count;
+        if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
+        for (k = known; k < tt->count; k++) {
+            double u = (double)tni_dice_word(&dice), p = 0, sum = 0;
+            u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
+            n = tt->core[k]->shape[1];
+            for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
+                double q;
+                tni_born_row(&b, k, i, i + 1, &q);
+                if (!(q > 0)) continue;
+                sum += q;
+                p = q;
+                row[k] = i;
+            }
+            tni_born_row(&b, k, row[k], row[k] + 1, &p);
+            tni_born_take(&b, k, b.w, p);
+        }
+    }
+    return tni_born_end(&b, s);
+}
+/* ---- exchanging axes ---------------------------------------------------------- >>tt-swap */
+
+typedef struct tni_tt_swap_job { tni_tt_round_job j; tni_tt_job cut; double *pair; int64_t r, n, m, c; } tni_tt_swap_job;
+
+static void tni_tt_swap_lay(tni_lay *l, tn_ctx *ctx, tni_tt_swap_job *w)
+{
+    const int64_t rows = w->r * w->m, columns = w->n * w->c, least = tni_min(rows, columns);
+    w->pair = tni_take(l, rows, columns);
+    tni_tt_lay(l, &w->cut, rows * columns, rows * least, least, columns * least, tni_svd_work(rows, columns));
+    tni_take_host(l, ctx, tni_max(tni_max(rows, columns), tni_max(w->r * w->n, w->m * w->c)), &w->cut.host);
+}
+
+/* [r,n,m,c] of both cores as [r m,n c], divided again, and all cores written. */
+static tn_status tni_tt_swap(tn_tt *tt, const tn_tt *from, int64_t axis, tni_tt_swap_job *w, double eps, double norm)
+{
+    const tni_host *h = &w->cut.host;
+    const int64_t   r = w->r, n = w->n, m = w->m, c = w->c, d = w->j.r[axis + 1];
+    int64_t         a, b, e, k, rank;
+    tn_status       s;
+    h->by->gemm(h, r * n, m * c, d, 1, tni_rows(w->j.cores + w->j.at[axis], d),
+                tni_rows(w->j.cores + w->j.at[axis + 1], m * c), 0, tni_rows(w->pair, m * c));
+    for (a = 0; a < r; a++)
+        for (b = 0; b < n; b++)
+            for (e = 0; e < m; e++)
+                memcpy(w->cut.c + ((a * m + e) * n + b) * c, w->pair + ((a * n + b) * m + e) * c,
+                       (size_t)c * sizeof *w->pair);
+    w->cut.delta = eps * norm;
+    if ((s = tni_tt_cut(&w->cut, r * m, n * c, &rank)) != TN_OK)
+        return tni_fail(from->ctx, s, "tt_swap: the SVD did not converge");
+    for (a = 0; a < rank * n * c; a++) w->cut.c[a] = tni_ldexp(w->cut.c[a], w->j.exponent);
+    tt->error = norm > 0 ? sqrt(w->cut.dropped) / norm : 0;
+    tt->discarded = tt->error * tt->error;
+    tt->gap = w->cut.gap;
+    for (k = 0; s == TN_OK && k < from->count; k++)
+        if (k == axis) s = tni_tt_put(tt, "tt_swap", k, r, m, rank, w->cut.u);
+        else if (k == axis + 1) s = tni_tt_put(tt, "tt_swap", k, rank, n, c, w->cut.c);
+        else s = tni_tt_put(tt, "tt_swap", k, w->j.r[k], from->core[k]->shape[1], w->j.r[k + 1], w->j.cores + w->j.at[k]);
+    return s;
+}
+
+tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
+{
+    tni_tt_swap_job w;
+    tni_lay   lay;
+    int64_t   size, more;
+    double   *room, norm = 0, eps;
+    tn_tt    *tt = NULL;
+    tn_status s;
+    if (!from) return NULL;
+    memset(&w, 0, sizeof w);
+    memset(&lay, 0, sizeof lay);
+    w.cut.gap = 1;
+    if (axis < 0 || axis + 1 >= from->count) {
+        tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: axis is %lld, expected 0 to %lld", (long long)axis,
+                 (long long)from->count - 2);
+        return NULL;
+    }
+    if (tni_tt_options(from->ctx, "tt_swap", desc, &eps, &w.cut) != TN_OK) return NULL;
+    room = tni_tt_canonical(from, "tt_swap", axis, &w.j, &norm, &size, &s);
+    if (s == TN_OK) {
+        w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
+        tni_tt_swap_lay(&lay, from->ctx, &w);
+        s = tni_lay_room(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
+    }
+    if (s == TN_OK) {
+        tni_tt_swap_lay(&lay, from->ctx, &w);
+        tt = tni_tt_make(from->ctx, "tt_swap", from->count);
+        s = tt ? tni_tt_swap(tt, from, axis, &w, eps, norm) : TN_ERR_MEMORY;
+    }
+    if (lay.base) tni_free_f64(from->ctx, lay.base, 1, more);
+    if (room) tni_free_f64(from->ctx, room, 1, size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+/* ---- two-site sweeps ---------------------------------------------------------- >>tt-fit-impl
+   The near side of a bond is the one whose core is finished by this update, the far side the one to which the label moves.
+   With P [b,m] the features of the near side (state times phi), Q [b,n] those of the far one, the prediction is
+       y[b,o] = sum P[b,i] X[i,o,k] Q[b,k]
+   Given U [m,r] of X = U V it is the same with P U in place of P; given V it is
+       y[b,o] = sum P[b,i] U[i,k] Z[b,o,k],  Z[b,o,k] = sum_q V[k,o,q] Q[b,q]
+   and each of the three problems is solved by conjugate gradients on its normal equations, from the present numbers on. */
+
+typedef struct tni_fit_slot { double *p; int64_t n; } tni_fit_slot;     /* n numbers of their own */
+
+typedef struct tni_fit {
+    tn_ctx   *ctx;
+    tn_tt_fit_desc d;
+    int64_t   rows, sites, dim, out, most;       /* most: the largest bond that can occur */
+    double   *phi, *y;                           /* [rows,sites,dim], [rows,out]          */
+    tni_fit_slot *core, *env;                    /* [sites] [r,dim,r']; [sites+1] [rows,r]: left of the bond at hand states
+                                                    before a site, right of it states after one */
+    int64_t  *r, *exponent;                      /* [sites+1] of bonds and of envs        */
+    double   *p, *q, *w, *z;                     /* features, and workspace of a problem  */
+    double   *x, *u, *v, *g, *dir, *keep, *res, *s, *svd;
+    int64_t   at;                                /* the bond at hand (-1: none), and its direction */
+    bool      right;
+    tni_host  host;
+} tni_fit;
+
+/* One of the three problems: P [rows,m], Z [rows,n] for all outputs or [rows,out,n] for each, X [m,width]. */
+typedef struct tni_fit_problem { const double *p, *z; int64_t m, n; bool each; } tni_fit_problem;
+
+static int64_t tni_fit_width(const tni_fit *f, const tni_fit_problem *a) { return a->each ? a->n : f->out * a->n; }
+
+/* to = A x, or to += scale * A x of the predictions [rows,out] */
+static void tni_fit_predict(const tni_fit *f, const tni_fit_problem *a, const double *x, double *to)
+{
+    const int64_t width = tni_fit_width(f, a);
+    int64_t       b, o;
+    f->host.by->gemm(&f->host, f->rows, width, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows((double *)x, width), 0,
+                     tni_rows(f->w, width));
+    for (b = 0; b < f->rows; b++)
+        for (o = 0; o < f->out; o++)
+            to[b * f->out + o] = a->each ? f->host.by->dot(a->n, f->w + b * width, a->z + (b * f->out + o) * a->n)
+                                         : f->host.by->dot(a->n, f->w + b * width + o * a->n, a->z + b * a->n);
+}
+
+/* g = A^T res */
+static void tni_fit_back(const tni_fit *f, const tni_fit_problem *a, const double *res, double *g)
+{
+    const int64_t width = tni_fit_width(f, a);
+    int64_t       b, o;
+    memset(f->w, 0, (size_t)(f->rows * width) * sizeof *f->w);
+    for (b = 0; b < f->rows; b++)
+        for (o = 0; o < f->out; o++)
+            f->host.by->axpy(a->n, res[b * f->out + o], a->z + (a->each ? b * f->out + o : b) * a->n,
+                             f->w + b * width + (a->each ? 0 : o * a->n));
+    f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_turned(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
+                     tni_rows(g, width));
+}
+
+/* The mean square of a feature, summed over all data */
+static double tni_fit_scale(const tni_fit *f, const tni_fit_problem *a)
+{
+    const int64_t each = a->each ? f->out : 1, size = a->m * tni_fit_width(f, a);
+    double        sum = 0;
+    int64_t       b;
+    for (b = 0; b < f->rows; b++)
+        sum += f->host.by->dot(a->m, a->p + b * a->m, a->p + b * a->m)
+               * f->host.by->dot(each * a->n, a->z + b * each * a->n, a->z + b * each * a->n);
+    return size > 0 ? sum / (double)size * (a->each ? 1 : (double)f->out) : 0;
+}
+
+/* Conjugate gradients (CGLS, Hestenes & Stiefel 1952) on |y - A x|^2 + ridge |x|^2; res becomes y - A x. */
+static void tni_fit_solve(const tni_fit *f, const tni_fit_problem *a, double *x, double ridge, int64_t steps)
+{
+    const int64_t n = a->m * tni_fit_width(f, a), all = f->rows * f->out;
+    double       *g = f->g, *dir = f->dir, *made = f->res + all, now, first = 0, next, below, alpha;
+    int64_t       k, i;
+    ridge *= tni_fit_scale(f, a);
+    tni_fit_predict(f, a, x, f->res);
+    for (i = 0; i < all; i++) f->res[i] = f->y[i] - f->res[i];
+    tni_fit_back(f, a, f->res, g);
+    for (i = 0; i < n; i++) dir[i] = g[i] -= ridge * x[i];
+    now = f->host.by->dot(n, g, g);
+    tni_fit_back(f, a, f->y, f->g + n);                      /* what a gradient is compared with */
+    first = f->host.by->dot(n, f->g + n, f->g + n);
+    for (k = 0; k < steps && now > 1e-26 * first; k++) {
+        tni_fit_predict(f, a, dir, made);
+        below = f->host.by->dot(all, made, made) + ridge * f->host.by->dot(n, dir, dir);
+        if (!(below > 0)) break;
+        alpha = now / below;
+        f->host.by->axpy(n, alpha, dir, x);
+        f->host.by->axpy(all, -alpha, made, f->res);
+        tni_fit_back(f, a, f->res, g);
+        for (i = 0; i < n; i++) g[i] -= ridge * x[i];
+        next = f->host.by->dot(n, g, g);
+        for (i = 0; i < n; i++) dir[i] = g[i] + next / now * dir[i];
+        now = next;
+    }
+}
+
+/* The SVD of X [m,width]: U [m,r] orthonormal, V [r,width] with the singular values, of at most `limit`; *dropped is the
+   share of the squares that the limit has cost. */
+static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit, int64_t *rank, double *dropped)
+{
+    const int64_t k = tni_min(m, width);
+    int64_t       i, l, r;
+    double       *vt = f->g, all, kept;
+    tn_status     s = tni_svd(&f->host, m, width, tni_rows(f->x, width), tni_rows(f->dir, k), f->s, tni_rows(vt, width),
+                              f->svd);
+    if (s != TN_OK) return tni_fail(f->ctx, s, "tt_fit: the SVD of a tensor of two sites failed");
+    for (r = k; r > 1 && f->s[r - 1] <= f->d.relative * f->s[0]; r--) {}
+    all = tni_tail_squares(r, f->s, 0);
+    r = tni_min(r, limit);
+    kept = tni_tail_squares(r, f->s, 0);
+    *dropped = all > 0 ? (all - kept) / all : 0;
+    tni_keep_columns(m, k, r, f->dir, f->u);
+    for (i = 0; i < r; i++)
+        for (l = 0; l < width; l++) f->v[i * width + l] = f->s[i] * vt[i * width + l];
+    *rank = r;
+    return TN_OK;
+}
+
+/* P U, as the near features of V */
+static tni_fit_problem tni_fit_far(const tni_fit *f, const tni_fit_problem *a, int64_t r, double *room)
+{
+    tni_fit_problem v = *a;
+    f->host.by->gemm(&f->host, f->rows, r, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows(f->u, r), 0, tni_rows(room, r));
+    v.p = room;
+    v.m = r;
+    return v;
+}
+
+/* Fits U and V in turn, `first` columns of U and one more whenever that does not help any more. */
+static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t first, int64_t *rank)
+{
+    const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.rank, tni_min(a->m, width)), all = f->rows * f->out;
+    const double  ridge = tni_max_f64(f->d.ridge, 1e-3), size = tni_frobenius(all, f->y);
+    double        before, now = HUGE_VAL, dropped;
+    int64_t       r, k, i, b, o;
+    tn_status     s = tni_fit_cut(f, a->m, width, first, &r, &dropped);
+    while (s == TN_OK) {
+        tni_fit_problem v, u;
+        for (k = 0, before = HUGE_VAL; k < 30; k++, before = now) {
+            v = tni_fit_far(f, a, r, f->z);
+            tni_fit_solve(f, &v, f->v, ridge, 10);
+            for (b = 0; b < f->rows; b++)                    /* Z[b,o,k] = sum_q V[k,o,q] Q[b,q] */
+                for (o = 0; o < f->out; o++)
+                    for (i = 0; i < r; i++)
+                        f->z[(b * f->out + o) * r + i] =
+                            f->host.by->dot(a->n, f->v + (i * f->out + o) * a->n, a->z + b * a->n);
+            u.p = a->p; u.z = f->z; u.m = a->m; u.n = r; u.each = true;
+            tni_fit_solve(f, &u, f->u, ridge, 10);
+            now = tni_frobenius(all, f->res);
+            if (now <= 1e-9 * size || now > 0.995 * before) break;
+        }
+        if (now <= 0.02 * size || r == limit) break;
+        tni_fit_back(f, a, f->res, f->x);                    /* the gradient: its first singular vectors are the new ones */
+        memcpy(f->keep, f->u, (size_t)(a->m * r) * sizeof *f->u);
+        memcpy(f->keep + a->m * r, f->v, (size_t)(r * width) * sizeof *f->v);
+        if ((s = tni_fit_cut(f, a->m, width, 1, &k, &dropped)) != TN_OK) break;
+        v = tni_fit_far(f, a, 1, f->z);                      /* exact step along their product */
+        tni_fit_predict(f, &v, f->v, f->res + all);
+        dropped = f->host.by->dot(all, f->res + all, f->res + all);
+        dropped = dropped > 0 ? f->host.by->dot(all, f->res, f->res + all) / dropped : 0;
+        memmove(f->v + r * width, f->v, (size_t)width * sizeof *f->v);
+        for (i = 0; i < width; i++) f->v[r * width + i] *= dropped;
+        memcpy(f->v, f->keep + a->m * r, (size_t)(r * width) * sizeof *f->v);
+        for (b = a->m; b-- > 0;) {
+            f->u[b * (r + 1) + r] = f->u[b];
+            memcpy(f->u + b * (r + 1), f->keep + b * r, (size_t)r * sizeof *f->u);
+        }
+        r++;
+    }
+    if (s != TN_OK) return s;
+    f->host.by->gemm(&f->host, a->m, width, r, 1, tni_rows(f->u, r), tni_rows(f->v, width), 0, tni_rows(f->x, width));
+    return tni_fit_cut(f, a->m, width, f->d.rank, rank, &dropped);
+}
+
+/* Makes a slot of n numbers; what was there is lost. */
+static tn_status tni_fit_hold(tni_fit *f, tni_fit_slot *slot, int64_t n, const double *from)
+{
+    if (slot->p && slot->n != n) {
+        tni_free_f64(f->ctx, slot->p, 1, slot->n);
+        slot->p = NULL;
+    }
+    slot->n = n;
+    if (!slot->p && !(slot->p = tni_room_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
+    if (from) memcpy(slot->p, from, (size_t)n * sizeof *from);
+    return TN_OK;
+}
+
+/* Features of site j with the states before it, [rows,r dim], or after it, [rows,dim r] */
+static void tni_fit_features(const tni_fit *f, int64_t j, bool before, double *to)
+{
+    const int64_t r = before ? f->r[j] : f->r[j + 1], n = f->dim;
+    const double *env = f->env[before ? j : j + 1].p;
+    int64_t       b, a, i;
+    for (b = 0; b < f->rows; b++)
+        for (a = 0; a < r; a++)
+            for (i = 0; i < n; i++)
+                to[b * r * n + (before ? a * n + i : i * r + a)] = env[b * r + a] * f->phi[(b * f->sites + j) * n + i];
+}
+
+/* The states on the other side of a core: the near features [rows,m] times U [m,r] */
+static tn_status tni_fit_pass(tni_fit *f, const double *p, int64_t m, const double *u, int64_t r, int64_t from, int64_t to)
+{
+    tn_status s = tni_fit_hold(f, &f->env[to], f->rows * r, NULL);
+    if (s != TN_OK) return s;
+    f->host.by->gemm(&f->host, f->rows, r, m, 1, tni_rows((double *)p, m), tni_rows((double *)u, r), 0,
+                     tni_rows(f->env[to].p, r));
+    f->exponent[to] = f->exponent[from];
+    tni_tt_rescale(&f->host, f->rows * r, f->env[to].p, &f->exponent[to]);
+    return TN_OK;
+}
+
+static int64_t tni_fit_exponent(const tni_fit *f, int64_t j) { return f->exponent[j] + f->exponent[j + 2]; }
+
+/* Updates the tensor X of sites j and j + 1, [near,out,far], and finishes the core of the near one: its factor V [r,out,far]
+   remains in f->v. */
+static tn_status tni_fit_bond(tni_fit *f, int64_t j, bool right)
+{
+    const int64_t   m = right ? f->r[j] * f->dim : f->dim * f->r[j + 2], n = right ? f->dim * f->r[j + 2] : f->r[j] * f->dim;
+    const int64_t   size = m * f->out * n, near_ = right ? j : j + 1;
+    const bool      scarce = size > f->rows * f->out;
+    int64_t         r, i, k;
+    double          dropped;
+    tni_fit_problem a;
+    tn_status       s;
+    tni_fit_features(f, j, true, right ? f->p : f->q);
+    tni_fit_features(f, j + 1, false, right ? f->q : f->p);
+    a.p = f->p; a.z = f->q; a.m = m; a.n = n; a.each = false;
+    tni_fit_solve(f, &a, f->x, f->d.ridge, f->d.steps > 0 ? f->d.steps : scarce ? 2 : tni_min(2 * size + 10, 300));
+    if ((s = tni_fit_cut(f, m, f->out * n, f->d.rank, &r, &dropped)) != TN_OK) return s;
+    if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, scarce ? 1 : r, &r)) != TN_OK) return s;
+    f->r[j + 1] = r;
+    s = tni_fit_pass(f, f->p, m, f->u, r, right ? j : j + 2, j + 1);
+    if (s != TN_OK || (s = tni_fit_hold(f, &f->core[near_], m * r, f->u)) != TN_OK || right) return s;
+    for (i = 0; i < m; i++)                                  /* to the left U is [dim r'',r], the core its transposed */
+        for (k = 0; k < r; k++) f->core[near_].p[k * m + i] = f->u[i * r + k];
+    return TN_OK;
+}
+
+/* X of the next bond in this direction, from V of bond j; or the same bond seen from the other side. */
+static void tni_fit_next(tni_fit *f, int64_t j, bool right, bool turn)
+{
+    const int64_t r = f->r[j + 1], out = f->out, side = f->r[right ? j + 2 : j], n = side * f->dim;
+    const int64_t rows = turn ? n * out : r * f->dim * out, to = right ? j + 2 : j - 1;
+    const int64_t inner = turn ? r : side;
+    const int64_t columns = turn ? (right ? f->r[j] : f->r[j + 2]) * f->dim : f->dim * f->r[right ? j + 3 : j - 1];
+    const int64_t shift = turn ? 0 : tni_fit_exponent(f, right ? j + 1 : j - 1) - tni_fit_exponent(f, j);
+    tni_mat       other;
+    int64_t       k, o, i, c;
+    double       *v = f->g;
+    for (k = 0; k < r; k++)
+        for (o = 0; o < out; o++)
+            for (i = 0; i < f->dim; i++)
+                for (c = 0; c < side; c++) {                 /* V[k,o,(i,c)] to the right, V[k,o,(c,i)] to the left */
+                    const int64_t far_ = right ? i * side + c : c * f->dim + i;
+                    const double  x = f->v[(k * out + o) * n + far_];
+                    if (turn) v[(far_ * out + o) * r + k] = x;
+                    else if (right) v[((k * f->dim + i) * out + o) * side + c] = x;
+                    else v[((i * r + k) * out + o) * side + c] = x;
+                }
+    if (turn) other = tni_turned(tni_rows(f->u, r));
+    else if (right) other = tni_rows(f->core[to].p, columns);
+    else other = tni_turned(tni_rows(f->core[to].p, side));
+    f->host.by->gemm(&f->host, rows, columns, inner, 1, tni_rows(v, inner), other, 0, tni_rows(f->x, columns));
+    for (i = 0; shift != 0 && i < rows * columns; i++) f->x[i] = tni_ldexp(f->x[i], shift);
+}
+
+/* The next update: of bond j, in a direction. */
+static tn_status tni_fit_step(tni_fit *f, int64_t j, bool right)
+{
+    if (f->at >= 0) tni_fit_next(f, f->at, f->right, f->right != right);
+    f->at = j;
+    f->right = right;
+    return tni_fit_bond(f, j, right);
+}
+
+/* All sweeps from bond `first` on, to the right end, the left end, and back. */
+static tn_status tni_fit_sweeps(tni_fit *f, int64_t first)
+{
+    const int64_t last = f->sites - 2;
+    int64_t       sweep, j;
+    tn_status     s = TN_OK;
+    f->at = -1;
+    for (sweep = 0; sweep < f->d.sweeps; sweep++) {
+        for (j = first; j <= last && s == TN_OK; j++) s = tni_fit_step(f, j, true);
+        for (j = last; j >= 0 && s == TN_OK; j--) s = tni_fit_step(f, j, false);
+        for (j = 0; j < first && s == TN_OK; j++) s = tni_fit_step(f, j, true);
+    }
+    return s == TN_OK ? tni_fit_step(f, first, true) : s;
+}
+
+/* The cores of a train in the canonical form of its label, the states on both sides, and the first X. */
+static tn_status tni_fit_begin(tni_fit *f, const tni_tt_round_job *c, int64_t label)
+{
+    const int64_t j = label - 1, n = f->dim;
+    int64_t       k, b;
+    const double *left = c->cores + c->at[label - 1], *core = c->cores + c->at[label], *right = c->cores + c->at[label + 1];
+    tn_status     s = TN_OK;
+    for (k = 0; k <= f->sites; k++) f->r[k] = c->r[k <= j ? k : k + 1];
+    for (k = 0; k < f->sites && s == TN_OK; k++)
+        s = tni_fit_hold(f, &f->core[k], f->r[k] * n * f->r[k + 1],
+                         k > j + 1 || k < j ? c->cores + c->at[k + (k > j)] : NULL);
+    for (k = 0; k <= f->sites && s == TN_OK; k += f->sites) {
+        s = tni_fit_hold(f, &f->env[k], f->rows, NULL);
+        for (b = 0; s == TN_OK && b < f->rows; b++) f->env[k].p[b] = 1;
+    }
+    for (k = 0; k < j && s == TN_OK; k++) {
+        tni_fit_features(f, k, true, f->p);
+        s = tni_fit_pass(f, f->p, f->r[k] * n, f->core[k].p, f->r[k + 1], k, k + 1);
+    }
+    for (k = f->sites - 1; k > j + 1 && s == TN_OK; k--) {
+        const int64_t m = n * f->r[k + 1];
+        tni_fit_features(f, k, false, f->p);
+        for (b = 0; b < m * f->r[k]; b++) f->g[b % m * f->r[k] + b / m] = f->core[k].p[b];
+        s = tni_fit_pass(f, f->p, m, f->g, f->r[k], k + 1, k);
+    }
+    if (s != TN_OK) return s;
+    f->host.by->gemm(&f->host, f->r[j] * n, f->out * c->r[label + 1], c->r[label], 1, tni_rows((double *)left, c->r[label]),
+                     tni_rows((double *)core, f->out * c->r[label + 1]), 0, tni_rows(f->g, f->out * c->r[label + 1]));
+    f->host.by->gemm(&f->host, f->r[j] * n * f->out, n * f->r[j + 2], c->r[label + 1], 1, tni_rows(f->g, c->r[label + 1]),
+                     tni_rows((double *)right, n * f->r[j + 2]), 0, tni_rows(f->x, n * f->r[j + 2]));
+    for (k = 0, b = f->r[j] * n * f->out * n * f->r[j + 2]; k < b; k++)
+        f->x[k] = tni_ldexp(f->x[k], c->exponent + tni_fit_exponent(f, j));
+    return TN_OK;
+}
+
+/* The train: V of the last bond becomes the label's core and that of the site after it. */
+static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error)
+{
+    const int64_t   j = label - 1, r = f->r[j + 1], n = f->dim * f->r[j + 2], all = f->rows * f->out;
+    const int64_t   shift = -tni_fit_exponent(f, j);
+    int64_t         k, i, q;
+    double          unused;
+    tni_fit_problem a;
+    tn_status       s;
+    a.p = f->env[j + 1].p; a.z = f->q; a.m = r; a.n = n; a.each = false;
+    memcpy(f->x, f->v, (size_t)(r * f->out * n) * sizeof *f->x);
+    for (i = 0; i < r * f->out * n; i++)                     /* env[j + 1] has an exponent of its own */
+        f->keep[i] = tni_ldexp(f->x[i], f->exponent[j + 1] - f->exponent[j]);
+    tni_fit_predict(f, &a, f->keep, f->res);
+    for (i = 0; i < all; i++) f->res[i] -= f->y[i];
+    if (error) *error = tni_frobenius(all, f->res) / sqrt((double)tni_max(all, 1));
+    if ((s = tni_fit_cut(f, r * f->out, n, f->d.rank, &q, &unused)) != TN_OK) return s;
+    for (i = 0; i < r * f->out; i++)                         /* the singular values belong to the label */
+        for (k = 0; k < q; k++) f->u[i * q + k] = tni_ldexp(f->u[i * q + k] * f->s[k], shift);
+    for (k = 0; k < q; k++)
+        for (i = 0; i < n; i++) f->v[k * n + i] /= f->s[k] > 0 ? f->s[k] : 1;
+    for (k = 0; s == TN_OK && k < tt->count; k++) {
+        const int64_t site = k - (k > label);
+        if (k == label) s = tni_tt_put(tt, "tt_fit", k, r, f->out, q, f->u);
+        else if (k == label + 1) s = tni_tt_put(tt, "tt_fit", k, q, f->dim, f->r[j + 2], f->v);
+        else s = tni_tt_put(tt, "tt_fit", k, f->r[site], f->dim, f->r[site + 1], f->core[site].p);
+    }
+    return s;
+}
+
+static void tni_fit_lay(tni_lay *l, tni_fit *f)
+{
+    const int64_t side = f->most * f->dim, width = f->out * side, x = side * width, cap = f->d.rank;
+    f->phi = tni_take(l, f->rows * f->sites, f->dim);
+    f->y = tni_take(l, f->rows, f->out);
+    f->p = tni_take(l, f->rows, side);
+    f->q = tni_take(l, f->rows, side);
+    f->w = tni_take(l, f->rows, width);
+    f->z = tni_take(l, f->rows, f->out * cap);
+    f->x = tni_take(l, x, 1);
+    f->g = tni_take(l, x, 2);
+    f->dir = tni_take(l, x, 1);
+    f->u = tni_take(l, width, cap);
+    f->v = tni_take(l, width, cap);
+    f->keep = tni_take(l, side + width, cap);
+    f->res = tni_take(l, f->rows, 2 * f->out);
+    f->s = tni_take(l, side, f->out);
+    f->svd = tni_take(l, tni_max(tni_svd_work(side, width), tni_svd_work(width, side)), 1);
+    f->r = tni_take_int(l, f->sites + 1);
+    f->exponent = tni_take_int(l, f->sites + 1);
+    f->core = (tni_fit_slot *)(void *)tni_take(l, f->sites, (int64_t)(sizeof *f->core / 8));
+    f->env = (tni_fit_slot *)(void *)tni_take(l, f->sites + 1, (int64_t)(sizeof *f->env / 8));
+    tni_take_host(l, f->ctx, tni_max(width, f->rows), &f->host);
+}
+
+/* Checks the arguments, and fills in what does not depend on the train's numbers. */
+static tn_status tni_fit_check(tni_fit *f, const tn_tt *tt, int64_t label, const tn_tensor *phi, const tn_tensor *y,
+                               const tn_tt_fit_desc *desc)
+{
+    tn_ctx *ctx = tt->ctx;
+    int64_t k;
+    memset(f, 0, sizeof *f);
+    f->ctx = ctx;
+    if (desc) f->d = *desc;
+    if (!tni_usable(ctx, phi, "tt_fit", "phi") || !tni_usable(ctx, y, "tt_fit", "y")) return TN_ERR_ARG;
+    if (tt->count < 3 || label < 0 || label >= tt->count)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: label is %lld of %lld axes, expected one of 3 or more", (long long)label,
+                        (long long)tt->count);
+    if (f->d.sweeps < 0 || f->d.rank < 0 || f->d.steps < 0 || !(f->d.relative >= 0 && f->d.relative < 1)
+        || !(f->d.ridge >= 0 && f->d.ridge < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "tt_fit: sweeps %lld, rank %lld, steps %lld, relative %g and ridge %g, expected 0 "
+                        "or more, and relative below 1", (long long)f->d.sweeps, (long long)f->d.rank, (long long)f->d.steps,
+                        f->d.relative, f->d.ridge);
+    if (f->d.sweeps == 0) f->d.sweeps = 1;
+    if (f->d.rank == 0) f->d.rank = 16;
+    if (f->d.relative == 0) f->d.relative = 1e-6;
+    if (f->d.ridge == 0) f->d.ridge = 1e-9;
+    f->sites = tt->count - 1;
+    f->out = tt->core[label]->shape[1];
+    f->dim = tt->core[label == 0]->shape[1];
+    for (k = 0; k < tt->count; k++)
+        if (k != label && tt->core[k]->shape[1] != f->dim)
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_fit: core %lld is %s, expected %lld elements as the first site",
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)f->dim);
+    if (phi->rank != 3 || phi->shape[0] < 1 || phi->shape[1] != f->sites || phi->shape[2] != f->dim)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_fit: phi is %s, expected [b,%lld,%lld]", TNI_SHAPE(phi), (long long)f->sites,
+                        (long long)f->dim);
+    f->rows = phi->shape[0];
+    if (y->rank != 2 || y->shape[0] != f->rows || y->shape[1] != f->out || f->out < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_fit: y is %s, expected [%lld,%lld]", TNI_SHAPE(y), (long long)f->rows,
+                        (long long)f->out);
+    return TN_OK;
+}
+
+/* The fit of a train whose label is neither first nor last. */
+static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const tn_tensor *phi, const tn_tensor *y,
+                            double *error)
+{
+    tni_tt_round_job c;
+    tni_lay   lay;
+    int64_t   size, more, k;
+    double    norm = 0, *room;
+    tn_tt    *tt = NULL;
+    tn_status s;
+    memset(&lay, 0, sizeof lay);
+    room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
+    for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
+    if (s == TN_OK) {
+        tni_fit_lay(&lay, f);
+        s = tni_lay_room(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
+    }
+    if (s == TN_OK) {
+        tni_fit_lay(&lay, f);
+        memset(f->core, 0, (size_t)f->sites * sizeof *f->core);
+        memset(f->env, 0, (size_t)(f->sites + 1) * sizeof *f->env);
+        memset(f->exponent, 0, (size_t)(f->sites + 1) * sizeof *f->exponent);
+        s = tni_read_scaled(f->ctx, "tt_fit", "phi", phi, f->phi, NULL);
+        if (s == TN_OK) s = tni_read_scaled(f->ctx, "tt_fit", "y", y, f->y, NULL);
+        if (s == TN_OK) s = tni_fit_begin(f, &c, label);
+        if (s == TN_OK) s = tni_fit_sweeps(f, label - 1);
+        if (s == TN_OK && !(tt = tni_tt_make(f->ctx, "tt_fit", from->count))) s = TN_ERR_MEMORY;
+        if (s == TN_OK) s = tni_fit_end(f, tt, label, error);
+        for (k = 0; k <= f->sites; k++) {
+            if (f->env[k].p) tni_free_f64(f->ctx, f->env[k].p, 1, f->env[k].n);
+            if (k < f->sites && f->core[k].p) tni_free_f64(f->ctx, f->core[k].p, 1, f->core[k].n);
+        }
+    }
+    if (lay.base) tni_free_f64(f->ctx, lay.base, 1, more);
+    if (room) tni_free_f64(f->ctx, room, 1, size);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+
+tn_tt *tn_tt_fit(const tn_tt *from, int64_t label, const tn_tensor *phi, const tn_tensor *y, const tn_tt_fit_desc *desc,
+                 double *error)
+{
+    tni_fit f;
+    tn_tt  *moved = NULL, *tt, *back;
+    int64_t inside;
+    if (error) *error = (double)NAN;
+    if (!from || tni_fit_check(&f, from, label, phi, y, desc) != TN_OK) return NULL;
+    inside = label == 0 ? 1 : label == f.sites ? label - 1 : label;
+    if (inside != label && !(moved = tn_tt_swap(from, label == 0 ? 0 : inside, NULL))) return NULL;
+    tt = tni_fit_train(&f, moved ? moved : from, inside, phi, y, error);
+    tn_tt_destroy(moved);
+    if (!tt || inside == label) return tt;
+    back = tn_tt_swap(tt, label == 0 ? 0 : inside, NULL);
+    tn_tt_destroy(tt);
+    return back;
+}
+#endif /* TN_NO_OPERATOR */
+
+/* ---- a linear layer as a train ------------------------------------------------ >>tt-linear-impl
+   x is [P, r_k in_k, Q]: P outputs so far and all rows, Q the inputs that are left. One core turns it into
+   [P, out_k r_k+1, Q], which is [P out_k, r_k+1 in_k+1, Q/in_k+1] without moving a number. */
+
+static int64_t tni_tt_linear_size(const tn_tt_linear_desc *d, const int64_t *extent)
+{
+    int64_t k, n = 1;
+    for (k = 0; k < d->count; k++) n = tni_is_extent(extent[k]) && n < INT32_MAX ? n * extent[k] : INT32_MAX;
+    return n;
+}
+
+tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
+{
+    const int64_t before = tn_params_count(ps);
+    int64_t       k, shape[4];
+    double        variance;
+    char          part[16];
+    tn_init       init;
+    bool          whole = true;
+    tn_status     s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    if (!ps) return TN_ERR_ARG;
+    if (desc->count < 1 || desc->count > TN_MAX_RANK)
+        return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: count is %lld, expected 1 to %d", TNI_NAMED(name),
+                        (long long)desc->count, TN_MAX_RANK);
+    if (!(desc->std >= 0 && desc->std < HUGE_VAL))
+        return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
+                        desc->std);
+    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(desc, desc->in),
+                          "the product of out", tni_tt_linear_size(desc, desc->out));
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", desc->rank, "rank", desc->rank);
+    if (s != TN_OK) return s;
+    layer->desc = *desc;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = desc->std > 0 ? desc->std : 1 / sqrt((double)tni_tt_linear_size(desc, desc->in));
+    variance = init.std * init.std / pow((double)desc->rank, (double)(desc->count - 1));   /* a sum over all bonds */
+    init.std = pow(variance, 0.5 / (double)desc->count);
+    for (k = 0; whole && k < desc->count; k++) {
+        shape[0] = desc->out[k]; shape[1] = k + 1 == desc->count ? 1 : desc->rank;
+        shape[2] = k == 0 ? 1 : desc->rank; shape[3] = desc->in[k];
+        tni_print(part, sizeof part, "core%d", (int)k);
+        layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
+        whole = layer->core[k] != NULL;
+        tni_layer_adamw(ps, layer->core[k]);
+    }
+    init.rule = TN_INIT_ZERO;
+    if (whole && desc->bias) {
+        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(desc, desc->out), init);
+        whole = layer->b != NULL;
+    }
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x)
+{
+    const tn_tt_linear_desc *d = layer ? &layer->desc : NULL;
+    int64_t    shape[TN_MAX_RANK], cube[3], k, left, p, in;
+    int        rank;
+    if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
+    in = tni_tt_linear_size(d, d->in);
+    if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] != in) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
+                 (long long)in);
+        return NULL;
+    }
+    rank = x->rank;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[rank - 1] = tni_tt_linear_size(d, d->out);
+    p = tni_rows_view(x).shape[0];
+    for (k = 0, left = in; x && k < d->count; k++) {
+        tn_tensor *g = layer->core[k];
+        left /= d->in[k];
+        cube[0] = p; cube[1] = g->shape[2] * d->in[k]; cube[2] = left;
+        x = tn_reshape(x, 3, cube);
+        if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
+        cube[1] = left; cube[2] = g->shape[2] * d->in[k];
+        g = tn_reshape_2d(g, g->shape[0] * g->shape[1], cube[2]);
+        x = x ? tn_affine(ctx, tn_reshape(x, 3, cube), g, NULL) : NULL;          /* [P,Q,out r] */
+        if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
+        p *= d->out[k];
+    }
+    x = x ? tn_reshape(x, rank, shape) : NULL;
+    return layer->b ? tn_add(ctx, x, layer->b) : x;
+}
+
+#ifndef TN_NO_OPERATOR
+/* Copies w [outputs,inputs] to or from the order of the digits (o_0,i_0,o_1,i_1,..). */
+static void tni_tt_digits(int64_t count, const int64_t *out, const int64_t *in, int64_t rows, int64_t columns, double *w,
+                          double *digits, bool back)
+{
+    int64_t i, j, k;
+    for (i = 0; i < rows; i++)
+        for (j = 0; j < columns; j++) {
+            int64_t at = 0, step = 1, a = i, b = j;
+            for (k = count; k-- > 0;) {
+                at += (a % out[k] * in[k] + b % in[k]) * step;
+                step *= out[k] * in[k];
+                a /= out[k];
+                b /= in[k];
+            }
+            if (back) w[i * columns + j] = digits[at];
+            else digits[at] = w[i * columns + j];
+        }
+}
+
+/* Checks extents of digits, and computes their products. */
+static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int64_t *out, const int64_t *in, int64_t *rows,
+                           int64_t *columns)
+{
+    int64_t k;
+    *rows = *columns = 1;
+    if (count < 1 || !out || !in) {
+        tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
+                 count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
+        return false;
+    }
+    for (k = 0; k < count; k++) {
+        if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
+            *rows *= out[k];
+            *columns *= in[k];
+            continue;
+        }
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %lld are %lld and %lld, expected 1 or more, and products below "
+                 "2^31 - 1", op, (long long)k, (long long)out[k], (long long)in[k]);
+        return false;
+    }
+    return true;
+}
+
+tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
+                         const tn_tt_desc *desc)
+{
+    int64_t    rows, columns, k, size, *both;
+    double    *room;
+    tn_tensor *digits = NULL;
+    tn_tt     *tt = NULL;
+    if (!tni_usable(ctx, w, "tt_from_matrix", "w")
+        || !tni_tt_extents(ctx, "tt_from_matrix", count, out, in, &rows, &columns)) return NULL;
+    if (w->rank != 2 || w->shape[0] != rows || w->shape[1] != columns) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tt_from_matrix: w is %s, expected [%lld,%lld], the products of the extents",
+                 TNI_SHAPE(w), (long long)rows, (long long)columns);
+        return NULL;
+    }
+    size = rows * columns;
+    if (!(room = tni_room_f64(ctx, 1, 2 * size + count, "tt_from_matrix"))) return NULL;
+    both = (int64_t *)(void *)(room + 2 * size);
+    for (k = 0; k < count; k++) both[k] = out[k] * in[k];
+    if (tn_read(w, TN_F64, room, size) == TN_OK) {
+        tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
+        digits = tn_tensor_create(ctx, TN_F64, 1, &size);
+        if (digits && tn_write(digits, TN_F64, room + size, size) == TN_OK) tt = tn_tt_svd(ctx, digits, count, both, desc);
+    }
+    tni_drop(&digits);
+    tni_free_f64(ctx, room, 1, 2 * size + count);
+    return tt;
+}
+
+/* Are the axes of a train those of digits? */
+static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
+{
+    int64_t k;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[1] != out[k] * in[k]) {
+            tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
+                     TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
+            return false;
+        }
+    return true;
+}
+
+tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
+{
+    int64_t    rows, columns, size, shape[2];
+    double    *room;
+    tn_tensor *dense, *w = NULL;
+    if (!tt || !tni_tt_extents(tt->ctx, "tt_to_matrix", tt->count, out, in, &rows, &columns)
+        || !tni_tt_is_matrix(tt, "tt_to_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
+    size = shape[0] = rows;
+    size *= shape[1] = columns;
+    if ((room = tni_room_f64(tt->ctx, 2, size, "tt_to_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
+        tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
+        if (tni_write_new(tt->ctx, "tt_to_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+    }
+    if (room) tni_free_f64(tt->ctx, room, 2, size);
+    tn_tensor_destroy(dense);
+    return w;
+}
+
+/* Numbers of a core between the order of a train [r,o,i,s] and that of the layer [o,s,r,i], whose bonds are R and S. */
+static void tni_tt_linear_order(const int64_t *train, const int64_t *core, double *a, double *b, bool back)
+{
+    const int64_t r = train[0], s = train[2], in = core[3], out = core[0];
+    int64_t       x, o, i, y;
+    for (x = 0; x < r; x++)
+        for (o = 0; o < out; o++)
+            for (i = 0; i < in; i++)
+                for (y = 0; y < s; y++) {
+                    double *p = a + ((x * out + o) * in + i) * s + y, *q = b + ((o * core[1] + y) * core[2] + x) * in + i;
+                    if (back) *p = *q;
+                    else *q = *p;
+                }
+}
+
+static int64_t tni_tt_linear_most(const tn_tt_linear *m)
+{
+    int64_t k, most = 0;
+    for (k = 0; k < m->desc.count; k++) most = tni_max(most, tn_tensor_count(m->core[k]));
+    return most;
+}
+
+tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
+{
+    int64_t   k, most, other;
+    double   *room;
+    tn_status s = TN_OK;
+    if (!m || !tt || !tni_usable(tt->ctx, m->core[0], "tt_linear_from_tt", "core 0")) return TN_ERR_ARG;
+    if (tt->count != m->desc.count)
+        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
+                        (long long)tt->count, (long long)m->desc.count);
+    if (!tni_tt_is_matrix(tt, "tt_linear_from_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
+    for (k = 0; k < tt->count; k++)
+        if (tt->core[k]->shape[2] > m->desc.rank)
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: core %lld is %s, expected bonds up to %lld",
+                            (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
+    most = tni_tt_linear_most(m);
+    other = tni_tt_largest_core(tt);
+    if (!(room = tni_room_f64(tt->ctx, 1, most + other, "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    for (k = 0; k < tt->count && s == TN_OK; k++)            /* all are checked before the first is written */
+        s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
+    for (k = 0; k < tt->count && s == TN_OK; k++) {
+        const int64_t n = tn_tensor_count(m->core[k]);
+        if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
+        memset(room, 0, (size_t)n * sizeof *room);
+        tni_tt_linear_order(tt->core[k]->shape, m->core[k]->shape, room + most, room, false);
+        s = tn_write(m->core[k], TN_F64, room, n);
+    }
+    tni_free_f64(tt->ctx, room, 1, most + other);
+    return s;
+}
+
+tn_tt *tn_tt_linear_to_tt(const tn_tt_linear *m)
+{
+    int64_t   k, most;
+    double   *room;
+    tn_tt    *tt;
+    tn_ctx   *ctx;
+    tn_status s = TN_OK;
+    if (!m || !tni_alive(m->core[0])) return NULL;
+    ctx = m->core[0]->ctx;
+    most = tni_tt_linear_most(m);
+    if (!(room = tni_room_f64(ctx, 2, most, "tt_linear_to_tt"))) return NULL;
+    tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
+    for (k = 0; tt && s == TN_OK && k < tt->count; k++) {
+        const int64_t *n = m->core[k]->shape;
+        int64_t        train[3];
+        train[0] = n[2]; train[1] = n[0] * n[3]; train[2] = n[1];
+        if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
+        tni_tt_linear_order(train, n, room + most, room, true);
+        s = tni_tt_put(tt, "tt_linear_to_tt", k, train[0], train[1], train[2], room + most);
+    }
+    tni_free_f64(ctx, room, 2, most);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+#endif /* TN_NO_OPERATOR */
+
+#if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
+/* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */
+
+/* Label k is the bond before axis k, label d + k the leg of axis k. */
+tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
+{
+    int     k, j, d, outs = 0, legs = 0, label[3];
+    bool    whole = true;
+    tn_net *net;
+    if (!tt) return NULL;
+    if (tt->count > 4096) {
+        tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096", (long long)tt->count);
+        return NULL;
+    }
+    d = (int)tt->count;
+    for (k = 0; input && k < d; k++) outs += input[k] < 0;
+    if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
+    for (outs = k = 0; k < d; k++) {
+        const int to = input ? input[k] : k;
+        if (to < 0) { net->out[outs++].label = d + k; continue; }
+        for (j = legs++; j > 0 && net->in[j - 1].input > to; j--) net->in[j] = net->in[j - 1];
+        net->in[j].label = d + k;
+        net->in[j].input = to;
+    }
+    for (k = 0; k < d && whole; k++) {
+        label[0] = k; label[1] = d + k; label[2] = (k + 1) % d;
+        whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_tt");
+}
+
+/* Bonds are pairs (h,a) of a head and one of its numbers, or heads alone. Factors f [n,heads,w] of a net of attention lie on
+   the diagonal of the head: opening ones [h, n, (h,a)], closing ones [(h,a), n, h]. */
+tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance)
+{
+    static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
+    tn_net   *net = tn_net_from_attention(ctx, layer, distance);
+    int64_t   k, i, h, a, most = 0, heads;
+    double   *f, *core;
+    tn_tt    *tt = NULL;
+    tn_status s = TN_OK;
+    if (!net) return NULL;
+    for (k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
+    heads = layer->desc.heads;
+    if ((f = tni_room_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
+    core = f ? f + most : NULL;
+    for (k = 0; tt && s == TN_OK && k < 6; k++) {
+        const tn_tensor *t = net->node[node[k]].tensor;
+        const bool       opens = k % 2 == 0;
+        const int64_t    n = t->shape[0], w = t->shape[2], one = k == 0 || k == 5 ? 1 : heads;
+        const int64_t    r = opens ? one : heads * w, c = opens ? heads * w : one;
+        if ((s = tn_read(t, TN_F64, f, tn_tensor_count(t))) != TN_OK) break;
+        memset(core, 0, (size_t)(r * n * c) * sizeof *core);
+        for (i = 0; i < n; i++)
+            for (h = 0; h < heads; h++)
+                for (a = 0; a < w; a++) {
+                    const int64_t pair = h * w + a, head = one == 1 ? 0 : h;
+                    core[((opens ? head : pair) * n + i) * c + (opens ? pair : head)] += f[(i * heads + h) * w + a];
+                }
+        s = tni_tt_put(tt, "tt_from_attention", k, r, n, c, core);
+    }
+    if (f) tni_free_f64(ctx, f, most, heads + 1);
+    tn_net_destroy(net);
+    return tt ? tni_tt_done(tt, s) : NULL;
+}
+#endif
+#endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
