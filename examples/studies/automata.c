@@ -348,7 +348,7 @@ int main(int argc, char **argv)
 {
     static const int64_t lengths[4] = {3, 4, 9, 33};
     static curve         curves, longest_delay;
-    options    o = {"out/automata", 30, 10, 400, 10, 20, 4, 4, 1000, 1, 1, 0.01, 0.5};
+    options    o = {"out/automata", 30, 10, 800, 10, 20, 4, 4, 1000, 1, 1, 0.01, 0.5};
     const flag flags[] = {
         {"--rule", FLAG_COUNT, &o.rule, 0, RULES - 1, NULL},
         {"--seeds", FLAG_COUNT, &o.seeds, 1, 1000, NULL},
@@ -416,7 +416,7 @@ int main(int argc, char **argv)
            "   seed   trained strings right from   rule read from   unseen strings right from   exponent\n",
            (long long)o.few, (long long)o.every);
     for (k = 0; k < o.seeds; k++) {
-        task    t = make_task(&o, 1, 3, o.few, 3 * o.steps, o.seed + k);
+        task    t = make_task(&o, 1, 3, o.few, 3 * o.steps / 2, o.seed + k);
         strings unseen;
         int64_t first, last, rule;
         double  nu;
@@ -458,7 +458,7 @@ int main(int argc, char **argv)
     printf("\n4. Two steps of the rule at once, one layer of bond dimension %lld\n\n   seed   wrong cells of %lld\n",
            (long long)o.bond, (long long)(20 * o.length));
     for (k = 0; k < o.seeds; k++) {
-        task    t = make_task(&o, 2, 5, 2 * o.strings, 5 * o.steps, o.seed + k);
+        task    t = make_task(&o, 2, 5, 2 * o.strings, 5 * o.steps / 2, o.seed + k);
         strings test;
         double  error;
         ctx = context_of(&o, o.seed + k);
