@@ -92,7 +92,7 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
-       TN_NO_MPS                 no matrix product states (>>mps)
+       TN_NO_MPS                 no matrix product states and tensor-network attention (>>mps, >>tn-attention)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -1513,6 +1513,100 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
 
+#ifndef TN_NO_MPS
+/* ---- TN attention: each site is mapped by a product of matrices of all others ---- >>tn-attention
+   Site j of a sequence x [n,d] is multiplied by a matrix W(j), which the other sites determine. Each of them gives a D x D
+   matrix M_j = sum_s A[:,:,s] x_j[s], with `square` sum_ts x_j[t] A[:,:,t,s] x_j[s]. The contexts are the products
+   L(j) = M_0 ... M_(j-1) and R(j) = M_(j+1) ... M_(n-1), and
+       W(j)[t,k] = sum_ab G[a,b] (L(j) B[:,:,t,k] R(j))[a,b]         y_j = W(j) x_j
+   A closed boundary, G = 1, is a ring: W(j)[t,k] is the trace of L B R, in O(n D^3). An open one is G = vL vR^T, in
+   O(n D^2). Contexts are normalised at each site and keep the logarithms of their scales (tn_scan), so that no length of a
+   sequence overflows. W(j) itself has the scale that the formula says, unless `unit_weights` is set.
+   Zunkovic 2022, Zunkovic & Ilievski 2024; docs/math.md, "Tensor-network attention" */
+typedef enum tn_boundary {
+    TN_BOUNDARY_CLOSED = 0,     /* G = 1                                                                  */
+    TN_BOUNDARY_DOMINANT,       /* vL and vR are the left and right eigenvectors of A[:,:,0] (with `square` [:,:,0,0]) of
+                                   largest eigenvalue, as if infinitely many sites e_0 came before and after. Computed in
+                                   each call, on the host, with exact gradients. An error if the eigenvalue is not real
+                                   and simple, which for random matrices is frequent: use another boundary then     */
+    TN_BOUNDARY_VECTORS,        /* vL and vR are parameters                                               */
+    TN_BOUNDARY_FIRST           /* vL = vR = e_0                                                          */
+} tn_boundary;
+typedef enum tn_row_norm { TN_ROW_NORM_NONE = 0, TN_ROW_NORM_L1, TN_ROW_NORM_L2 } tn_row_norm;
+typedef struct tn_tn_attention_desc {
+    int64_t     in, bond;       /* d and D, required                                                      */
+    int64_t     out;            /* rows of W; 0: in                                                       */
+    int64_t     sites;          /* 0: one A and one B for all sites of sequences of any length; n: one each, n sites */
+    bool        square;         /* A has four indices                                                     */
+    tn_boundary boundary;
+    bool        causal;         /* open boundaries: R(j) = 1, so that y_j depends on sites up to j only   */
+    bool        unit_inputs;    /* M_j is computed from x_j / |x_j|                                       */
+    bool        unit_weights;   /* W(j) is replaced by scale W(j) / |W(j)|_F                              */
+    double      scale;          /* of unit_weights; 0: sqrt(in), so that |y_j| is about |x_j|             */
+    tn_act      act;            /* applied to each element of W(j), after its scale                       */
+    double      leak;           /* of TN_ACT_RELU: the slope below zero (leaky ReLU)                      */
+    bool        bias;           /* y_j = W(j) x_j + bias                                                  */
+    bool        residual;       /* then y_j <- (y_j + r x_j)/2 with a learned r; out must equal in        */
+    tn_row_norm norm;           /* last, y_j <- y_j / |y_j|, with the sum of magnitudes or of squares     */
+    double      eps;            /* added to the mean square (L1: to the sum) by which a vector is divided, so that a vector
+                                   of zeros stays zero; 0: 1e-20                                          */
+    tn_init     init_a, init_b; /* 0: normal, std 1/sqrt(bond), and for TN_BOUNDARY_DOMINANT A[:,:,0] symmetric, which has
+                                   real eigenvalues                                                       */
+} tn_tn_attention_desc;
+typedef struct tn_tn_attention {
+    tn_tn_attention_desc desc;  /* with out, scale and eps filled in                                      */
+    tn_tensor *a;               /* [D,D,d], with `square` [D,D,d,d]; with sites an axis [n] comes first   */
+    tn_tensor *b;               /* [D,D,out,d]; with sites an axis [n] comes first                        */
+    tn_tensor *left, *right;    /* [D] vL, vR of TN_BOUNDARY_VECTORS, initially as A; or NULL             */
+    tn_tensor *r;               /* [1] of the residual, initially 1; or NULL                              */
+    tn_tensor *bias;            /* [out], initially zeros; or NULL                                        */
+} tn_tn_attention;
+/* Creates the parameters NAME.a, NAME.b and, as far as the desc has them, .left, .right, .r and .bias. */
+TN_API tn_status  tn_tn_attention_init(tn_params *params, const char *name, const tn_tn_attention_desc *desc,
+                                       tn_tn_attention *layer);
+/* x [B,n,d] -> [B,n,out] */
+TN_API tn_tensor *tn_tn_attention_forward(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x);
+/* Computes the matrices W(j) of all sites, as _forward multiplies x_j by them. Differentiable.   x [B,n,d] -> [B,n,out,d] */
+TN_API tn_tensor *tn_tn_attention_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x);
+/* Creates the state of a causal uniform layer before the first site: vL and the logarithm of its scale for each sequence, an
+   owned tensor [batch,D+1]. */
+TN_API tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int64_t batch);
+/* Continues sequences: x [batch,n,d], the next n sites -> [batch,n,out], as _forward over all sites so far would give for
+   them. The state, whose size does not depend on their number, is brought up to date. Not while recording. */
+TN_API tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state);
+
+/* Exact layers. They fail as _init does, and their parameters may be trained further.
+   Cellular automata of two states that look one cell to each side: D = 4, in 2, one output per rule (Wolfram's numbers 0 to
+   255), which is +1 where the next state is 1 and -1 where it is 0. x has one-hot rows (1-c, c). The boundary is closed, a
+   ring of n >= 3 cells, or TN_BOUNDARY_VECTORS, where cells outside are 0. */
+TN_API tn_status  tn_tn_attention_from_rules(tn_params *params, const char *name, const int *rules, int64_t count,
+                                             tn_boundary boundary, tn_tn_attention *layer);
+/* Linear attention without a norm: y_j = sum_i v_i (k_i.q_j) with q_j = Q x_j, k_i = K u_i and v_i = V u_i of the unit
+   vectors u_i = x_i/|x_i|, which must not be zero. The sum has all i but j, causal: those before j.
+   q, k [m,d], v [out,d]; D = out m + 1, and A has D^2 d^2 numbers. */
+TN_API tn_status  tn_tn_attention_from_linear(tn_params *params, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                              const tn_tensor *v, bool causal, tn_tn_attention *layer);
+/* The sum of all exchanges of two sites, sum_(i<j) P_ij, as a matrix product operator (A = B, D = d^2 + 2). For unit vectors
+   y_j = sum_(i != j) (x_i.x_j) x_i + x_j sum (x_i.x_k)^2 over the pairs i < k of other sites. */
+TN_API tn_status  tn_tn_attention_from_permutations(tn_params *params, const char *name, int64_t in,
+                                                    tn_tn_attention *layer);
+
+/* What rule a layer computes, read from the layer alone: from its outputs for all 2^n strings of n cells. */
+typedef struct tn_rule_reading {
+    int    rule;                /* bit 4 l + 2 c + r is 1 where the mean output at cells c between l and r is positive  */
+    double agree;               /* share of all cells of all strings whose output has the sign that the rule says       */
+    double margin;              /* the smallest output in the direction of the rule, divided by the root mean square of all;
+                                   positive: the rule holds for every string                                            */
+    double distance;            /* root mean square of |u - u'| over all cells of all strings: u holds the two outputs that
+                                   a cell would have for c = 0 and 1, scaled to length 1, u' those of the layer of
+                                   tn_tn_attention_from_rules. 0: equal up to a factor at each cell; at most 2          */
+    double mean[8];             /* mean output of each neighbourhood 4 l + 2 c + r, divided by the same root mean square */
+} tn_rule_reading;
+/* Outside of an open boundary cells count as 0. `in` must be 2 and `out` 1, or 2, where the output is y[1] - y[0]; n is 3 to
+   14. Nothing depends on the basis (gauge) in which A and B are given. The arena is used, and released unless recording. */
+TN_API tn_status  tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out);
+#endif /* TN_NO_MPS */
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator a whole layer as one tensor
@@ -2187,6 +2281,47 @@ TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
    heads d_v. */
 TN_API tn_tt  *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
 #endif
+
+/* ---- deep tensor network: a local map, layers of TN attention, a head --- >>mps-deep
+   phi_j = map(x_j); each layer computes phi_j <- TN attention(phi)_j with residual and norm, by default (W(j) phi_j +
+   r phi_j)/2, then divided by its length. The head is a matrix product state, which classifies the whole sequence, or a
+   linear map of each site. A causal network is a decoder: it continues sequences by states of constant size.
+   Zunkovic 2022 */
+typedef enum tn_deep_head {
+    TN_DEEP_MPS = 0,            /* [B,out] from all sites, by a tn_mps                                     */
+    TN_DEEP_SITES               /* [B,n,out] from each site, by a tn_linear: for a decoder next-token logits */
+} tn_deep_head;
+typedef struct tn_deep_desc {
+    int64_t      out;           /* required                                                                */
+    int64_t      layers, bond;  /* of TN attention; 0: 2 and 8                                             */
+    int64_t      dim;           /* d; 0: 2                                                                 */
+    tn_local_map map;           /* from inputs to features                                                 */
+    int64_t      vocab;         /* inputs are ids, embedded by a learned table [vocab,dim], without a map; 0: none */
+    tn_boundary  boundary;      /* of the layers; causal: TN_BOUNDARY_VECTORS unless another one is given  */
+    bool         causal;        /* with TN_DEEP_SITES                                                      */
+    bool         square;        /* contexts quadratic in phi                                               */
+    bool         no_residual, no_norm;
+    tn_act       act;           /* of W                                                                    */
+    tn_deep_head head;
+    int64_t      sites;         /* 0: everything is uniform; n: sequences of n sites, whose cores differ   */
+    int64_t      head_bond;     /* of TN_DEEP_MPS; 0: bond                                                 */
+} tn_deep_desc;
+typedef struct tn_deep {
+    tn_deep_desc     desc;      /* with defaults filled in                                                 */
+    tn_embedding     embed;     /* NAME.embed                                                              */
+    tn_tn_attention *layer;     /* [layers] NAME.0, NAME.1, ...; owned by the tn_params                    */
+    tn_mps           mps;       /* NAME.head                                                               */
+    tn_linear        linear;    /* NAME.head                                                               */
+} tn_deep;
+/* Creates the parameters of NAME.embed, NAME.0, NAME.1, ... and NAME.head. */
+TN_API tn_status  tn_deep_init(tn_params *params, const char *name, const tn_deep_desc *desc, tn_deep *model);
+/* x [B,n] numbers or, with vocab or TN_LOCAL_IDS, ids; with TN_LOCAL_GIVEN [B,n,dim] -> [B,out] or [B,n,out] */
+TN_API tn_tensor *tn_deep_forward(tn_ctx *ctx, const tn_deep *model, tn_tensor *x);
+/* Creates the state of a causal network before the first site, an owned tensor [batch,layers (bond+1)]. */
+TN_API tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *model, int64_t batch);
+/* Continues sequences by the next sites x [batch,n] (or [batch,n,dim]) -> [batch,n,out], as _forward over all sites so far
+   would give for them, and brings the state up to date. Not while recording. After an error make a new state. */
+TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x, tn_tensor *state);
 #endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
@@ -19694,6 +19829,673 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     return y;
 }
 
+#ifndef TN_NO_MPS
+/* ---- TN attention ------------------------------------------------------- >>tn-attention-impl */
+
+/* A tensor with another shape of up to four axes; one with gaps is copied. */
+static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, int64_t s1, int64_t s2, int64_t s3)
+{
+    int64_t shape[4];
+    shape[0] = s0; shape[1] = s1; shape[2] = s2; shape[3] = s3;
+    if (t && !tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
+    return t ? tn_reshape(t, rank, shape) : NULL;
+}
+
+static tn_status tni_tna_check(tn_params *ps, const char *name, tn_tn_attention_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "tn_attention", name, "in", d->in, "bond", d->bond);
+    if (s != TN_OK) return s;
+    if (d->out == 0) d->out = d->in;
+    if (!tni_is_extent(d->out) || d->sites < 0 || d->sites >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention%s%s: %s is %lld, expected 0 to 2^31 - 2", TNI_NAMED(name),
+                        tni_is_extent(d->out) ? "sites" : "out", (long long)(tni_is_extent(d->out) ? d->sites : d->out));
+    if ((unsigned)d->boundary > TN_BOUNDARY_FIRST)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: boundary is %d, not a valid tn_boundary", TNI_NAMED(name),
+                        (int)d->boundary);
+#ifdef TN_NO_OPERATOR
+    if (d->boundary == TN_BOUNDARY_DOMINANT)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: boundary is TN_BOUNDARY_DOMINANT, expected another one: with "
+                        "TN_NO_OPERATOR there are no eigenvectors", TNI_NAMED(name));
+#endif
+    if (d->causal && d->boundary == TN_BOUNDARY_CLOSED)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: causal is true, expected false with a closed boundary, a ring",
+                        TNI_NAMED(name));
+    if ((unsigned)d->act > TN_ACT_LOG || (unsigned)d->norm > TN_ROW_NORM_L2)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: %s is %d, not a valid %s", TNI_NAMED(name),
+                        (unsigned)d->act > TN_ACT_LOG ? "act" : "norm",
+                        (unsigned)d->act > TN_ACT_LOG ? (int)d->act : (int)d->norm,
+                        (unsigned)d->act > TN_ACT_LOG ? "tn_act" : "tn_row_norm");
+    if (!(d->leak == 0 || (d->act == TN_ACT_RELU && fabs(d->leak) < HUGE_VAL)))
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: leak is %g, expected a finite number, and 0 unless act is "
+                        "TN_ACT_RELU", TNI_NAMED(name), d->leak);
+    if (!(d->scale == 0 || (d->unit_weights && d->scale > 0 && d->scale < HUGE_VAL)))
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention%s%s: scale is %g, expected a positive number, and 0 without "
+                        "unit_weights", TNI_NAMED(name), d->scale);
+    if (d->residual && d->out != d->in)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention%s%s: out is %lld, expected in = %lld with a residual",
+                        TNI_NAMED(name), (long long)d->out, (long long)d->in);
+    if (!tni_is_eps(ctx, d->eps, "tn_attention")) return TN_ERR_ARG;
+    if (d->eps == 0) d->eps = 1e-20;
+    if (d->scale == 0) d->scale = sqrt((double)d->in);
+    return TN_OK;
+}
+
+/* A[:,:,0] of each site becomes its symmetric part: a matrix whose eigenvalues are real. */
+static bool tni_tna_symmetric(tn_tn_attention *layer)
+{
+    const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
+    const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
+    const size_t  bytes = (size_t)count * sizeof(double);
+    tn_ctx       *ctx = layer->a->ctx;
+    double       *v = (double *)tni_alloc(ctx, bytes, "tn_attention");
+    bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
+    int64_t       site, i, j;
+    for (site = 0; done && site < count / (D * D * inner); site++)
+        for (i = 0; i < D; i++)
+            for (j = 0; j < i; j++) {
+                double *upper = v + ((site * D + j) * D + i) * inner, *lower = v + ((site * D + i) * D + j) * inner;
+                *upper = *lower = (*upper + *lower) / 2;
+            }
+    done = done && tn_write(layer->a, TN_F64, v, count) == TN_OK;
+    tni_free(ctx, v, bytes);
+    return done;
+}
+
+tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
+{
+    int64_t              shape[5], before = tn_params_count(ps);
+    const int64_t        one = 1;
+    int                  rank = 0;
+    tn_init              a, b;
+    tn_tn_attention_desc d;
+    tn_status            s;
+    bool                 whole;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_tna_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    a = tni_init_or(d.init_a, TN_INIT_NORMAL, d.bond);
+    b = tni_init_or(d.init_b, TN_INIT_NORMAL, d.bond);
+    if (d.sites > 0) shape[rank++] = d.sites;
+    shape[rank] = shape[rank + 1] = d.bond;
+    shape[rank + 2] = shape[rank + 3] = d.in;
+    whole = (layer->a = tni_layer_param(ps, name, "a", rank + 3 + d.square, shape, a, true)) != NULL;
+    shape[rank + 2] = d.out;
+    if (whole) whole = (layer->b = tni_layer_param(ps, name, "b", rank + 4, shape, b, true)) != NULL;
+    if (whole && d.boundary == TN_BOUNDARY_VECTORS)
+        whole = (layer->left = tni_layer_vector(ps, name, "left", d.bond, a)) != NULL
+                && (layer->right = tni_layer_vector(ps, name, "right", d.bond, a)) != NULL;
+    if (whole && d.residual) whole = (layer->r = tni_attention_constant(ps, name, "r", one, 1)) != NULL;
+    if (whole && d.bias) whole = (layer->bias = tni_attention_constant(ps, name, "bias", d.out, 0)) != NULL;
+    if (whole && d.boundary == TN_BOUNDARY_DOMINANT && d.init_a.rule == TN_INIT_DEFAULT) whole = tni_tna_symmetric(layer);
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+static bool tni_tna_given(tn_ctx *ctx, const tn_tn_attention *layer, const tn_tensor *x)
+{
+    const tn_tn_attention_desc *d;
+    if (!tni_layer_given(ctx, layer, "tn_attention") || !tni_usable(ctx, layer->a, "tn_attention", "a")
+        || !tni_is_real(ctx, x, "tn_attention", "x")) return false;
+    d = &layer->desc;
+    if (x->rank == 3 && x->shape[2] == d->in && (d->sites == 0 || x->shape[1] == d->sites)) return true;
+    if (d->sites == 0)
+        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: x is %s, expected [batch,sites,%lld]", TNI_SHAPE(x), (long long)d->in);
+    else
+        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: x is %s, expected [batch,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                 (long long)d->in);
+    return false;
+}
+
+/* x / |x| over the last axis */
+static tn_tensor *tni_tna_unit(tn_ctx *ctx, tn_tensor *x, double eps)
+{
+    x = x ? tn_rmsnorm(ctx, x, NULL, eps) : NULL;
+    return x ? tn_scale(ctx, x, 1 / sqrt((double)x->shape[x->rank - 1])) : NULL;
+}
+
+/* What the matrices are linear in: x, or x (x) x.   [B,n,d] -> [B,n,s] */
+static tn_tensor *tni_tna_features(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    if (d->unit_inputs) x = tni_tna_unit(ctx, x, d->eps);
+    if (!x || !d->square) return x;
+    x = tn_mul(ctx, tni_shaped(ctx, x, 4, x->shape[0], x->shape[1], d->in, 1),
+               tni_shaped(ctx, x, 4, x->shape[0], x->shape[1], 1, d->in));
+    return x ? tni_shaped(ctx, x, 3, x->shape[0], x->shape[1], d->in * d->in, 1) : NULL;
+}
+
+/* Rows of x times w, one w for all sites or one each.   x [B,n,m], w [1 or n,m,k] -> [B,n,k] */
+static tn_tensor *tni_tna_times(tn_ctx *ctx, tn_tensor *x, tn_tensor *w)
+{
+    int64_t b, n, k;
+    if (!x || !w) return NULL;
+    b = x->shape[0]; n = x->shape[1]; k = w->shape[2];
+    if (w->shape[0] == n && n != 1) return tn_transpose(tn_matmul(ctx, tn_transpose(x, 0, 1), w), 0, 1);
+    x = tni_shaped(ctx, x, 2, b * n, x->shape[2], 1, 1);
+    return tni_shaped(ctx, tn_matmul(ctx, x, tni_shaped(ctx, w, 2, w->shape[1], k, 1, 1)), 3, b, n, k, 1);
+}
+
+/* B as matrices that take an environment E[a,b], flattened, to W: [1 or n,D D,out d]; transposed: one of E[b,a]. */
+static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool transposed)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t sites = d->sites > 0 ? d->sites : 1;
+    tn_tensor    *b = tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in);
+    return tni_shaped(ctx, transposed ? tn_transpose(b, 1, 2) : b, 3, sites, d->bond * d->bond, d->out * d->in, 1);
+}
+
+#ifndef TN_NO_OPERATOR
+/* The eigenvector of M for its largest eigenvalue l, from the left (v M = l v) or the right (M w = l w), of length 1 and
+   with v.w > 0. The numbers come from the host. The step v + (v M - l v) (l - M)^#, which changes rounding errors only, gives
+   them the exact gradient dv = v dM (l - M)^#. Here (l - M)^# is the inverse without l's own directions, of l - M + P minus
+   the projector P = w v / (v.w). */
+static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
+{
+    const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
+    const size_t    bytes = (size_t)(2 * count + 2 * n + 1) * sizeof(double);
+    double         *a = (double *)tni_alloc(ctx, bytes, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
+    tn_tensor      *k = NULL, *first, *move;
+    tn_lstsq_result inverse;
+    int64_t         i;
+    if (!a) return NULL;
+    p = a + count; v = p + count; w = v + n;
+    if (right) m = tn_transpose(m, 0, 1);
+    first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
+    if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
+        && tn_read(tn_slice(tn_slice(right ? e->left : e->right, 0, 0, 1), 1, 0, 1), TN_F64, w, n) == TN_OK
+        && tn_read(tn_slice(tn_slice(e->values, 0, 0, 1), 1, 0, 1), TN_F64, &value, 1) == TN_OK) {
+        for (i = 0; i < n; i++) vw += v[i] * w[i];
+        for (i = 0; i < count; i++) {
+            p[i] = w[i / n] * v[i % n] / vw;
+            a[i] = p[i] - a[i] + (i / n == i % n ? value : 0);
+        }
+        k = tn_tensor_from(ctx, 2, shape, TN_F64, a);
+    }
+    if (k && tn_lstsq(ctx, k, tn_eye(ctx, n), NULL, &inverse) == TN_OK) {
+        k = tn_sub(ctx, inverse.x, tn_tensor_from(ctx, 2, shape, TN_F64, p));
+        tn_lstsq_destroy(&inverse);
+    } else k = NULL;
+    tni_free(ctx, a, bytes);
+    first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
+    move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
+    return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;
+}
+
+static bool tni_tna_is_simple(tn_ctx *ctx, const tn_eig_result *e)
+{
+    double  v[4] = {0, 0, 0, 0};
+    int64_t count = 2 * tni_min(e->values->shape[0], 2);
+    if (tn_read(tn_slice(e->values, 0, 0, count / 2), TN_F64, v, count) != TN_OK) return false;
+    if (v[1] != 0)
+        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real one: "
+                 "TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1]));
+    else if (!(fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])))
+        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
+                 "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]), hypot(v[2], v[3]));
+    else return true;
+    return false;
+}
+
+/* The boundary vector of A[:,:,0] of the first site (or the last, from the right). */
+static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t sites = d->sites > 0 ? d->sites : 1, site = right ? sites - 1 : 0, s = d->in * (d->square ? d->in : 1);
+    tn_tensor    *m = tni_shaped(ctx, layer->a, 4, sites, d->bond, d->bond, s), *v = NULL;
+    tn_eig_desc   all;
+    tn_eig_result e;
+    memset(&all, 0, sizeof all);
+    all.left = true;
+    m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
+    m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);
+    if (!m || tn_eig(ctx, m, &all, &e) != TN_OK) return NULL;
+    if (tni_tna_is_simple(ctx, &e)) v = tni_tna_eigenvector(ctx, m, &e, right);
+    tn_eig_destroy(&e);
+    return v;
+}
+#endif
+
+/* vL or vR as a row [1,D] */
+static tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
+{
+    const int64_t D = layer->desc.bond;
+    tn_tensor    *v = right ? layer->right : layer->left;
+#ifndef TN_NO_OPERATOR
+    if (layer->desc.boundary == TN_BOUNDARY_DOMINANT) return tni_tna_dominant(ctx, layer, right);
+#endif
+    return v ? tn_reshape_2d(v, 1, D) : tn_slice(tn_eye(ctx, D), 0, 0, 1);
+}
+
+/* An array [B,n,..] that begins or ends with `extra` [B,1,..] in place of its last or first site. */
+static tn_tensor *tni_tna_shifted(tn_ctx *ctx, tn_tensor *t, tn_tensor *extra, bool begins)
+{
+    const int64_t n = t ? t->shape[1] : 0;
+    tn_tensor    *pair[2];
+    if (!t || !extra) return NULL;
+    pair[!begins] = extra;
+    pair[begins] = begins ? tn_slice(t, 1, 0, n - 1) : tn_slice(t, 1, 1, n);
+    return tn_concat(ctx, 2, pair, 1);
+}
+
+/* W(j) [B,n,out d] at a closed boundary: the trace of L B R is the sum of (R L)[b,a] B[a,b]. *logs [B,n]: of its scale. */
+static tn_tensor *tni_tna_closed(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *u, tn_tensor **logs)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t b = u->shape[0], n = u->shape[1], D = d->bond, sites = d->sites > 0 ? d->sites : 1, s = u->shape[2];
+    const int64_t unit[4] = {b, 1, D, D};
+    tn_tensor    *m, *l, *r, *l_logs, *r_logs, *eye, *none, *environment;
+    m = tn_transpose(tni_shaped(ctx, layer->a, 3, sites, D * D, s, 1), 1, 2);
+    m = tni_shaped(ctx, tni_tna_times(ctx, u, m), 4, b, n, D, D);
+    l = tn_scan(ctx, m, false, &l_logs);
+    r = l ? tn_scan(ctx, m, true, &r_logs) : NULL;
+    if (!r) return NULL;
+    none = tn_full(ctx, 2, unit, 0);
+    eye = tn_add(ctx, tn_full(ctx, 4, unit, 0), tn_eye(ctx, D));
+    *logs = tn_add(ctx, tni_tna_shifted(ctx, l_logs, none, true), tni_tna_shifted(ctx, r_logs, none, false));
+    environment = tn_matmul(ctx, tni_tna_shifted(ctx, r, eye, false), tni_tna_shifted(ctx, l, eye, true));
+    return tni_tna_times(ctx, tni_shaped(ctx, environment, 3, b, n, D * D, 1), tni_tna_b(ctx, layer, true));
+}
+
+/* The open chain of cores [1 or n,D,s,D] from a row v [1,D] or rows [B,D]: [B,n+1,D] */
+static tn_tensor *tni_tna_chain(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *u, tn_tensor *v, bool reverse,
+                                tn_tensor **logs)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    tn_tensor *cores = tni_shaped(ctx, layer->a, 4, d->sites > 0 ? d->sites : 1, d->bond, d->bond, u->shape[2]);
+    if (v && v->shape[0] == 1) v = tni_shaped(ctx, v, 1, d->bond, 1, 1, 1);
+    return tn_scan_states(ctx, v, tn_copy(ctx, tn_transpose(cores, 2, 3)), u, reverse, logs);
+}
+
+/* W(j) [B,n,out d] at an open boundary: L(j) gives a row l, R(j) a column r, and W is the sum of l[a] r[b] B[a,b]. */
+static tn_tensor *tni_tna_open(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *u, tn_tensor **logs)
+{
+    const int64_t b = u->shape[0], n = u->shape[1], D = layer->desc.bond;
+    tn_tensor    *l, *r, *l_logs, *r_logs, *environment;
+    l = tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, false), false, &l_logs);
+    r = l ? tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, true), true, &r_logs) : NULL;
+    if (!r) return NULL;
+    *logs = tn_add(ctx, tn_slice(l_logs, 1, 0, n), tn_slice(r_logs, 1, 1, n + 1));
+    environment = tn_mul(ctx, tni_shaped(ctx, tn_slice(l, 1, 0, n), 4, b, n, D, 1),
+                         tni_shaped(ctx, tn_slice(r, 1, 1, n + 1), 4, b, n, 1, D));
+    return tni_tna_times(ctx, tni_shaped(ctx, environment, 3, b, n, D * D, 1), tni_tna_b(ctx, layer, false));
+}
+
+/* The same where R(j) = 1, from rows v [1 or B,D]; *l [B,n+1,D] and *logs [B,n+1] are all left contexts. */
+static tn_tensor *tni_tna_causal(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *u, tn_tensor *v, tn_tensor **l,
+                                 tn_tensor **logs)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t n = u->shape[1], sites = d->sites > 0 ? d->sites : 1;
+    tn_tensor    *right = tni_tna_boundary(ctx, layer, true), *w;
+    w = tn_mul(ctx, tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in),
+               tni_shaped(ctx, right, 2, d->bond, 1, 1, 1));
+    w = w ? tn_sum_axis(ctx, w, 2) : NULL;
+    *l = w ? tni_tna_chain(ctx, layer, u, v, false, logs) : NULL;
+    return *l ? tni_tna_times(ctx, tn_slice(*l, 1, 0, n), w) : NULL;
+}
+
+/* W(j) with its scale and activation: [B,n,out,d]. logs [B,n] */
+static tn_tensor *tni_tna_scaled(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *w, tn_tensor *logs)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t b = w->shape[0], n = w->shape[1];
+    if (d->unit_weights) w = tn_scale(ctx, tni_tna_unit(ctx, w, d->eps), d->scale);
+    else w = tn_mul(ctx, w, tni_shaped(ctx, tn_exp(ctx, logs), 3, b, n, 1, 1));
+    if (d->act == TN_ACT_RELU && d->leak != 0)          /* leak w + (1 - leak) relu(w) */
+        w = tn_add(ctx, tn_scale(ctx, w, d->leak), tn_scale(ctx, tn_activation(ctx, w, TN_ACT_RELU), 1 - d->leak));
+    else if (d->act != TN_ACT_NONE) w = tn_activation(ctx, w, d->act);
+    return tni_shaped(ctx, w, 4, b, n, d->out, d->in);
+}
+
+static tn_tensor *tni_tna_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t n = x->shape[1];
+    const int64_t empty[4] = {x->shape[0], 0, d->out, d->in};
+    tn_tensor    *u, *w, *l, *logs = NULL;
+    if (n == 0) return tn_full(ctx, 4, empty, 0);
+    if (!(u = tni_tna_features(ctx, layer, x))) return NULL;
+    if (d->causal) {
+        w = tni_tna_causal(ctx, layer, u, tni_tna_boundary(ctx, layer, false), &l, &logs);
+        if (w) logs = tn_slice(logs, 1, 0, n);
+    } else if (d->boundary == TN_BOUNDARY_CLOSED) w = tni_tna_closed(ctx, layer, u, &logs);
+    else w = tni_tna_open(ctx, layer, u, &logs);
+    return w && logs ? tni_tna_scaled(ctx, layer, w, logs) : NULL;
+}
+
+/* What follows W: y = W x + bias, residual, norm. */
+static tn_tensor *tni_tna_output(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *w, tn_tensor *x)
+{
+    const tn_tn_attention_desc *d = &layer->desc;
+    const int64_t b = x->shape[0], n = x->shape[1], one = 1;
+    tn_tensor    *y, *size;
+    if (!w) return NULL;
+    y = tn_sum_axis(ctx, tn_mul(ctx, w, tni_shaped(ctx, x, 4, b, n, 1, d->in)), 3);
+    if (layer->bias) y = tn_add(ctx, y, layer->bias);
+    if (layer->r) y = tn_scale(ctx, tn_add(ctx, y, tn_mul(ctx, x, layer->r)), 0.5);
+    if (!y || d->norm == TN_ROW_NORM_NONE) return y;
+    if (d->norm == TN_ROW_NORM_L2) return tni_tna_unit(ctx, y, d->eps);
+    size = tni_shaped(ctx, tn_sum_axis(ctx, tn_activation(ctx, y, TN_ACT_ABS), 2), 3, b, n, 1, 1);
+    return tn_div(ctx, y, tn_add(ctx, size, tn_full(ctx, 1, &one, d->eps)));
+}
+
+/* Contexts are computed in the context's dtype; results get that of activations. */
+static tn_tensor *tni_tna_run(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, bool weights)
+{
+    const tn_dtype made = ctx ? ctx->made : TN_REAL;
+    tn_tensor     *y;
+    if (!tni_tna_given(ctx, layer, x)) return NULL;
+    ctx->made = ctx->desc.dtype;
+    y = tni_tna_weights(ctx, layer, x);
+    if (!weights) y = tni_tna_output(ctx, layer, y, x);
+    ctx->made = made;
+    return y && made != y->dtype ? tn_cast(ctx, y, made) : y;
+}
+
+tn_tensor *tn_tn_attention_forward(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
+{
+    return tni_tna_run(ctx, layer, x, false);
+}
+
+tn_tensor *tn_tn_attention_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
+{
+    return tni_tna_run(ctx, layer, x, true);
+}
+
+/* ---- its state ---------------------------------------------------------- >>tn-attention-state */
+static bool tni_tna_decodes(tn_ctx *ctx, const tn_tn_attention *layer)
+{
+    if (!tni_layer_given(ctx, layer, "tn_attention")) return false;
+    if (!layer->desc.causal || layer->desc.sites > 0)
+        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the layer is %s, expected a causal uniform one for a state",
+                 layer->desc.causal ? "not uniform" : "not causal");
+    else if (tni_recording(ctx))
+        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the context is recording, expected decoding without it");
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int64_t batch)
+{
+    int64_t    shape[2];
+    tn_tensor *v, *state;
+    if (!tni_tna_decodes(ctx, layer)) return NULL;
+    shape[0] = batch; shape[1] = layer->desc.bond + 1;
+    v = tni_tna_boundary(ctx, layer, false);
+    state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
+    shape[1] = layer->desc.bond;
+    v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
+    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
+    tn_tensor_destroy(state);
+    return NULL;
+}
+
+tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state)
+{
+    const tn_dtype made = ctx ? ctx->made : TN_REAL;
+    tn_tensor     *w, *y = NULL, *l, *logs, *next[2];
+    int64_t        n, D;
+    if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
+        return NULL;
+    n = x->shape[1]; D = layer->desc.bond;
+    if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
+                 (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
+        return NULL;
+    }
+    ctx->made = ctx->desc.dtype;
+    w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
+    logs = w ? tn_add(ctx, logs, tn_slice(state, 1, D, D + 1)) : NULL;
+    if (logs) y = tni_tna_output(ctx, layer, tni_tna_scaled(ctx, layer, w, tn_slice(logs, 1, 0, n)), x);
+    ctx->made = made;
+    y = y && made != y->dtype ? tn_cast(ctx, y, made) : y;
+    if (!y) return NULL;
+    next[0] = tni_shaped(ctx, tn_slice(l, 1, n, n + 1), 2, x->shape[0], D, 1, 1);
+    next[1] = tn_slice(logs, 1, n, n + 1);
+    return tn_assign(state, tn_concat(ctx, 2, next, 1)) == TN_OK ? y : NULL;
+}
+
+/* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
+
+/* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
+static int64_t tni_tna_count(const tn_tn_attention *layer)
+{
+    return tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond;
+}
+
+static double *tni_tna_numbers(const tn_tn_attention *layer)
+{
+    const size_t bytes = (size_t)tni_tna_count(layer) * sizeof(double);
+    double      *v = (double *)tni_alloc(layer->a->ctx, bytes, "tn_attention");
+    if (v) memset(v, 0, bytes);
+    return v;
+}
+
+/* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
+static tn_status tni_tna_write(tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
+{
+    const int64_t a = v ? tn_tensor_count(layer->a) : 0, b = v ? tn_tensor_count(layer->b) : 0, D = layer->desc.bond;
+    bool          done = v && tn_write(layer->a, TN_F64, v, a) == TN_OK && tn_write(layer->b, TN_F64, v + a, b) == TN_OK;
+    if (done && layer->left)
+        done = tn_write(layer->left, TN_F64, v + a + b, D) == TN_OK
+               && tn_write(layer->right, TN_F64, v + a + b + D, D) == TN_OK;
+    if (v) tni_free(layer->a->ctx, v, (size_t)tni_tna_count(layer) * sizeof(double));
+    return tni_layer_done(ps, before, done, layer, sizeof *layer);
+}
+
+/* Bond 2p + s: p is the state of the last cell, s the guess of the next one, which that one has to confirm. */
+tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int *rules, int64_t count, tn_boundary boundary,
+                                     tn_tn_attention *layer)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc d;
+    tn_status            s;
+    double              *a, *b;
+    int64_t              o;
+    int                  p, c, r;
+    if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
+    if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
+                        "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
+    for (o = 0; o < count; o++)
+        if (rules[o] < 0 || rules[o] > 255)
+            return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
+                            (long long)o, rules[o]);
+    memset(&d, 0, sizeof d);
+    d.in = 2;
+    d.bond = 4;
+    d.out = count > 0 ? count : -1;
+    d.boundary = boundary;
+    if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
+    a = tni_tna_numbers(layer);
+    b = a ? a + 4 * 4 * 2 : NULL;
+    for (p = 0; a && p < 2; p++)
+        for (c = 0; c < 2; c++)
+            for (r = 0; r < 2; r++) {
+                a[((2 * p + c) * 4 + 2 * c + r) * 2 + c] = 1;
+                for (o = 0; o < count; o++)
+                    b[((2 * p * 4 + r) * count + o) * 2 + c] = rules[o] >> (4 * p + 2 * c + r) & 1 ? 1 : -1;
+            }
+    if (a) {                                    /* cells outside are 0: vL is (1,1,0,0), vR is (1,0,1,0) */
+        double *ends = b + 4 * 4 * 2 * count;
+        ends[0] = ends[1] = ends[4] = ends[6] = 1;
+    }
+    return tni_tna_write(ps, before, layer, a);
+}
+
+static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
+{
+    if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
+    if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
+    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+             (long long)rows, (long long)columns);
+    return false;
+}
+
+/* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
+   ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
+tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                      const tn_tensor *v, bool causal, tn_tn_attention *layer)
+{
+    tn_ctx              *ctx = tn_params_ctx(ps);
+    tn_tn_attention_desc d;
+    const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
+    const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
+    const size_t         bytes = (size_t)((2 * m + out) * in) * sizeof(double);
+    const int64_t        before = tn_params_count(ps);
+    int64_t              D, i, j, t, s;
+    double              *a, *b, *wq, *wk, *wv;
+    tn_status            status;
+    bool                 read;
+    memset(&d, 0, sizeof d);
+    d.in = in;
+    d.out = out;
+    d.bond = D = out * m + 1;
+    d.square = d.unit_inputs = true;
+    d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
+    d.causal = causal;
+    if (!layer || !tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
+    if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    wk = wq + m * in; wv = wk + m * in;
+    read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
+           && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
+    status = read ? tn_tn_attention_init(ps, name, &d, layer) : TN_ERR_ARG;
+    if (status == TN_OK) {
+        a = tni_tna_numbers(layer);
+        b = a ? a + D * D * in * in : NULL;
+        for (i = 0; a && i < D; i++) for (t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (i = 0; a && i < out; i++)
+            for (j = 0; j < m; j++)
+                for (s = 0; s < in; s++) {
+                    const int64_t pair = 1 + i * m + j;
+                    for (t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
+                    b[(pair * D * out + i) * in + s] = wq[j * in + s];
+                }
+        status = tni_tna_write(ps, before, layer, a);
+    }
+    tni_free(ctx, wq, bytes);
+    return status;
+}
+
+/* Bond 0 before the first of the two sites, 1 + d t + s between them: t and s have changed places there; d^2 + 1 after. */
+tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int64_t in, tn_tn_attention *layer)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc d;
+    int64_t              D, i, t, s;
+    double              *a;
+    tn_status            status;
+    memset(&d, 0, sizeof d);
+    d.in = in;
+    d.bond = D = tni_is_extent(in) && in < 1 << 15 ? in * in + 2 : 0;
+    d.square = d.unit_inputs = true;
+    d.boundary = TN_BOUNDARY_VECTORS;
+    if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
+    a = tni_tna_numbers(layer);
+    for (t = 0; a && t < in; t++) {
+        for (i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (s = 0; s < in; s++) {
+            a[((1 + in * t + s) * in + t) * in + s] = 1;
+            a[(((1 + in * t + s) * D + D - 1) * in + s) * in + t] = 1;
+        }
+    }
+    if (a) {
+        const int64_t count = D * D * in * in;
+        memcpy(a + count, a, (size_t)count * sizeof(double));
+        a[2 * count] = a[2 * count + 2 * D - 1] = 1;            /* vL is e_0, vR the last unit vector */
+    }
+    return tni_tna_write(ps, before, layer, a);
+}
+
+/* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
+
+/* Outputs z [2^n,n] of all strings; cell j of string i is bit j of i. */
+static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
+{
+    const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
+    tn_tensor    *y;
+    int64_t       i, j;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            bits[2 * (i * n + j)] = !(i >> j & 1);
+            bits[2 * (i * n + j) + 1] = (double)(i >> j & 1);
+        }
+    y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
+    if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
+    y = y ? tn_reshape(y, 2, flat) : NULL;
+    return y && tn_read(y, TN_F64, z, strings * n) == TN_OK;
+}
+
+/* The neighbourhood 4 l + 2 c + r of cell j of string i. */
+static int tni_rule_around(int64_t i, int64_t j, int64_t n, bool ring)
+{
+    const int l = j > 0 ? (int)(i >> (j - 1) & 1) : ring ? (int)(i >> (n - 1) & 1) : 0;
+    const int r = j + 1 < n ? (int)(i >> (j + 1) & 1) : ring ? (int)(i & 1) : 0;
+    return 4 * l + 2 * (int)(i >> j & 1) + r;
+}
+
+static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading *out)
+{
+    const int64_t strings = (int64_t)1 << n;
+    double        square = 0, size, count[8] = {0, 0, 0, 0, 0, 0, 0, 0}, agree = 0, apart = 0;
+    int64_t       i, j;
+    int           k;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            k = tni_rule_around(i, j, n, ring);
+            out->mean[k] += z[i * n + j];
+            count[k]++;
+            square += z[i * n + j] * z[i * n + j];
+        }
+    size = sqrt(square / (double)(strings * n));
+    if (!(size > 0)) size = size == 0 ? 1 : size;
+    for (k = 0; k < 8; k++) {
+        out->mean[k] /= count[k] * size;
+        out->rule |= (out->mean[k] > 0) << k;
+    }
+    out->margin = HUGE_VAL;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            const int64_t other = i ^ (int64_t)1 << j;
+            const int     c = (int)(i >> j & 1), at = tni_rule_around(i, j, n, ring);
+            const double  goal = out->rule >> at & 1 ? 1 : -1, next = out->rule >> (at ^ 2) & 1 ? 1 : -1;
+            const double  here = z[i * n + j], there = z[other * n + j], length = hypot(here, there);
+            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : length;
+            agree += here * goal > 0;
+            if (!(here * goal / size >= out->margin)) out->margin = here * goal / size;
+            if (c == 0) apart += 2 - 2 * dot;
+        }
+    out->agree = agree / (double)(strings * n);
+    out->distance = sqrt(apart > 0 || apart != apart ? apart / (double)(strings / 2 * n) : 0);
+}
+
+tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
+{
+    const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
+    const size_t  bytes = (size_t)(3 * cells) * sizeof(double);
+    double       *bits;
+    tn_mark       mark;
+    bool          done;
+    if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
+    memset(out, 0, sizeof *out);
+    if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
+    if (cells == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (layer->desc.in != 2 || layer->desc.out > 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
+                        (long long)layer->desc.in, (long long)layer->desc.out);
+    if (!(bits = (double *)tni_alloc(ctx, bytes, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    mark = tn_arena_mark(ctx);
+    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
+    if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
+    tni_free(ctx, bits, bytes);
+    if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
+    return done ? TN_OK : tn_ctx_status(ctx);
+}
+#endif /* TN_NO_MPS */
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
@@ -27524,6 +28326,117 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif
+
+/* ---- deep tensor network ------------------------------------------------ >>mps-deep-impl */
+static tn_status tni_deep_check(tn_params *ps, const char *name, tn_deep_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s;
+    if (d->layers == 0) d->layers = 2;
+    if (d->bond == 0) d->bond = 8;
+    if (d->dim == 0) d->dim = 2;
+    if (d->head_bond == 0) d->head_bond = d->bond;
+    if (d->causal && d->boundary == TN_BOUNDARY_CLOSED) d->boundary = TN_BOUNDARY_VECTORS;
+    if ((s = tni_layer_extents(ps, "deep", name, "out", d->out, "layers", d->layers)) != TN_OK) return s;
+    if (d->layers > 1000)
+        return tni_fail(ctx, TN_ERR_SHAPE, "deep%s%s: layers is %lld, expected 0 to 1000", TNI_NAMED(name),
+                        (long long)d->layers);
+    if (d->vocab < 0 || (d->vocab > 0 && d->map != TN_LOCAL_LINEAR))
+        return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: vocab is %lld, expected %s", TNI_NAMED(name), (long long)d->vocab,
+                        d->vocab < 0 ? "0 or more" : "0 with a map");
+    if ((unsigned)d->head > TN_DEEP_SITES || (d->causal && d->head != TN_DEEP_SITES))
+        return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: head is %d, expected %s", TNI_NAMED(name), (int)d->head,
+                        d->causal ? "TN_DEEP_SITES in a causal network" : "TN_DEEP_MPS or TN_DEEP_SITES");
+    return TN_OK;
+}
+
+tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc, tn_deep *model)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc a;
+    tn_embedding_desc    e;
+    tn_linear_desc       linear;
+    tn_mps_desc          mps;
+    tn_deep_desc         d;
+    tn_status            s;
+    char                 part[200];
+    int64_t              l;
+    if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
+    memset(model, 0, sizeof *model);
+    d = *desc;
+    if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
+    memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
+    model->desc = d;
+    e.count = d.vocab; e.dim = d.dim;
+    a.in = d.dim; a.bond = d.bond; a.sites = d.sites; a.square = d.square; a.boundary = d.boundary; a.causal = d.causal;
+    a.unit_inputs = a.unit_weights = true;
+    a.act = d.act; a.residual = !d.no_residual; a.norm = d.no_norm ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2;
+    linear.in = d.dim; linear.out = d.out; linear.bias = true;
+    mps.sites = d.sites; mps.bond = d.head_bond; mps.out = d.out; mps.dim = d.dim; mps.map = TN_LOCAL_GIVEN;
+    mps.uniform = d.sites == 0;
+    tni_print(part, sizeof part, "%s%sembed", name ? name : "", name && *name ? "." : "");
+    if (d.vocab > 0) s = tn_embedding_init(ps, part, &e, &model->embed);
+    if (s == TN_OK && !(model->layer = (tn_tn_attention *)tni_layers_add(ps, (size_t)d.layers * sizeof *model->layer)))
+        s = TN_ERR_MEMORY;
+    for (l = 0; s == TN_OK && l < d.layers; l++) {
+        tni_print(part, sizeof part, "%s%s%lld", name ? name : "", name && *name ? "." : "", (long long)l);
+        s = tn_tn_attention_init(ps, part, &a, &model->layer[l]);
+    }
+    tni_print(part, sizeof part, "%s%shead", name ? name : "", name && *name ? "." : "");
+    if (s == TN_OK) s = d.head == TN_DEEP_MPS ? tn_mps_init(ps, part, &mps, &model->mps)
+                                              : tn_linear_init(ps, part, &linear, &model->linear);
+    if (s == TN_OK) return TN_OK;
+    if (model->layer) tni_layers_drop(ps);
+    return tni_layer_done(ps, before, false, model, sizeof *model);
+}
+
+/* Through the map and all layers: [B,n,dim]. state: NULL, or that of the sites before. */
+static tn_tensor *tni_deep_features(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor *state)
+{
+    const int64_t width = m->desc.bond + 1;
+    int64_t       l;
+    x = m->desc.vocab > 0 ? tn_embedding_forward(ctx, &m->embed, x) : tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    for (l = 0; x && l < m->desc.layers; l++)
+        x = state ? tn_tn_attention_decode(ctx, &m->layer[l], x, tn_slice(state, 1, l * width, (l + 1) * width))
+                  : tn_tn_attention_forward(ctx, &m->layer[l], x);
+    return x;
+}
+
+tn_tensor *tn_deep_forward(tn_ctx *ctx, const tn_deep *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "deep") || !(x = tni_deep_features(ctx, m, x, NULL))) return NULL;
+    return m->desc.head == TN_DEEP_MPS ? tn_mps_forward(ctx, &m->mps, x, NULL) : tn_linear_forward(ctx, &m->linear, x);
+}
+
+tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *m, int64_t batch)
+{
+    int64_t    shape[2], l;
+    tn_tensor *state, *part = NULL;
+    if (!tni_layer_given(ctx, m, "deep")) return NULL;
+    shape[0] = batch; shape[1] = m->desc.layers * (m->desc.bond + 1);
+    state = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    for (l = 0; state && l < m->desc.layers; l++) {
+        part = tn_tn_attention_state(ctx, &m->layer[l], batch);
+        if (!part || tn_assign(tn_slice(state, 1, l * part->shape[1], (l + 1) * part->shape[1]), part) != TN_OK) break;
+        tn_tensor_destroy(part);
+    }
+    if (!state || l == m->desc.layers) return state;
+    tn_tensor_destroy(part);
+    tn_tensor_destroy(state);
+    return NULL;
+}
+
+tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor *state)
+{
+    const int64_t width = m && m->layer ? m->desc.layers * (m->desc.bond + 1) : 0;
+    if (!tni_layer_given(ctx, m, "deep") || !tni_is_real(ctx, state, "deep", "state")) return NULL;
+    if (state->rank != 2 || state->shape[1] != width) {
+        tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state), (long long)width);
+        return NULL;
+    }
+    x = tni_deep_features(ctx, m, x, state);
+    return x ? tn_linear_forward(ctx, &m->linear, x) : NULL;
+}
 #endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING

@@ -112,6 +112,7 @@ typedef struct setting {
     tn_quadratic quadratic;
     tn_modifier  modifier;
     tn_attention attention;
+    tn_tn_attention tn_attention;
 } setting;
 
 struct test_case {
@@ -2032,6 +2033,90 @@ static inline void want_pattern(setting *s)
 #define CASE_ACT(name, kind) {"activation " name, kind, 2e-6, true,  build_act, run_act, want_act},
 #define CASE_GLU(name, kind) {"glu " name,        kind, 1e-6, true,  build_glu, run_glu, want_glu},
 
+/* Tensor-network attention, with products of matrices from both ends; tests/test_tn_attention.c has all other options. */
+enum { TNA_OPEN = 1, TNA_CAUSAL = 2, TNA_SQUARE = 4, TNA_SITES = 8, TNA_MOST = 8 };
+
+static inline void build_tna(setting *s)
+{
+    tn_tn_attention_desc d;
+    int64_t before, shape[3];
+    memset(&d, 0, sizeof d);
+    shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
+    shape[1] = draw(s, 1, 5);
+    shape[2] = d.in = draw(s, 1, 3);
+    d.bond = s->round == CASE_LARGE ? TNA_MOST : draw(s, 1, 4);
+    d.out = draw(s, 1, 3);
+    d.boundary = s->of->kind & TNA_OPEN ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
+    d.causal = (s->of->kind & TNA_CAUSAL) != 0;
+    d.square = (s->of->kind & TNA_SQUARE) != 0;
+    d.sites = s->of->kind & TNA_SITES ? shape[1] : 0;
+    case_real(s, 3, shape, CASE_AWAY);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_tn_attention_init(s->params, "tna", &d, &s->tn_attention), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_tna(setting *s) { return tn_tn_attention_forward(s->ctx, &s->tn_attention, case_x(s, 0)); }
+
+/* to = a M_j, or M_j a from the right, of the site with features x; one row or column if the boundary is open */
+static inline void plain_tna_step(const setting *s, int64_t site, const double *x, bool right, const double *a, double *to)
+{
+    const tn_tn_attention_desc *d = &s->tn_attention.desc;
+    int64_t D = d->bond, rows = s->of->kind & TNA_OPEN ? 1 : D, i, j, k, p, q;
+    double  m[TNA_MOST * TNA_MOST];
+    for (k = 0; k < D * D; k++) {
+        const int64_t first = ((d->sites > 0 ? site * D * D : 0) + k) * d->in;
+        m[k] = 0;
+        for (p = 0; p < d->in; p++)
+            for (q = 0; q < (d->square ? d->in : 1); q++)
+                m[k] += d->square ? s->in[1].v[(first + p) * d->in + q] * x[p] * x[q] : s->in[1].v[first + p] * x[p];
+    }
+    for (i = 0; i < rows; i++)
+        for (j = 0; j < D; j++) {
+            double sum = 0;
+            for (k = 0; k < D; k++)
+                sum += !right ? a[i * D + k] * m[k * D + j] : rows == 1 ? m[j * D + k] * a[k] : m[i * D + k] * a[k * D + j];
+            to[i * D + j] = sum;
+        }
+}
+
+static inline void want_tna(setting *s)
+{
+    const tn_tn_attention_desc *d = &s->tn_attention.desc;
+    const bool open = (s->of->kind & TNA_OPEN) != 0;
+    plain   x = plain_x(s, 0);
+    int64_t D = d->bond, n = x.shape[1], shape[3], b, at, j, i, t, k, p, q;
+    double *fx = plain_flat(&x), *y, l[TNA_MOST * TNA_MOST], r[TNA_MOST * TNA_MOST], next[TNA_MOST * TNA_MOST];
+    shape[0] = x.shape[0]; shape[1] = n; shape[2] = d->out;
+    y = case_want(s, 3, shape);
+    for (b = 0; b < x.shape[0]; b++)
+        for (at = 0; at < n; at++) {
+            for (i = 0; i < (open ? D : D * D); i++) {
+                l[i] = open ? s->in[3].v[i] : i / D == i % D;
+                r[i] = open ? s->in[4].v[i] : i / D == i % D;
+            }
+            for (j = 0; j < at; j++) {
+                plain_tna_step(s, j, fx + (b * n + j) * d->in, false, l, next);
+                memcpy(l, next, sizeof l);
+            }
+            for (j = n - 1; j > at && !d->causal; j--) {
+                plain_tna_step(s, j, fx + (b * n + j) * d->in, true, r, next);
+                memcpy(r, next, sizeof r);
+            }
+            for (p = 0; p < D; p++)
+                for (q = 0; q < D; q++) {
+                    double weight = 0;
+                    if (open) weight = l[p] * r[q];
+                    else for (i = 0; i < D; i++) weight += l[i * D + p] * r[q * D + i];
+                    for (t = 0; t < d->out; t++)
+                        for (k = 0; k < d->in; k++)
+                            y[(b * n + at) * d->out + t] += weight * fx[(b * n + at) * d->in + k]
+                                * s->in[2].v[(((d->sites > 0 ? at * D : 0) + p) * D + q) * d->out * d->in + t * d->in + k];
+                }
+        }
+    free(fx);
+}
+
 #define CASE_ATTEND_(name, kind) {"attend " name, kind, 4e-6, true, build_attend, run_attend, want_attend},
 #define CASE_ATTEND(name, kind) \
     CASE_ATTEND_(name,                  kind + ATTEND_ROW * TN_ROW_SCALE_NONE   + ATTEND_QUADRATIC) \
@@ -2247,7 +2332,13 @@ static const test_case cases[] = {
     {"scan_states' logs", SCAN_STATES + SCAN_LOGS + SCAN_REVERSE, 3e-6, true, build_scan, run_scan, want_scan},
     {"scan_states reverse", SCAN_STATES + SCAN_REVERSE, 3e-6, true, build_scan, run_scan, want_scan},
     {"scan_states uniform", SCAN_STATES + SCAN_UNIFORM, 3e-6, true, build_scan, run_scan, want_scan},
-    {"scan_states uniform reverse", SCAN_STATES + SCAN_UNIFORM + SCAN_BOTH + SCAN_REVERSE, 1e-5, true, build_scan, run_scan, want_scan}
+    {"scan_states uniform reverse", SCAN_STATES + SCAN_UNIFORM + SCAN_BOTH + SCAN_REVERSE, 1e-5, true, build_scan, run_scan, want_scan},
+
+    {"tn_attention",         0,                         1e-5, true, build_tna, run_tna, want_tna},
+    {"tn_attention open",    TNA_OPEN,                  1e-5, true, build_tna, run_tna, want_tna},
+    {"tn_attention causal",  TNA_OPEN + TNA_CAUSAL + TNA_SQUARE, 1e-5, true, build_tna, run_tna, want_tna},
+    {"tn_attention sites",   TNA_SITES + TNA_SQUARE,    1e-5, true, build_tna, run_tna, want_tna},
+    {"tn_attention open sites", TNA_OPEN + TNA_SITES,   1e-5, true, build_tna, run_tna, want_tna}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
