@@ -66,6 +66,7 @@
                    >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
+       trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
