@@ -854,7 +854,8 @@ enum { SCAN_LOGS = 1, SCAN_BOTH = 2, SCAN_REVERSE = 4, SCAN_VECTOR = 8, SCAN_STA
 static inline void build_scan(setting *s)
 {
     const int64_t kind = s->of->kind, d = s->round == CASE_LARGE ? draw(s, 30, kind & SCAN_STATES ? 40 : 70) : draw_extent(s, false);
-    int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4];
+    int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4], k;
+    int           i = s->inputs;
     if (kind & SCAN_STATES) {
         const int64_t features = draw(s, 1, 3);
         if (s->round == CASE_LARGE) b = draw(s, 8, 20);
@@ -867,9 +868,13 @@ static inline void build_scan(setting *s)
         case_real(s, 4, shape, CASE_AWAY);
     }
     shape[0] = b; shape[1] = d;
-    if (!(kind & (SCAN_STATES | SCAN_VECTOR))) return;
-    if (draw(s, 0, 1)) case_real(s, 2, shape, CASE_AWAY);
-    else case_real(s, 1, shape + 1, CASE_AWAY);
+    if (kind & (SCAN_STATES | SCAN_VECTOR)) {
+        if (draw(s, 0, 1)) case_real(s, 2, shape, CASE_AWAY);
+        else case_real(s, 1, shape + 1, CASE_AWAY);
+    }
+    for (; i < s->inputs; i++)                                      /* mostly positive, so that no state is nearly zero */
+        for (k = 0; k < s->in[i].count; k++)
+            s->in[i].v[k] = s->in[i].rank == 3 ? fabs(s->in[i].v[k]) + 0.125 : s->in[i].v[k] + 0.5;
 }
 
 static inline tn_tensor *run_scan(setting *s)
@@ -930,7 +935,7 @@ static inline void want_scan(setting *s)
                 memcpy(y, next, sizeof *y * (size_t)(h * d));
             }
             for (i = 0; i < h * d; i++) squares += y[i] * y[i];
-            if (squares < last / 10) s->kink = true;                /* a state near zero, where its direction is not smooth */
+            if (squares < last / 6) s->kink = true;                /* a state near zero, where its direction is not smooth */
             last = squares;
             if (kind & SCAN_LOGS) want[at] = log(squares) / 2;
             else for (i = 0; i < h * d; i++) want[at * h * d + i] = y[i] / sqrt(squares) * (kind & SCAN_BOTH ? log(squares) / 2 : 1);

@@ -1414,7 +1414,7 @@ TEST(scans)
             const bool     states = list[k].s > 0, open = list[k].s != 0, stop = list[k].s == 0 && list[k].uniform;
             const int64_t  b = list[k].b, n = list[k].n, d = list[k].d, S = states ? list[k].s : 1, N = n + open, size = open ? d : d * d;
             const int64_t  sites = states ? list[k].uniform ? 1 : n : b * n, width = S * d;
-            const double   bound = t / 2 ? 1e-10 : 3e-4;
+            const double   bound = t / 2 ? 2e-13 : 4e-6;
             row            f = row_of(states ? TN_KERNEL_SCAN_STATES : TN_KERNEL_SCAN), g = row_of(states ? TN_KERNEL_SCAN_STATES_BACKWARD : TN_KERNEL_SCAN_BACKWARD);
             operand       *m, *phi = NULL, *v = NULL, *y, *logs, *r;
             tn_view        core;

@@ -389,6 +389,62 @@ TEST(padded_bonds)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- blocks ---------------------------------------------------------------------------------------------------------- */
+
+/* Blocks of sites, of any length and with sites left over, give what the sequential scan gives, and the same gradients. M_k of chain
+   0 may be zero. */
+TEST(blocks)
+{
+    static const int64_t list[][5] = {{1, 12, 3, 4, -1}, {1, 13, 3, 4, -1}, {2, 11, 2, 3, -1}, {3, 7, 1, 2, -1}, {2, 5, 4, 1, -1}, {1, 9, 3, 5, -1},
+                                      {2, 23, 3, 5, 7}, {1, 1100, 2, 33, -1}, {2, 0, 3, 2, -1}, {0, 6, 2, 2, -1}};
+    size_t k;
+    int    t, reverse;
+    for (k = 0; k < sizeof list / sizeof *list; k++)
+        for (reverse = 0; reverse < 2; reverse++) {
+            const int64_t b = list[k][0], n = list[k][1], d = list[k][2], all = b * n * d * d;
+            double       *got[2][3], worst = 0;
+            int64_t       i;
+            for (t = 0; t < 2; t++) {
+                tn_ctx    *ctx = ctx_of(TN_F64, 1);
+                tn_tensor *m, *y, *logs;
+                double    *v;
+                REQUIRE(ctx != NULL);
+                m = normal(ctx, 4, b, n, d, d);
+                v = numbers(m);
+                for (i = 0; list[k][4] >= 0 && i < d * d; i++) v[list[k][4] * d * d + i] = 0;
+                m = given(ctx, 4, b, n, d, d, v);
+                tn_record(ctx);
+                y = t ? tn_scan_blocks(ctx, m, list[k][3], reverse, &logs) : tn_scan(ctx, m, reverse, &logs);
+                CHECK_CTX(ctx);
+                REQUIRE(y != NULL && logs != NULL);
+                CHECK(y->rank == 4 && y->shape[0] == b && y->shape[1] == n && y->shape[3] == d && logs->rank == 2 && logs->shape[1] == n);
+                got[t][0] = numbers(y);
+                got[t][1] = numbers(logs);
+                y = tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y)));
+                if (list[k][4] < 0) y = tn_add(ctx, y, tn_sum(ctx, logs));
+                CHECK_STATUS(tn_backward(ctx, y), TN_OK);
+                got[t][2] = numbers(m->grad);
+                free(v);
+                tn_ctx_destroy(ctx);
+            }
+            for (i = 0; i < b * n; i++) if (got[0][1][i] != got[1][1][i]) test_raise(&worst, fabs(got[0][1][i] - got[1][1][i]) / (1 + fabs(got[0][1][i])));
+            for (i = 0; i < all; i++) {
+                test_raise(&worst, fabs(got[0][0][i] - got[1][0][i]));
+                test_raise(&worst, fabs(got[0][2][i] - got[1][2][i]) / (10 + fabs(got[0][2][i])));
+            }
+            if (!CHECK(worst <= 1e-11)) printf("     %d sites, blocks of %d, reverse %d: %g\n", (int)n, (int)list[k][3], reverse, worst);
+            for (t = 0; t < 2; t++) { free(got[t][0]); free(got[t][1]); free(got[t][2]); }
+        }
+    {
+        tn_ctx *ctx = ctx_of(TN_F32, 1);
+        CHECK(tn_scan_blocks(ctx, normal(ctx, 4, 1, 4, 2, 2), 0, false, NULL) == NULL);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "scan_blocks: length is 0, expected at least 1");
+        CHECK(tn_scan_blocks(ctx, normal(ctx, 3, 1, 4, 2, 2), 2, false, NULL) == NULL);
+        CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_blocks: m is [1,4,2], expected [b,n,d,d]");
+        tn_ctx_destroy(ctx);
+    }
+}
+
 /* ---- threads -------------------------------------------------------------------------------------------------------- */
 
 /* Results and gradients are bit-identical for any number of threads, of one chain and of many. */
@@ -432,4 +488,4 @@ TEST(threads)
             }
 }
 
-TEST_MAIN(long_open_chains, long_chains, scales, zeros, not_numbers, shapes, no_site, padded_bonds, threads)
+TEST_MAIN(long_open_chains, long_chains, scales, zeros, not_numbers, shapes, no_site, padded_bonds, blocks, threads)
