@@ -20237,8 +20237,10 @@ static tn_tensor *tni_tna_causal(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
                                  tn_tensor **logs)
 {
     const tn_tn_attention_desc *d = &layer->desc;
-    const int64_t n = u->shape[1], sites = d->sites > 0 ? d->sites : 1;
-    tn_tensor    *right = tni_tna_boundary(ctx, layer, true), *w;
+    const int64_t n = u ? u->shape[1] : 0, sites = d->sites > 0 ? d->sites : 1;
+    tn_tensor    *right = u ? tni_tna_boundary(ctx, layer, true) : NULL, *w;
+    *l = NULL;
+    if (!right) return NULL;
     w = tn_mul(ctx, tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in),
                tni_shaped(ctx, right, 2, d->bond, 1, 1, 1));
     w = w ? tn_sum_axis(ctx, w, 2) : NULL;
@@ -26909,9 +26911,10 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
 /* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
-    const int64_t k = e->shape[0], bond = e->shape[1], s = core->shape[core->rank - 2];
+    const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
     int64_t       shape[3];
-    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond), *left = tn_reshape_2d(core, bond * s, bond), *norm;
+    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL, *norm;
+    tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
     shape[0] = k; shape[1] = bond * s; shape[2] = bond;
     if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
@@ -26935,11 +26938,15 @@ tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
     bond = m->desc.bond;
     place = tni_mps_place(&m->desc, m->desc.sites);
     log = tn_full(ctx, 0, NULL, 0);
-    l = m->desc.periodic ? tn_reshape_2d(tn_eye(ctx, bond * bond), bond * bond, bond * bond)
-                         : tn_reshape_2d(tni_mps_end(ctx, m, m->left), bond, 1);
-    r = m->desc.periodic ? l : tn_reshape_2d(tni_mps_end(ctx, m, m->right), bond, 1);
+    l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
+    r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
+    if (!m->desc.periodic && l && r) {
+        l = tn_reshape_2d(l, bond, 1);
+        r = tn_reshape_2d(r, bond, 1);
+    }
     shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
-    e = m->desc.periodic ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    if (!r) e = NULL;
     e = e ? tn_reshape(e, 3, shape) : NULL;
     for (j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);

@@ -148,6 +148,10 @@ awk '{ v[$1] = $2 }
                   v["two_steps_solved:"] >= 1 && v["seconds:"] > 0) }' "$folder/second" ||
     fail "automata: $(cat "$folder/second")"
 
+# Parities and a cell of rule 30, by two-site sweeps.
+"$programs/sweep" --threads 1 > "$folder/second" 2>&1 || { cat "$folder/second"; fail sweep; }
+grep -q '^parity_16_wrong: 0$' "$folder/second" || fail "sweep: $(cat "$folder/second")"
+
 # Both encoders find a dictionary that is known.
 "$programs/autoencoder" --threads 1 --out "$folder/autoencoder" > "$folder/second" 2>&1 ||
     { cat "$folder/second"; fail autoencoder; }

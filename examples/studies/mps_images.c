@@ -33,7 +33,7 @@ typedef struct reader {
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {"fashion", "out/mps_images", "snake", 12, 100, 10, 1, 0, 5e-4, 0, 0.003};
+    options    o = {"fashion", "out/mps_images", "snake", 12, 100, 10, 1, 0, 3e-4, 0, 0.003};
     const flag flags[] = {
         TRAINING_FLAGS(&o),
         {"--bond", FLAG_COUNT, &o.bond, 1, 200, NULL},
