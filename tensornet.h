@@ -66,6 +66,7 @@
                    >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
+       trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
@@ -92,7 +93,7 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
-       TN_NO_MPS                 no matrix product states (>>mps)
+       TN_NO_MPS                 no matrix product states and tensor-network attention (>>mps, >>tn-attention)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
        TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
@@ -2286,6 +2287,47 @@ TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
    heads d_v. */
 TN_API tn_tt  *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t distance);
 #endif
+
+/* ---- deep tensor network: a local map, layers of TN attention, a head --- >>mps-deep
+   phi_j = map(x_j); each layer computes phi_j <- TN attention(phi)_j with residual and norm, by default (W(j) phi_j +
+   r phi_j)/2, then divided by its length. The head is a matrix product state, which classifies the whole sequence, or a
+   linear map of each site. A causal network is a decoder: it continues sequences by states of constant size.
+   Zunkovic 2022 */
+typedef enum tn_deep_head {
+    TN_DEEP_MPS = 0,            /* [B,out] from all sites, by a tn_mps                                     */
+    TN_DEEP_SITES               /* [B,n,out] from each site, by a tn_linear: for a decoder next-token logits */
+} tn_deep_head;
+typedef struct tn_deep_desc {
+    int64_t      out;           /* required                                                                */
+    int64_t      layers, bond;  /* of TN attention; 0: 2 and 8                                             */
+    int64_t      dim;           /* d; 0: 2                                                                 */
+    tn_local_map map;           /* from inputs to features                                                 */
+    int64_t      vocab;         /* inputs are ids, embedded by a learned table [vocab,dim], without a map; 0: none */
+    tn_boundary  boundary;      /* of the layers; causal: TN_BOUNDARY_VECTORS unless another one is given  */
+    bool         causal;        /* with TN_DEEP_SITES                                                      */
+    bool         square;        /* contexts quadratic in phi                                               */
+    bool         no_residual, no_norm;
+    tn_act       act;           /* of W                                                                    */
+    tn_deep_head head;
+    int64_t      sites;         /* 0: everything is uniform; n: sequences of n sites, whose cores differ   */
+    int64_t      head_bond;     /* of TN_DEEP_MPS; 0: bond                                                 */
+} tn_deep_desc;
+typedef struct tn_deep {
+    tn_deep_desc     desc;      /* with defaults filled in                                                 */
+    tn_embedding     embed;     /* NAME.embed                                                              */
+    tn_tn_attention *layer;     /* [layers] NAME.0, NAME.1, ...; owned by the tn_params                    */
+    tn_mps           mps;       /* NAME.head                                                               */
+    tn_linear        linear;    /* NAME.head                                                               */
+} tn_deep;
+/* Creates the parameters of NAME.embed, NAME.0, NAME.1, ... and NAME.head. */
+TN_API tn_status  tn_deep_init(tn_params *params, const char *name, const tn_deep_desc *desc, tn_deep *model);
+/* x [B,n] numbers or, with vocab or TN_LOCAL_IDS, ids; with TN_LOCAL_GIVEN [B,n,dim] -> [B,out] or [B,n,out] */
+TN_API tn_tensor *tn_deep_forward(tn_ctx *ctx, const tn_deep *model, tn_tensor *x);
+/* Creates the state of a causal network before the first site, an owned tensor [batch,layers (bond+1)]. */
+TN_API tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *model, int64_t batch);
+/* Continues sequences by the next sites x [batch,n] (or [batch,n,dim]) -> [batch,n,out], as _forward over all sites so far
+   would give for them, and brings the state up to date. Not while recording. After an error make a new state. */
+TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x, tn_tensor *state);
 #endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING
@@ -20056,10 +20098,10 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 }
 
 #ifndef TN_NO_OPERATOR
-/* The eigenvector of M for its largest eigenvalue l, from the left (v M = l v) or the right (M w = l w), of length 1 and with
-   v.w > 0. The numbers come from the host. The step v + (v M - l v) (l - M)^#, which changes rounding errors only, gives them
-   the exact gradient dv = v dM (l - M)^#. Here (l - M)^# is the inverse without l's own directions, of l - M + P minus the
-   projector P = w v / (v.w). */
+/* The eigenvector of M for its largest eigenvalue l, from the left (v M = l v) or the right (M w = l w), of length 1 and
+   with v.w > 0. The numbers come from the host. The step v + (v M - l v) (l - M)^#, which changes rounding errors only, gives
+   them the exact gradient dv = v dM (l - M)^#. Here (l - M)^# is the inverse without l's own directions, of l - M + P minus
+   the projector P = w v / (v.w). */
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
@@ -20101,8 +20143,8 @@ static bool tni_tna_is_simple(tn_ctx *ctx, const tn_eig_result *e)
         tni_fail(ctx, TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are %g +- %gi, expected a real one: "
                  "TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", v[0], fabs(v[1]));
     else if (!(fabs(v[0]) - hypot(v[2], v[3]) > 1e-9 * fabs(v[0])))
-        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one above "
-                 "all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]), hypot(v[2], v[3]));
+        tni_fail(ctx, TN_ERR_ARG, "tn_attention: the eigenvalues of A[:,:,0] have the magnitudes %g and %g, expected one "
+                 "above all others: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none", fabs(v[0]), hypot(v[2], v[3]));
     else return true;
     return false;
 }
@@ -20196,8 +20238,10 @@ static tn_tensor *tni_tna_causal(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
                                  tn_tensor **logs)
 {
     const tn_tn_attention_desc *d = &layer->desc;
-    const int64_t n = u->shape[1], sites = d->sites > 0 ? d->sites : 1;
-    tn_tensor    *right = tni_tna_boundary(ctx, layer, true), *w;
+    const int64_t n = u ? u->shape[1] : 0, sites = d->sites > 0 ? d->sites : 1;
+    tn_tensor    *right = u ? tni_tna_boundary(ctx, layer, true) : NULL, *w;
+    *l = NULL;
+    if (!right) return NULL;
     w = tn_mul(ctx, tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in),
                tni_shaped(ctx, right, 2, d->bond, 1, 1, 1));
     w = w ? tn_sum_axis(ctx, w, 2) : NULL;
@@ -20295,7 +20339,8 @@ tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int6
     v = tni_tna_boundary(ctx, layer, false);
     state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
     shape[1] = layer->desc.bond;
-    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), tn_add(ctx, tn_full(ctx, 2, shape, 0), v)) == TN_OK) return state;
+    v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
+    if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
     tn_tensor_destroy(state);
     return NULL;
 }
@@ -20365,8 +20410,8 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     int                  p, c, r;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
     if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected TN_BOUNDARY_CLOSED or "
-                        "TN_BOUNDARY_VECTORS", (int)boundary);
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
+                        "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
     for (o = 0; o < count; o++)
         if (rules[o] < 0 || rules[o] > 255)
             return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
@@ -26867,9 +26912,10 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
 /* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
-    const int64_t k = e->shape[0], bond = e->shape[1], s = core->shape[core->rank - 2];
+    const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
     int64_t       shape[3];
-    tn_tensor    *right = tn_reshape_2d(core, bond, s * bond), *left = tn_reshape_2d(core, bond * s, bond), *norm;
+    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL, *norm;
+    tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
     shape[0] = k; shape[1] = bond * s; shape[2] = bond;
     if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
@@ -26893,11 +26939,15 @@ tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
     bond = m->desc.bond;
     place = tni_mps_place(&m->desc, m->desc.sites);
     log = tn_full(ctx, 0, NULL, 0);
-    l = m->desc.periodic ? tn_reshape_2d(tn_eye(ctx, bond * bond), bond * bond, bond * bond)
-                         : tn_reshape_2d(tni_mps_end(ctx, m, m->left), bond, 1);
-    r = m->desc.periodic ? l : tn_reshape_2d(tni_mps_end(ctx, m, m->right), bond, 1);
+    l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
+    r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
+    if (!m->desc.periodic && l && r) {
+        l = tn_reshape_2d(l, bond, 1);
+        r = tn_reshape_2d(r, bond, 1);
+    }
     shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
-    e = m->desc.periodic ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    if (!r) e = NULL;
     e = e ? tn_reshape(e, 3, shape) : NULL;
     for (j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
@@ -28394,6 +28444,117 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     return tt ? tni_tt_done(tt, s) : NULL;
 }
 #endif
+
+/* ---- deep tensor network ------------------------------------------------ >>mps-deep-impl */
+static tn_status tni_deep_check(tn_params *ps, const char *name, tn_deep_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s;
+    if (d->layers == 0) d->layers = 2;
+    if (d->bond == 0) d->bond = 8;
+    if (d->dim == 0) d->dim = 2;
+    if (d->head_bond == 0) d->head_bond = d->bond;
+    if (d->causal && d->boundary == TN_BOUNDARY_CLOSED) d->boundary = TN_BOUNDARY_VECTORS;
+    if ((s = tni_layer_extents(ps, "deep", name, "out", d->out, "layers", d->layers)) != TN_OK) return s;
+    if (d->layers > 1000)
+        return tni_fail(ctx, TN_ERR_SHAPE, "deep%s%s: layers is %lld, expected 0 to 1000", TNI_NAMED(name),
+                        (long long)d->layers);
+    if (d->vocab < 0 || (d->vocab > 0 && d->map != TN_LOCAL_LINEAR))
+        return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: vocab is %lld, expected %s", TNI_NAMED(name), (long long)d->vocab,
+                        d->vocab < 0 ? "0 or more" : "0 with a map");
+    if ((unsigned)d->head > TN_DEEP_SITES || (d->causal && d->head != TN_DEEP_SITES))
+        return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: head is %d, expected %s", TNI_NAMED(name), (int)d->head,
+                        d->causal ? "TN_DEEP_SITES in a causal network" : "TN_DEEP_MPS or TN_DEEP_SITES");
+    return TN_OK;
+}
+
+tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc, tn_deep *model)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc a;
+    tn_embedding_desc    e;
+    tn_linear_desc       linear;
+    tn_mps_desc          mps;
+    tn_deep_desc         d;
+    tn_status            s;
+    char                 part[200];
+    int64_t              l;
+    if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
+    memset(model, 0, sizeof *model);
+    d = *desc;
+    if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
+    memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
+    model->desc = d;
+    e.count = d.vocab; e.dim = d.dim;
+    a.in = d.dim; a.bond = d.bond; a.sites = d.sites; a.square = d.square; a.boundary = d.boundary; a.causal = d.causal;
+    a.unit_inputs = a.unit_weights = true;
+    a.act = d.act; a.residual = !d.no_residual; a.norm = d.no_norm ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2;
+    linear.in = d.dim; linear.out = d.out; linear.bias = true;
+    mps.sites = d.sites; mps.bond = d.head_bond; mps.out = d.out; mps.dim = d.dim; mps.map = TN_LOCAL_GIVEN;
+    mps.uniform = d.sites == 0;
+    tni_print(part, sizeof part, "%s%sembed", name ? name : "", name && *name ? "." : "");
+    if (d.vocab > 0) s = tn_embedding_init(ps, part, &e, &model->embed);
+    if (s == TN_OK && !(model->layer = (tn_tn_attention *)tni_layers_add(ps, (size_t)d.layers * sizeof *model->layer)))
+        s = TN_ERR_MEMORY;
+    for (l = 0; s == TN_OK && l < d.layers; l++) {
+        tni_print(part, sizeof part, "%s%s%lld", name ? name : "", name && *name ? "." : "", (long long)l);
+        s = tn_tn_attention_init(ps, part, &a, &model->layer[l]);
+    }
+    tni_print(part, sizeof part, "%s%shead", name ? name : "", name && *name ? "." : "");
+    if (s == TN_OK) s = d.head == TN_DEEP_MPS ? tn_mps_init(ps, part, &mps, &model->mps)
+                                              : tn_linear_init(ps, part, &linear, &model->linear);
+    if (s == TN_OK) return TN_OK;
+    if (model->layer) tni_layers_drop(ps);
+    return tni_layer_done(ps, before, false, model, sizeof *model);
+}
+
+/* Through the map and all layers: [B,n,dim]. state: NULL, or that of the sites before. */
+static tn_tensor *tni_deep_features(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor *state)
+{
+    const int64_t width = m->desc.bond + 1;
+    int64_t       l;
+    x = m->desc.vocab > 0 ? tn_embedding_forward(ctx, &m->embed, x) : tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    for (l = 0; x && l < m->desc.layers; l++)
+        x = state ? tn_tn_attention_decode(ctx, &m->layer[l], x, tn_slice(state, 1, l * width, (l + 1) * width))
+                  : tn_tn_attention_forward(ctx, &m->layer[l], x);
+    return x;
+}
+
+tn_tensor *tn_deep_forward(tn_ctx *ctx, const tn_deep *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "deep") || !(x = tni_deep_features(ctx, m, x, NULL))) return NULL;
+    return m->desc.head == TN_DEEP_MPS ? tn_mps_forward(ctx, &m->mps, x, NULL) : tn_linear_forward(ctx, &m->linear, x);
+}
+
+tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *m, int64_t batch)
+{
+    int64_t    shape[2], l;
+    tn_tensor *state, *part = NULL;
+    if (!tni_layer_given(ctx, m, "deep")) return NULL;
+    shape[0] = batch; shape[1] = m->desc.layers * (m->desc.bond + 1);
+    state = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    for (l = 0; state && l < m->desc.layers; l++) {
+        part = tn_tn_attention_state(ctx, &m->layer[l], batch);
+        if (!part || tn_assign(tn_slice(state, 1, l * part->shape[1], (l + 1) * part->shape[1]), part) != TN_OK) break;
+        tn_tensor_destroy(part);
+    }
+    if (!state || l == m->desc.layers) return state;
+    tn_tensor_destroy(part);
+    tn_tensor_destroy(state);
+    return NULL;
+}
+
+tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor *state)
+{
+    const int64_t width = m && m->layer ? m->desc.layers * (m->desc.bond + 1) : 0;
+    if (!tni_layer_given(ctx, m, "deep") || !tni_is_real(ctx, state, "deep", "state")) return NULL;
+    if (state->rank != 2 || state->shape[1] != width) {
+        tni_fail(ctx, TN_ERR_SHAPE, "deep: state is %s, expected [batch,%lld]", TNI_SHAPE(state), (long long)width);
+        return NULL;
+    }
+    x = tni_deep_features(ctx, m, x, state);
+    return x ? tn_linear_forward(ctx, &m->linear, x) : NULL;
+}
 #endif /* TN_NO_MPS */
 
 #ifndef TN_NO_TRAINING

@@ -54,7 +54,7 @@ $(for switch in TEXT CIRCUITS TRAINING OPERATOR; do
     echo "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
     more "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done
-for switch in MODELS IMAGE CONTRACTION F64; do
+for switch in MODELS IMAGE CONTRACTION MPS F64; do
     more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
     echo "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done

@@ -140,6 +140,18 @@ awk '{ v[$1] = $2 }
                   v["share_of_formula:"] > 0.4 && v["share_of_formula_untrained:"] < 0.001) }' "$folder/second" ||
     fail "modular: $(cat "$folder/second")"
 
+# All elementary automata by construction; rule 30, and two steps of it, learned from strings of at most 10 cells.
+"$programs/automata" --seeds 2 --length 300 --every 40 --threads 1 --out "$folder/automata" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail automata; }
+awk '{ v[$1] = $2 }
+     END { exit !(v["rules_exact:"] == 256 && v["seeds_solved:"] >= 1 && v["rules_read:"] == 2 &&
+                  v["two_steps_solved:"] >= 1 && v["seconds:"] > 0) }' "$folder/second" ||
+    fail "automata: $(cat "$folder/second")"
+
+# Parities and a cell of rule 30, by two-site sweeps.
+"$programs/sweep" --threads 1 > "$folder/second" 2>&1 || { cat "$folder/second"; fail sweep; }
+grep -q '^parity_16_wrong: 0$' "$folder/second" || fail "sweep: $(cat "$folder/second")"
+
 # Both encoders find a dictionary that is known.
 "$programs/autoencoder" --threads 1 --out "$folder/autoencoder" > "$folder/second" 2>&1 ||
     { cat "$folder/second"; fail autoencoder; }

@@ -228,6 +228,97 @@ static void trains(life *l)
     tn_tt_destroy(a);
 }
 
+static void states(life *l)
+{
+    static const int64_t extents[4] = {2, 3, 2, 2}, two[2] = {2, 2}, three[2] = {3, 2};
+    tn_params        *ps = tn_params_create(l->ctx);
+    tn_mps            mps, ring, born;
+    tn_mps_desc       md;
+    tn_tt_linear      linear;
+    tn_tt_linear_desc ld;
+    tn_tt_fit_desc    fd;
+    tn_tt            *tt[9];
+    tn_tensor        *owned[3], *f[2];
+    tn_cp            *cp;
+    double            number = 0, sign, p[12];
+    int64_t           index[12];
+    memset(&md, 0, sizeof md);
+    memset(&ld, 0, sizeof ld);
+    memset(&fd, 0, sizeof fd);
+    md.sites = 3; md.bond = 4; md.out = 3; md.label = 1;
+    ld.count = 2; ld.rank = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
+    fd.rank = 2;
+    CHECK_STATUS(tn_mps_init(ps, "mps", &md, &mps), TN_OK);
+    md.periodic = true;
+    CHECK_STATUS(tn_mps_init(ps, "ring", &md, &ring), TN_OK);
+    md.periodic = false; md.uniform = true; md.out = 0; md.map = TN_LOCAL_IDS;
+    CHECK_STATUS(tn_mps_init(ps, "born", &md, &born), TN_OK);
+    CHECK_STATUS(tn_tt_linear_init(ps, "linear", &ld, &linear), TN_OK);
+    f[0] = numbers(l, 4, 5, -1);
+    f[1] = numbers(l, 4, 3, -1);
+    cp = tn_cp_create(l->ctx, 2, numbers(l, 2, 4, -1), f, TN_CP_INPUT_PLAIN);
+    tt[0] = tn_mps_to_tt(&mps);
+    tt[1] = tn_tt_random(l->ctx, 4, extents, 3, 1);
+    tt[2] = tn_tt_from_cp(cp, 1);
+    tt[3] = tn_tt_linear_to_tt(&linear);
+    tt[4] = tn_tt_from_matrix(l->ctx, numbers(l, 6, 4, -1), 2, three, two, NULL);
+    tt[5] = tn_tt_apply(tt[4], tt[4]);                       /* axes of 6 and 4, as a matrix of one row: inner products */
+    tt[6] = tn_tt_swap(tt[1], 1, NULL);
+    tt[7] = tn_tt_canonical(tt[1], 2, NULL);
+    tt[8] = tn_tt_fit(tt[1], 1, numbers(l, 20, 3, 2), numbers(l, 20, 3, -1), &fd, &number);
+    for (int k = 0; k < 9; k++) CHECK(tt[k] != NULL);
+    owned[0] = tn_tt_spectra(tt[1]);
+    owned[1] = tn_tt_entropies(tt[1]);
+    owned[2] = tn_tt_to_matrix(tt[4], three, two);
+    for (int k = 0; k < 3; k++) {
+        CHECK(owned[k] != NULL);
+        if (owned[k]) tn_tensor_destroy(owned[k]);
+    }
+    CHECK_STATUS(tn_mps_from_tt(&mps, tt[1]), TN_OK);
+    CHECK_STATUS(tn_tt_linear_from_tt(&linear, tt[3]), TN_OK);
+    CHECK(tn_mps_forward(l->ctx, &mps, numbers(l, 4, 3, -1), NULL) && tn_mps_log_norm(l->ctx, &mps));
+    CHECK(tn_mps_forward(l->ctx, &ring, numbers(l, 4, 3, -1), NULL) && tn_mps_log_norm(l->ctx, &ring));
+    CHECK(tn_mps_log_probability(l->ctx, &born, ids_of(l, 4, 3, 2)) != NULL);
+    CHECK(tn_tt_linear_forward(l->ctx, &linear, numbers(l, 5, 4, -1)) != NULL);
+    CHECK_STATUS(tn_tt_log_norm(tt[1], &number), TN_OK);
+    CHECK_STATUS(tn_tt_log_inner(tt[1], tt[1], &number, &sign), TN_OK);
+    CHECK_STATUS(tn_tt_sample(tt[1], 3, 0, 1, index), TN_OK);
+    CHECK_STATUS(tn_tt_log_conditionals(tt[1], 3, index, p), TN_OK);
+    CHECK_STATUS(tn_tt_conditional(tt[1], 2, index, p), TN_OK);
+    for (int k = 0; k < 9; k++) tn_tt_destroy(tt[k]);
+    tn_cp_destroy(cp);
+    tn_params_destroy(ps);
+}
+
+static void tensor_networks(life *l)
+{
+    const int             rule = 110;
+    tn_params            *ps = tn_params_create(l->ctx);
+    tn_tn_attention       layer, exact;
+    tn_tn_attention_desc  d;
+    tn_deep               deep;
+    tn_deep_desc          dd;
+    tn_tensor            *state, *more;
+    memset(&d, 0, sizeof d);
+    memset(&dd, 0, sizeof dd);
+    d.in = 2; d.bond = 3; d.causal = true; d.boundary = TN_BOUNDARY_VECTORS;
+    dd.vocab = 5; dd.dim = 2; dd.bond = 3; dd.out = 5; dd.causal = true; dd.head = TN_DEEP_SITES;
+    CHECK_STATUS(tn_tn_attention_init(ps, "layer", &d, &layer), TN_OK);
+    CHECK_STATUS(tn_deep_init(ps, "deep", &dd, &deep), TN_OK);
+    CHECK_STATUS(tn_tn_attention_from_rules(ps, "rules", &rule, 1, TN_BOUNDARY_CLOSED, &exact), TN_OK);
+    CHECK_STATUS(tn_tn_attention_from_linear(ps, "linear", numbers(l, 2, 3, -1), numbers(l, 2, 3, -1), numbers(l, 2, 3, -1),
+                                             false, &exact), TN_OK);
+    CHECK_STATUS(tn_tn_attention_from_permutations(ps, "exchanges", 2, &exact), TN_OK);
+    state = tn_tn_attention_state(l->ctx, &layer, 3);
+    more = tn_deep_state(l->ctx, &deep, 3);
+    CHECK(state && more);
+    CHECK(tn_tn_attention_decode(l->ctx, &layer, numbers(l, 3, 4, 2), state) != NULL);
+    CHECK(tn_deep_decode(l->ctx, &deep, ids_of(l, 3, 4, 5), more) != NULL);
+    if (state) tn_tensor_destroy(state);
+    if (more) tn_tensor_destroy(more);
+    tn_params_destroy(ps);
+}
+
 static void factorisations(life *l)
 {
     tn_hosvd_desc    hd;
@@ -610,6 +701,13 @@ static void networks(life *l)
     t[0] = numbers(l, 1, 2, 3);
     t[1] = numbers(l, 3, 2, 1);
     nets[5] = tn_net_from_mps(ctx, 2, t);
+    for (int k = 0; k < 2; k++) {
+        tn_tt  *tt = k ? tn_tt_from_attention(ctx, &attention, 1) : tn_tt_from_cp(cp[0], 1);
+        tn_net *net = tn_net_from_tt(tt, NULL);
+        CHECK(tt && net);
+        tn_net_destroy(net);
+        tn_tt_destroy(tt);
+    }
     nets[6] = tn_net_compose(nets[2], nets[3]);
     nets[7] = tn_net_freeze(nets[1], 1, numbers(l, 4, -1, -1));
     nets[8] = tn_net_fold_in(nets[0], TN_NET_ALL, e, numbers(l, 4, -1, -1));
@@ -1228,7 +1326,8 @@ typedef struct part { const char *name; void (*run)(life *); bool captures; } pa
 
 static const part parts[] = {
     {"tensors", tensors, false}, {"functions", functions, false}, {"decompositions", decompositions, false},
-    {"tensor trains", trains, false}, {"factorisations", factorisations, false},
+    {"tensor trains", trains, false}, {"states", states, false}, {"tensor networks", tensor_networks, false},
+    {"factorisations", factorisations, false},
     {"contractions", contractions, false}, {"layers", layers, false}, {"clones", clones, false},
     {"models", models, false}, {"caches", caches, false},
     {"operators", operators, false}, {"networks", networks, false}, {"paths", paths, false},

@@ -89,7 +89,7 @@ static bool chain_of(world *w, int k, chain *c)
     d.sites = d.uniform && place == 0 ? 0 : sites[n];
     d.bond = 1 + k % 3;
     d.out = place == 3 ? 0 : 1 + k % 4;
-    d.label = place == 1 ? TN_MPS_FIRST : place == 2 ? sites[n] : 0;
+    d.label = place == 1 ? (int64_t)TN_MPS_FIRST : place == 2 ? sites[n] : 0;
     d.random = k % 2 == 0;
     c->sites = sites[n];
     c->rows = 2;

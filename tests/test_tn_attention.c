@@ -121,7 +121,7 @@ static void want_attention(oracle *o, double r, const double *bias, double *y)
     }
 }
 
-/* ---- layers of all kinds ---------------------------------------------------------------------------------------------- */
+/* ---- layers of all kinds ----------------------------------------------------------------------------------------- */
 
 static tn_tn_attention_desc kind_of(int kind)
 {
@@ -241,7 +241,7 @@ static void against_definition(tn_dtype dtype, double bound)
 TEST(sums_over_all_bonds)
 {
     against_definition(TN_F64, 1e-12);
-    against_definition(TN_F32, 2e-4);
+    against_definition(TN_F32, 1e-5);
 }
 
 /* Numbers that were computed by hand in fractions of 1024. */
@@ -276,7 +276,7 @@ TEST(known_numbers)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* sum_i c_i y_i with fixed c, of an owned input x */
 static tn_tensor *weighted(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
@@ -356,10 +356,10 @@ TEST(gradients)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- forms that are equal ------------------------------------------------------------------------------------------------ */
+/* ---- forms that are equal ---------------------------------------------------------------------------------------- */
 
-/* Contexts that are quadratic in x are linear in x (x) x: W of one layer is the column 0 of W of the other, whose A has three
-   indices. */
+/* Contexts that are quadratic in x are linear in x (x) x: W of one layer is the column 0 of W of the other, whose A has
+   three indices. */
 TEST(square_is_linear_in_products)
 {
     tn_ctx    *ctx = ctx_of(TN_F64);
@@ -371,7 +371,8 @@ TEST(square_is_linear_in_products)
         tn_tn_attention_desc d = desc_of(3, 4, 2, (tn_boundary)boundary);
         tn_params           *ps = tn_params_create(ctx), *qs = tn_params_create(ctx);
         tn_tn_attention      square, linear;
-        double               x[2 * 5 * 3], xx[2 * 5 * 9], b[4 * 4 * 2 * 3], wide[4 * 4 * 6 * 9], want[2 * 5 * 6], got[2 * 5 * 6 * 9];
+        double               x[2 * 5 * 3], xx[2 * 5 * 9], b[4 * 4 * 2 * 3], wide[4 * 4 * 6 * 9], want[2 * 5 * 6];
+        double               got[2 * 5 * 6 * 9];
         int64_t              i, j;
         d.square = true;
         CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &square), TN_OK);
@@ -441,7 +442,7 @@ TEST(states_continue)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- exact layers ------------------------------------------------------------------------------------------------------------ */
+/* ---- exact layers ------------------------------------------------------------------------------------------------ */
 
 static int cell_at(const int *c, int64_t j, int64_t n, bool ring)
 {
@@ -462,8 +463,8 @@ TEST(every_elementary_automaton)
     for (open = 0; open < 2; open++) {
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
-        CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", rules, 256, open ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED, &layer),
-                     TN_OK);
+        CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", rules, 256, open ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED,
+                                                &layer), TN_OK);
         for (k = 0; k < 4; k++) {
             const int64_t n = lengths[k], strings = n < 5 ? (int64_t)1 << n : 12, cells = strings * n;
             int           c[12 * 33 + 16];
@@ -508,7 +509,8 @@ TEST(rule_30)
         tn_tn_attention layer;
         double          y[7];
         char            got[8] = "";
-        CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &rule, 1, k ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED, &layer), TN_OK);
+        CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &rule, 1, k ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED, &layer),
+                     TN_OK);
         if (k == 2) layer.desc.boundary = TN_BOUNDARY_DOMINANT;
         CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 7, 2, x)), TN_F64, y, 7), TN_OK);
         for (i = 0; i < 7; i++) {
@@ -621,7 +623,7 @@ TEST(sum_of_permutations)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- its rule -------------------------------------------------------------------------------------------------------------------- */
+/* ---- its rule ---------------------------------------------------------------------------------------------------- */
 
 /* The rule of an exact layer, in another basis and with other factors at each cell; and of one that was changed. */
 TEST(rules_are_read_back)
@@ -672,7 +674,7 @@ TEST(rules_are_read_back)
     tn_ctx_destroy(ctx);
 }
 
-/* ---- long, short, zero, wrong -------------------------------------------------------------------------------------------------------- */
+/* ---- long, short, zero, wrong ------------------------------------------------------------------------------------ */
 
 /* 20,000 sites of random matrices: finite, and as at a length of 400 far from the ends. */
 TEST(long_sequences)
@@ -770,7 +772,7 @@ TEST(wrong_descs)
     refused(ctx, &d, TN_ERR_ARG, "boundary is 9, not a valid tn_boundary");
     d = good; d.act = (tn_act)15;    refused(ctx, &d, TN_ERR_ARG, "act is 15, not a valid tn_act");
     d = good; d.norm = (tn_row_norm)3; refused(ctx, &d, TN_ERR_ARG, "norm is 3, not a valid tn_row_norm");
-    d = good; d.leak = 0.1;          refused(ctx, &d, TN_ERR_ARG, "leak is 0.1, expected a finite number, and 0 unless act is");
+    d = good; d.leak = 0.1;          refused(ctx, &d, TN_ERR_ARG, "leak is 0.1, expected a finite number, and 0 unless");
     d = good; d.scale = 2;           refused(ctx, &d, TN_ERR_ARG, "scale is 2, expected a positive number, and 0 without");
     d = good; d.out = 3; d.residual = true; refused(ctx, &d, TN_ERR_SHAPE, "out is 3, expected in = 2 with a residual");
     d = good; d.eps = -1;            refused(ctx, &d, TN_ERR_ARG, "eps is -1");
@@ -802,15 +804,15 @@ TEST(wrong_input)
     d.sites = 3;
     CHECK_STATUS(tn_tn_attention_init(ps, "ring", &d, &ring), TN_OK);
     tn_write(layer.a, TN_F64, turn, 8);
-    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] are "
-                  "0 +- 1i, expected a real one: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none");
+    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "tn_attention: the dominant eigenvalues of A[:,:,0] "
+                  "are 0 +- 1i, expected a real one: TN_BOUNDARY_FIRST and TN_BOUNDARY_VECTORS need none");
     tn_write(layer.a, TN_F64, swap, 8);
-    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 1 and 1, expected one above all");
+    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 1 and 1, expected one");
     tn_write(layer.a, TN_F64, nothing, 8);
-    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 0 and 0, expected one above all");
+    forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 0 and 0, expected one");
     tn_write(layer.a, TN_F64, nan_, 8);
     forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_NONFINITE, "");
-    forward_fails(ctx, &layer, tensor_of(ctx, 2, 2, 1, x), TN_ERR_SHAPE, "tn_attention: x is [2,2,1], expected [batch,sites,2]");
+    forward_fails(ctx, &layer, tensor_of(ctx, 2, 2, 1, x), TN_ERR_SHAPE, "x is [2,2,1], expected [batch,sites,2]");
     forward_fails(ctx, &ring, tensor_of(ctx, 1, 4, 2, x), TN_ERR_SHAPE, "tn_attention: x is [1,4,2], expected [batch,3,2]");
     forward_fails(ctx, NULL, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "tn_attention: the layer is NULL");
     CHECK(tn_tn_attention_forward(ctx, &ring, NULL) == NULL);
@@ -821,7 +823,7 @@ TEST(wrong_input)
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_rules: rule 0 is 256, expected 0 to 255");
     rule = 30;
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 1, TN_BOUNDARY_FIRST, &ring), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_rules: boundary is 3, expected TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_rules: boundary is 3, expected TN_BOUNDARY_CLOSED or TN_BOUNDARY_V");
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 0, TN_BOUNDARY_CLOSED, &ring), TN_ERR_SHAPE);
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "p", -3, &ring), TN_ERR_SHAPE);
@@ -860,6 +862,173 @@ TEST(small_extents)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- deep networks ------------------------------------------------------------------------------------------------- */
+
+/* Bits as ids, and at each place the parity of those so far, or of all. */
+static void parities(int64_t b, int64_t n, uint64_t *rng, int32_t *bits, int32_t *parity)
+{
+    int64_t i;
+    for (i = 0; i < b * n; i++) {
+        bits[i] = (int32_t)test_random_int(rng, 0, 1);
+        parity[i] = bits[i] ^ (i % n ? parity[i - 1] : 0);
+    }
+}
+
+static tn_tensor *ids_of(tn_ctx *ctx, int64_t b, int64_t n, const int32_t *v)
+{
+    const int64_t shape[2] = {b, n};
+    return tn_tensor_from(ctx, 2, shape, TN_I32, v);
+}
+
+/* A decoder learns running parities of 8 bits, and is right for 200, in one pass and bit by bit from a state of 18
+   numbers. */
+TEST(a_decoder_learns_parity)
+{
+    enum { B = 16, N = 8, LONG = 200, D = 8 };
+    tn_ctx      *ctx = ctx_of(TN_F32);
+    tn_params   *ps = ctx ? tn_params_create(ctx) : NULL;
+    tn_deep_desc d;
+    tn_deep      model;
+    tn_optim_desc od;
+    tn_optim    *optim;
+    tn_tensor   *state, *logits;
+    uint64_t     rng = 41;
+    int32_t      bits[2 * LONG + B * N], parity[2 * LONG + B * N], best[2 * LONG];
+    float        whole[2 * LONG * 2], step[4];
+    double       apart = 0, size = 0;
+    int          i, k, wrong = 0;
+    REQUIRE(ps != NULL);
+    memset(&d, 0, sizeof d);
+    d.out = 2;
+    d.bond = D;
+    d.vocab = 2;
+    d.causal = true;
+    d.head = TN_DEEP_SITES;
+    CHECK_STATUS(tn_deep_init(ps, "net", &d, &model), TN_OK);
+    CHECK(model.desc.layers == 2 && model.desc.dim == 2);
+    CHECK(tn_params_find(ps, "net.embed.w") && tn_params_find(ps, "net.1.a") && tn_params_find(ps, "net.head.w"));
+    memset(&od, 0, sizeof od);
+    od.lr = 0.02;
+    optim = tn_optim_create(ps, &od);
+    for (i = 0; i < 250; i++) {
+        tn_ctx_reset(ctx);
+        parities(B, N, &rng, bits, parity);
+        tn_record(ctx);
+        logits = tn_deep_forward(ctx, &model, ids_of(ctx, B, N, bits));
+        CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, logits, ids_of(ctx, B, N, parity))), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    parities(2, LONG, &rng, bits, parity);
+    logits = tn_deep_forward(ctx, &model, ids_of(ctx, 2, LONG, bits));
+    tn_read(logits, TN_F32, whole, 2 * LONG * 2);
+    tn_read(tn_argmax(ctx, logits), TN_I32, best, 2 * LONG);
+    for (i = 0; i < 2 * LONG; i++) wrong += best[i] != parity[i];
+    CHECK_INT(wrong, 0);
+    state = tn_deep_state(ctx, &model, 2);
+    CHECK_INT(tn_tensor_count(state), 2 * 2 * (D + 1));
+    for (i = 0; i < LONG; i++) {
+        const int32_t now[2] = {bits[i], bits[LONG + i]};
+        tn_read(tn_deep_decode(ctx, &model, ids_of(ctx, 2, 1, now), state), TN_F32, step, 4);
+        for (k = 0; k < 4; k++) {
+            const double want = whole[(k / 2 * LONG + i) * 2 + k % 2];
+            test_raise(&apart, fabs(step[k] - want));
+            test_raise(&size, fabs(want));
+        }
+    }
+    WORST("decoding against one pass", apart / size, 1e-4);
+    tn_tensor_destroy(state);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A network is its parts, one after the other; gradients reach all of them. */
+TEST(deep_networks_are_their_parts)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 43;
+    double   worst = 0;
+    int      kind;
+    REQUIRE(ctx != NULL);
+    for (kind = 0; kind < 4; kind++) {
+        tn_params   *ps = tn_params_create(ctx);
+        tn_deep_desc d;
+        tn_deep      model;
+        tn_tensor   *x, *y, *t;
+        double       v[15], got[30], want[30];
+        int64_t      i, count = kind == 1 ? 30 : 6;
+        memset(&d, 0, sizeof d);
+        d.out = 2;
+        d.bond = 3;
+        d.map = kind == 0 ? TN_LOCAL_COSINE : TN_LOCAL_POWERS;
+        d.dim = kind == 0 ? 0 : 3;
+        d.head = kind == 1 ? TN_DEEP_SITES : TN_DEEP_MPS;
+        d.sites = kind == 2 ? 5 : 0;
+        d.boundary = kind == 3 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
+        d.no_residual = d.square = kind == 3;
+        CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
+        fill(v, 15, &rng);
+        x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
+        t = tn_local_features(ctx, x, d.map, d.dim);
+        t = tn_tn_attention_forward(ctx, &model.layer[1], tn_tn_attention_forward(ctx, &model.layer[0], t));
+        t = kind == 1 ? tn_linear_forward(ctx, &model.linear, t) : tn_mps_forward(ctx, &model.mps, t, NULL);
+        tn_read(t, TN_F64, want, count);
+        tn_record(ctx);
+        y = tn_deep_forward(ctx, &model, x);
+        tn_read(y, TN_F64, got, count);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
+        test_raise(&worst, test_frobenius(got, want, count));
+        for (i = 0; i < tn_params_count(ps); i++) {
+            tn_tensor *g = tn_params_at(ps, i)->value->grad;
+            CHECK(g && tn_item(tn_sum(ctx, tn_mul(ctx, g, g))) > 0);
+        }
+        tn_ctx_reset(ctx);
+        tn_params_destroy(ps);
+    }
+    CHECK_CTX(ctx);
+    WORST("deep networks against their parts", worst, 1e-15);
+    tn_ctx_destroy(ctx);
+}
+
+static void deep_refused(tn_ctx *ctx, const tn_deep_desc *d, tn_status status, const char *part)
+{
+    tn_params *ps = tn_params_create(ctx);
+    tn_deep    model;
+    CHECK_STATUS(tn_deep_init(ps, "net", d, &model), status);
+    CHECK_ERROR(ctx, status, part);
+    CHECK(model.layer == NULL && tn_params_count(ps) == 0);
+    tn_params_destroy(ps);
+}
+
+TEST(wrong_deep_networks)
+{
+    tn_ctx      *ctx = ctx_of(TN_F32);
+    tn_params   *ps = ctx ? tn_params_create(ctx) : NULL;
+    tn_deep_desc d, good;
+    tn_deep      model;
+    double       x[4] = {1, 2, 3, 4};
+    REQUIRE(ps != NULL);
+    memset(&good, 0, sizeof good);
+    good.out = 2;
+    d = good; d.out = 0;       deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: out is 0, expected 1 to 2^31 - 2");
+    d = good; d.layers = -1;   deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: layers is -1, expected");
+    d = good; d.layers = 9999; deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: layers is 9999, expected 0 to 1000");
+    d = good; d.vocab = -1;    deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is -1, expected 0 or more");
+    d = good; d.vocab = 3; d.map = TN_LOCAL_IDS;
+    deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is 3, expected 0 with a map");
+    d = good; d.causal = true; deep_refused(ctx, &d, TN_ERR_ARG, "deep net: head is 0, expected TN_DEEP_SITES in a causal");
+    d = good; d.bond = -2;     deep_refused(ctx, &d, TN_ERR_SHAPE, "tn_attention net.0: bond is -2, expected");
+    d = good; d.head_bond = -2; deep_refused(ctx, &d, TN_ERR_SHAPE, "mps net.head: bond is -2, expected");
+    CHECK_STATUS(tn_deep_init(ps, "net", &good, &model), TN_OK);
+    CHECK(tn_deep_state(ctx, &model, 1) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention: the layer is not causal, expected a causal uniform one for a state");
+    CHECK(tn_deep_decode(ctx, &model, tn_reshape_2d(tensor_of(ctx, 1, 2, 2, x), 2, 2), tensor_of(ctx, 1, 2, 2, x)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "deep: state is [1,2,2], expected [batch,18]");
+    CHECK(tn_deep_forward(ctx, NULL, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "deep: the layer is NULL");
+    tn_ctx_destroy(ctx);
+}
+
 TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, square_is_linear_in_products, states_continue,
           every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back, long_sequences,
-          zero_vectors, wrong_descs, wrong_input, small_extents)
+          zero_vectors, wrong_descs, wrong_input, small_extents, a_decoder_learns_parity, deep_networks_are_their_parts,
+          wrong_deep_networks)

@@ -86,7 +86,6 @@ static int64_t learn(tn_ctx *ctx, const options *o, const char *name, rule_fn ru
     float        *phi = memory(sizeof *phi * (size_t)(count * bits * 2)), *y = memory(sizeof *y * (size_t)count);
     double        error, worst, begin = now();
     tn_tt        *random, *tt;
-    tn_tensor    *entropies;
     for (i = 0; i < count; i++) {
         for (k = 0; k < bits; k++) {
             phi[(i * bits + k) * 2 + 1] = (float)bit_of(x[i], bits, k);
@@ -101,15 +100,12 @@ static int64_t learn(tn_ctx *ctx, const options *o, const char *name, rule_fn ru
                    &(tn_tt_fit_desc){ .sweeps = sweeps, .rank = 2 }, &error);
     check(ctx);
     wrong = wrong_of(tt, bits, label, rule, &worst);
-    entropies = tn_tt_entropies(tt);
-    check(ctx);
     printf("%s: %lld strings, %lld sweep%s, %.2f s: error %.1e on them, %lld wrong of all %lld, largest error %.1e\n", name,
            (long long)count, (long long)sweeps, sweeps == 1 ? "" : "s", now() - begin, error, (long long)wrong,
            (long long)1 << bits, worst);
     printf("    bonds:");
     for (k = 0; k < bits; k++) printf(" %lld", (long long)tt->core[k]->shape[2]);
     printf("\n");
-    tn_tensor_destroy(entropies);
     tn_tt_destroy(random);
     tn_tt_destroy(tt);
     free(phi);
