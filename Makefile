@@ -11,8 +11,8 @@
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#                  BENCH=gemm, pieces, step, lm, operator, attention, predict, threads:
-#                  one of them alone
+#                  BENCH=gemm, pieces, step, lm, operator, scan, chains, einsum, attention, predict,
+#                  threads: one of them alone. A row of chains needs TensorKrowch, where PYTHON has it
 # make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its

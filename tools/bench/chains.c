@@ -1,5 +1,5 @@
-/* Training steps of layers that are chains of small matrices: an MPS classifier and TN attention. PyTorch gets the fastest of
-   several forms, compiled (torch_peer.py); the MPS has TensorKrowch's layer as a second peer, where it is installed. */
+/* Training steps of layers that are chains of small matrices: an MPS classifier and TN attention. PyTorch gets the fastest
+   of several forms, compiled (torch_peer.py); the MPS has TensorKrowch's layer as a second peer, where it is installed. */
 #include "bench.h"
 
 #include <stdio.h>

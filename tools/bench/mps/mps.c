@@ -16,7 +16,7 @@
    born NAME EXTENT BOND STEPS     trains a Born machine on ids.npy, I32 [texts,sites]          -> its loss
    trained NAME PLACE OUT STEPS    trains a classifier on x.npy [count,sites] and y.npy, I32    -> its loss
    classify MAP PLACE BATCH STEPS RATE    trains a classifier from cores.npy [sites,D,2,D] and label.npy [D,out,D] on batches
-                             of x.npy and y.npy in order, and writes losses.npy         -> processor seconds of a step, the least
+                             of x.npy and y.npy in order, and writes losses.npy   -> processor seconds of a step, the least
    time RUNS COMMAND..       runs one of these, without files          -> processor seconds, the mean */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L

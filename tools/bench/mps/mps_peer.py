@@ -334,7 +334,8 @@ def times(ours):
         work = (("canonical form", ("canonical", "a", count - 1, "form"), a.left_canonicalize),
                 ("entropies of all cuts", ("entropies", "a"), lambda: entropies(a)),
                 ("overlap", ("inner", "a", "b"), lambda: a.H @ b),
-                ("compression to half the bond", ("round", "a", 0, bond // 2, "less"), lambda: compressed(a, 0, bond // 2)))
+                ("compression to half the bond", ("round", "a", 0, bond // 2, "less"),
+                 lambda: compressed(a, 0, bond // 2)))
         for name, words, theirs in work:
             yield (f"{name}, {count} sites of 2, bond {bond}", *least(ours, words, theirs))
 
@@ -353,8 +354,8 @@ def main(program):
             worst = max(row, key=row.get)
             print(f"| {what} | {row[worst]:.1e} | {worst} |")
     print("\nStates:", "; ".join(c for c in cases if c not in found["losses"]))
-    print("\n| classifier, F64 | loss at first | last | losses differ by | ms here | TensorKrowch, inline | pairwise | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("\n| classifier, F64 | loss at first | last | losses differ by | ms here | TensorKrowch, inline | pairwise "
+          "| ratio |\n|---|---|---|---|---|---|---|---|")
     for case, first, last, here, inline, pairs in rows:
         print(f"| {case} | {first:.3f} | {last:.3f} | {found['losses'][case]:.1e} | {1e3 * here:.3g} | {1e3 * inline:.3g} | "
               f"{1e3 * pairs:.3g} | {min(inline, pairs) / here:.1f} |")
