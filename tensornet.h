@@ -37081,6 +37081,18 @@ static tn_tensor *tni_steering_run(tn_ctx *ctx, const tn_transformer *m, tn_tens
     return y ? logits : NULL;
 }
 
+/* The first block whose MLP comes after a point */
+static int64_t tni_steering_first(const tn_transformer *m, const char *point)
+{
+    static const char *const late[] = {".mlp.hidden", ".mlp.out", ".norm2_out", ".mlp", ""};
+    const char   *rest = "";
+    const int64_t l = tni_name_block(point, &rest);
+    size_t        i;
+    if (l < 0) return tni_name_matches("norm*", point) ? m->desc.layers : 0;
+    for (i = 0; i < sizeof late / sizeof *late; i++) if (strcmp(rest, late[i]) == 0) return l + 1;
+    return l;
+}
+
 static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *d)
 {
     const char *op = "circuit_steering";
@@ -37096,8 +37108,7 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
     else if (ids->shape[0] < 1 || ids->shape[1] < 1)
         tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
     else {
-        l = tni_name_matches("norm*", d->point) ? m->desc.layers : tni_name_block(d->point, NULL);
-        for (l = tni_max(l, 0); l < m->desc.layers; l++) {
+        for (l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
             tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
