@@ -3028,8 +3028,8 @@ TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);           
    all tokens. Squared and bilinear: at most by the sum over the positions of the largest |pattern| times such a vector.
    A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
-   (unknown 1, or a window of c + 1) every token is tried instead, and the bounds are attained. All bounds hold to the
-   rounding of the context's dtype. */
+   (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
+   attained. All bounds hold to the rounding of the context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
     uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The
@@ -36693,8 +36693,8 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     return true;
 }
 
-/* One unknown token that the end can see: all of them are tried, and none. */
-static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e)
+/* At most one unknown token that the end can see: none is tried and, with `one`, all of them. */
+static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
     int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
@@ -36707,7 +36707,7 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
         id[v * (c + 1)] = (int32_t)v;
         memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
     }
-    done = tni_bound_texts(b, f, e, 1, c, f->id) && tni_bound_texts(b, f, e, V, c + 1, id);
+    done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
     tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
     return done;
 }
@@ -36753,6 +36753,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     const tn_circuit_frozen_block *z = &f->block[0];
     const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
     const int64_t window = b->m->blocks[0].attn.desc.window, all = c + b->unknown;
+    const int64_t seen = window > 0 ? tni_min(window, all) : all;
     int64_t    h, v, shape[3];
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
@@ -36778,7 +36779,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
         for (h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
-        if ((window > 0 ? tni_min(window, all) : all) == c + 1) done = tni_bound_exact(b, f, e);
+        if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
     if (x) tni_analysis_free(z->x2, x);
