@@ -3093,11 +3093,11 @@ typedef struct tn_circuit_alignment {
     double     cosine;          /* <a,b> / (|a| |b|), of the functions: hidden units have no influence                   */
     tn_tensor *heads;           /* [heads of a,heads of b] cosines of their OV circuits                                  */
 } tn_circuit_alignment;
-/* Compares a block of two models of one context, dim, hidden width and vocabulary, with bilinear MLPs of order 2 and heads
-   that have OV circuits (>>circuits-objects). Without `tokens`, inputs and outputs are directions of the residual stream:
-   for models of one origin, such as two checkpoints. With `tokens` they are tokens, embedded and normed alone, and logits,
-   so that each model may have directions of its own: for models that were trained apart. tn_circuit_alignment_destroy frees
-   the result. */
+/* Compares a block of two models of one context, with bilinear MLPs of order 2 and of one hidden width, and heads that have
+   OV circuits (>>circuits-objects). Without `tokens`, inputs and outputs are directions of the residual stream: for models
+   of one dim and one origin, such as two checkpoints. With `tokens` they are tokens, embedded and normed alone, and logits,
+   so that each model may have directions of its own: for models of one vocabulary that were trained apart, also of two dims.
+   tn_circuit_alignment_destroy frees the result. */
 TN_API tn_status   tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transformer *b, int64_t block,
                                     bool tokens, tn_circuit_alignment *out);
 TN_API void        tn_circuit_alignment_destroy(tn_circuit_alignment *alignment);   /* frees what the result holds */

@@ -375,7 +375,7 @@ TEST(tokens_do_not_depend_on_the_stream)
 {
     const int32_t        turn[4] = {2, 0, 3, 1};
     tn_transformer_desc  d = tiny();
-    tn_transformer       a, b;
+    tn_transformer       a, b, wide;
     tn_circuit_alignment r;
     world                w;
     tn_tensor           *order, *x;
@@ -405,6 +405,12 @@ TEST(tokens_do_not_depend_on_the_stream)
         tn_circuit_alignment_destroy(&r);
     }
     WORST("a permuted stream, in tokens", worst, 1e-12);
+    d.dim = 6;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "wide", &d, &wide), TN_OK));
+    CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, true, &r), TN_OK);
+    tn_circuit_alignment_destroy(&r);
+    CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, false, &r), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "align: the inputs have 4 and 6 elements");
     close_world(&w);
 }
 
