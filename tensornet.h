@@ -3363,15 +3363,15 @@ typedef struct tn_circuit_deletion {
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */
     double     r2, r2_shuffled; /* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2; with the predictions of other
-                                   paths, a control                                                              */
+                                   paths, a control. Neither is finite for fewer than two paths                  */
 } tn_circuit_deletion;
 /* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
    input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
    the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_LOSS that of the
    loss itself.
-     What follows in the prediction: the denominators of norm1, norm2 and the last norm, at the position where the path passes
-       them, from x to x - d; the products of MLPs, B(x,x) - B(x-d,x-d) = 2 B(x,d) - B(d,d), of which a path's value is
-       B(x,d); the softmax of the loss.
+     What follows in the prediction: the denominators of norm1, norm2 and the last norm, at the position where the path
+       passes them, from x to x - d; the products of MLPs, B(x,x) - B(x-d,x-d) = 2 B(x,d) - B(d,d), of which a path's value
+       is B(x,d); the softmax of the loss.
      What is constant: patterns, which the path's input changes through its query and key; modifiers of MLPs that are not
        bilinear; norms of heads and after a block; the ratio of a soft cap.
    A path through no head of a model with bilinear MLPs and none of the others is therefore predicted exactly: what is tested
@@ -3387,10 +3387,12 @@ TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);           
    all tokens. Squared and bilinear: at most by the sum over the positions of the largest |pattern| times such a vector.
    A norm maps a shift d to at most sqrt(n) |d| / (|x| - |d|), a product changes by at most |2 Q y0| e + |Q|_F e^2 for a
    change e of y0, and neither the last norm nor a soft cap changes an order. Where the end sees one unknown position only
-   (unknown 1, or a window of c + 1) every token is tried instead, and the bounds are attained. */
+   (unknown 1, or a window of c + 1) every token is tried instead, and where it sees none the end is run: these bounds are
+   attained. All bounds hold to the rounding of the context's dtype. */
 typedef struct tn_circuit_bound_desc {
     int64_t        unknown;     /* number of earlier tokens that there can be; 0: none, the known end is the text    */
-    uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change */
+    uint64_t       dropped;     /* heads (bit h) that a pruned circuit lacks: all that they can do is counted as change. The
+                                   circuit is the model without them, with the denominators of what is left       */
 } tn_circuit_bound_desc;
 typedef struct tn_circuit_bound {
     int64_t    count;           /* N                                                                             */
@@ -3401,10 +3403,12 @@ typedef struct tn_circuit_bound {
     double     accuracy;        /* of the circuit, for texts that are these ends                                 */
     double     lower, upper;    /* bounds of the model's accuracy for all texts with these ends                  */
 } tn_circuit_bound;
-/* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] such as
-   counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE or
-   none; no head_norm, differential attention, TN_ROW_SCALE_MEAN or _SUM; a row scale by length if c + unknown does not
-   exceed it: TN_ERR_ARG otherwise. Takes heads vocab^2 numbers, and as many operations for each end. */
+/* Computes bounds for N ends of texts with the tokens that follow: ends I32 [N,c], next I32 [N], and weights [N] >= 0 such
+   as counts, or NULL for ones. One block, causal, RMS norms before it or none, a bilinear MLP of order 2, positions by RoPE
+   or none; no head_norm, differential attention, TN_ROW_SCALE_MEAN or _SUM; a row scale by length if c + unknown does not
+   exceed it: TN_ERR_ARG otherwise. TN_ERR_NONFINITE if a weight is not finite, even one of a token that no end has. Takes
+   heads vocab^2 + vocab hidden numbers, and as many operations for each end; where every token is tried, also a run of the
+   block on vocab texts of c + 1 tokens for each end. */
 TN_API tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ends, tn_tensor *next,
                                      const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out);
 TN_API void      tn_circuit_bound_destroy(tn_circuit_bound *bound);                /* frees the tensors of the result */
@@ -3429,14 +3433,14 @@ typedef struct tn_circuit_steering {
     int64_t    orders;
     tn_tensor *logits;          /* [B,T,vocab] without s. All logits here are those before softcap                       */
     tn_tensor *measured;        /* [B,T,vocab] their change in the model                                                 */
-    tn_tensor *frozen;          /* [B,T,vocab] their change if patterns and scales of norms stay those of the run without s */
+    tn_tensor *frozen;          /* [B,T,vocab] their change if patterns and scales of norms stay those without s          */
     tn_tensor *parts;           /* [orders+1,B,T,vocab] parts of that: 0 what reaches the logits without passing an MLP,
                                    1 the interactions of s with what is there, 2 its square, and so on                   */
     double     rest;            /* |frozen - sum of parts| / |frozen|: higher orders; rounding if all are computed       */
 } tn_circuit_steering;
-/* Computes what a change of any point does to the logits of ids [B,T] in all later blocks: measured, and split exactly in the
-   frozen network, which is a polynomial in s. Attention of any kind and norms of any place. MLPs after the point must be
-   bilinear, else TN_ERR_ARG. Costs a forward pass of (orders + 4) B texts, with their patterns, and two of B. */
+/* Computes what a change of any point does to the logits of ids [B,T] in all later blocks: measured, and split exactly in
+   the frozen network, which is a polynomial in s. Attention of any kind and norms of any place. MLPs after the point must
+   be bilinear, else TN_ERR_ARG. Costs a forward pass of (orders + 4) B texts, with their patterns, and two of B. */
 TN_API tn_status   tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
                                           const tn_circuit_steering_desc *desc, tn_circuit_steering *out);
 TN_API void        tn_circuit_steering_destroy(tn_circuit_steering *steering);  /* frees the tensors of the result */
@@ -3448,12 +3452,13 @@ typedef struct tn_circuit_alignment {
     double     cosine;          /* <a,b> / (|a| |b|), of the functions: hidden units have no influence                   */
     tn_tensor *heads;           /* [heads of a,heads of b] cosines of their OV circuits                                  */
 } tn_circuit_alignment;
-/* Compares a block of two models of one context, dim, hidden width and vocabulary, with bilinear MLPs of order 2. Otherwise,
-   inputs and outputs are directions of the residual stream: for models of one origin, such as two checkpoints. With `tokens`
-   they are tokens, embedded and normed alone, and logits, so that each model may have directions of its own: models that were
-   trained apart. tn_circuit_alignment_destroy frees the result. */
-TN_API tn_status   tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transformer *b, int64_t block, bool tokens,
-                                    tn_circuit_alignment *out);
+/* Compares a block of two models of one context, with bilinear MLPs of order 2 and of one hidden width, and heads that have
+   OV circuits (>>circuits-objects). Without `tokens`, inputs and outputs are directions of the residual stream: for models
+   of one dim and one origin, such as two checkpoints. With `tokens` they are tokens, embedded and normed alone, and logits,
+   so that each model may have directions of its own: for models of one vocabulary that were trained apart, also of two dims.
+   tn_circuit_alignment_destroy frees the result. */
+TN_API tn_status   tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transformer *b, int64_t block,
+                                    bool tokens, tn_circuit_alignment *out);
 TN_API void        tn_circuit_alignment_destroy(tn_circuit_alignment *alignment);   /* frees what the result holds */
 #endif /* TN_NO_CIRCUITS */
 
@@ -38939,6 +38944,13 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     return true;
 }
 
+static bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
+{
+    if (f->logits) return true;
+    tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
+    return false;
+}
+
 /* weights [1,vocab] of the logits, and their covector [n+1] on the last residual stream at the target's position */
 static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
 {
@@ -38948,10 +38960,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     int64_t       shape[2];
     double       *w;
     tn_tensor    *t = NULL;
-    if (!f->logits) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
-        return NULL;
-    }
+    if (!tni_frozen_whole(f, op)) return NULL;
     if ((unsigned)target->aim > TN_CIRCUIT_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
         || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
         tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
@@ -39314,6 +39323,14 @@ static double tni_dot_f64(const double *x, const double *y, int64_t n)
     }
     for (; i < n; i++) a += x[i] * y[i];
     return a + b + (c + d);
+}
+
+static double tni_distance_f64(const double *x, const double *y, int64_t n)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sqrt(sum);
 }
 
 static int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
@@ -39769,8 +39786,8 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
     return y ? tn_scale(ctx, tni_rows_differ(ctx, tn_reshape_2d(y, 2, -1)), scale) : NULL;
 }
 
-/* What follows a norm, [r x; 1], before and after d [1,n] is taken from x at position t, where its denominator changes by the
-   ratio that x gives.   x [T,n+1]  r [T,1] -> [2,n+1] */
+/* What follows a norm, [r x; 1], before and after d [1,n] is taken from x at position t, where its denominator changes by
+   the ratio that x gives.   x [T,n+1]  r [T,1] -> [2,n+1] */
 static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
                                     tn_tensor *d)
 {
@@ -39888,6 +39905,7 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     f = p->frozen;
     if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_delete: count is %lld, expected 1 or more",
                                    (long long)count);
+    if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
     room = tni_min(count, tni_max(p->count, 1));
     v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
     leaf = (int32_t *)tni_alloc(f->ctx, (size_t)room * sizeof *leaf, "circuit_paths_delete");
@@ -39941,9 +39959,13 @@ typedef struct tni_bound {
     double  *moved;             /* [heads,V,V] logit v of what head h adds for token j          */
     double  *vector;            /* [heads,V,n] that vector                                      */
     double  *length;            /* [heads] the longest of these                                 */
-    double  *form;              /* [V,V] inner products of the forms Q_v                        */
+    double  *form;              /* [V,hidden] a_v, with |a_u - a_v| = |Q_u - Q_v|               */
     tn_tensor *up;              /* [V,hidden] U P, owned                                        */
 } tni_bound;
+
+/* The larger and the smaller of two. A NaN, where finite numbers overflow, remains: it is no bound of anything. */
+static void tni_raise(double *most, double x) { if (x > *most || x != x) *most = x; }
+static void tni_lower(double *least, double x) { if (x < *least || x != x) *least = x; }
 
 static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen)
 {
@@ -39965,6 +39987,43 @@ static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen
     return what != NULL;
 }
 
+/* Coordinates a_v of the forms Q_v of the logits, up to a rotation: a = U P R, where R R^T are the inner products of the
+   forms of hidden units. |Q_u - Q_v| from the inner products of Q_u and Q_v would be rounding where both are almost equal.
+   f: both encoders [hidden,n] -> [V,hidden] */
+static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
+{
+    tn_ctx        *ctx = b->ctx;
+    tn_cp         *units = f[0] && f[1] ? tn_cp_create(ctx, 2, tn_eye(ctx, b->hidden), f, TN_CP_INPUT_PLAIN) : NULL;
+    tn_tensor     *gram = units ? tn_cp_gram(units, units) : NULL, *a = NULL;
+    tn_eigh_desc   d;
+    tn_eigh_result e;
+    tn_cp_destroy(units);
+    memset(&d, 0, sizeof d);
+    d.symmetrise = true;
+    if (gram && tn_eigh(ctx, gram, &d, &e) == TN_OK) {
+        a = tn_affine(ctx, b->up, e.vectors, NULL);
+        a = tn_mul(ctx, a, tn_sqrt(ctx, tn_activation(ctx, e.values, TN_ACT_RELU)));
+        tn_eigh_destroy(&e);
+    }
+    tn_tensor_destroy(gram);
+    return a;
+}
+
+/* Whether all that unknown tokens can add is finite: else a bound would leave out the token that is not. */
+static bool tni_bound_finite(const tni_bound *b)
+{
+    const int64_t tokens = b->heads * b->V, keys = tn_tensor_count(b->keys);
+    double       *key = tni_analysis_read(b->keys, "circuit_bound"), most;
+    if (!key) return false;
+    most = tni_max_f64(tni_largest_of(keys, key), tni_largest_of(tokens * b->V, b->moved));
+    most = tni_max_f64(most, tni_largest_of(tokens * b->n, b->vector));
+    most = tni_max_f64(most, tni_largest_of(b->V * b->hidden, b->form));
+    tni_analysis_free(b->keys, key);
+    if (most < HUGE_VAL) return true;
+    tni_fail(b->ctx, TN_ERR_NONFINITE, "circuit_bound: what a token adds is not finite, expected finite weights");
+    return false;
+}
+
 /* What depends on the weights alone. f: any frozen text, for its folded weights */
 static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
 {
@@ -39974,7 +40033,6 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     tn_ctx    *ctx = b->ctx;
     int64_t    i, h;
     tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
-    tn_cp     *cp;
     y = x ? tni_model_attended(ctx, b->m, block, &x, x, NULL) : NULL;                 /* [V,1,n]: each token alone */
     vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
     b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
@@ -39987,19 +40045,17 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     if (!x || !b->up || !b->keys) return false;
     in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
     in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
-    cp = in[0] && in[1] ? tn_cp_create(ctx, 2, b->up, in, TN_CP_INPUT_PLAIN) : NULL;
-    form = cp ? tn_cp_gram(cp, cp) : NULL;
-    tn_cp_destroy(cp);
+    form = tni_bound_forms(b, in);
     b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
-    tn_tensor_destroy(form);
     b->moved = tni_analysis_read(x, "circuit_bound");
     b->vector = tni_analysis_read(vector, "circuit_bound");
     b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
-    for (h = 0; b->length && b->vector && h < b->heads; h++) for (i = 0; i < V; i++) {
-        const double *v = b->vector + (h * V + i) * n, size = sqrt(tni_dot_f64(v, v, n));
-        if (!(size <= b->length[h])) b->length[h] = size;
+    if (!b->form || !b->moved || !b->vector || !b->length) return false;
+    for (h = 0; h < b->heads; h++) for (i = 0; i < V; i++) {
+        const double *v = b->vector + (h * V + i) * n;
+        tni_raise(&b->length[h], sqrt(tni_dot_f64(v, v, n)));
     }
-    return b->form && b->moved && b->vector && b->length;
+    return tni_bound_finite(b);
 }
 
 /* The weight that head h can give to unknown tokens: softmax at most beta, others at most the sum of |pattern|.
@@ -40028,10 +40084,8 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
         first = dropped ? 0 : b->c;
         for (o = first; o < end; o++) {
             const double *a = v + (h * end + o) * b->V, *a2 = v + (((sets - 1) * b->heads + h) * end + o) * b->V;
-            for (most = b->softmax ? -HUGE_VAL : 0, j = 0; j < b->V; j++) {
-                const double p = b->softmax ? b->scale * a[j] - known[h] : fabs(b->scale * a[j] * a2[j]);
-                if (!(p <= most)) most = p;
-            }
+            for (most = b->softmax ? -HUGE_VAL : 0, j = 0; j < b->V; j++)
+                tni_raise(&most, b->softmax ? b->scale * a[j] - known[h] : fabs(b->scale * a[j] * a2[j]));
             sum += b->softmax ? exp(most) : most;
         }
         mass[h] = !b->softmax ? sum : dropped ? 1 : sum < HUGE_VAL ? sum / (1 + sum) : sum != sum ? sum : 1;
@@ -40080,14 +40134,11 @@ typedef struct tni_bound_end {
 static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *mass)
 {
     const int64_t V = b->V, n = b->n, best = e->best;
-    const double *g = e->gradient + best * n;
-    int64_t       h, j, v, i;
+    int64_t       h, j, v;
     for (v = 0; v < V; v++) {
-        const double *k = e->gradient + v * n;
-        const double  curve = b->form[best * V + best] - 2 * b->form[best * V + v] + b->form[v * V + v];
-        double        slope = 0;
-        for (i = 0; i < n; i++) slope += (g[i] - k[i]) * (g[i] - k[i]);
-        e->change[v] = e->eta > 0 ? sqrt(slope) * e->eta + sqrt(curve > 0 ? curve : 0) * e->eta * e->eta : 0;
+        const double slope = tni_distance_f64(e->gradient + best * n, e->gradient + v * n, n);
+        const double curve = tni_distance_f64(b->form + best * b->hidden, b->form + v * b->hidden, b->hidden);
+        e->change[v] = e->eta != 0 ? slope * e->eta + curve * e->eta * e->eta : 0;
         e->margin[v] = e->logit[best] - e->logit[v] - e->change[v];
     }
     for (h = 0; h < b->heads; h++) {
@@ -40097,8 +40148,8 @@ static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *
         for (v = 0; v < V; v++) { e->least[v] = HUGE_VAL; e->most[v] = -HUGE_VAL; }
         for (j = 0; j < V; j++) for (v = 0; v < V; v++) {
             const double w = moved[j * V + best] - moved[j * V + v];
-            e->least[v] = w < e->least[v] ? w : e->least[v];
-            e->most[v] = w > e->most[v] ? w : e->most[v];
+            tni_lower(&e->least[v], w);
+            tni_raise(&e->most[v], w);
         }
         for (v = 0; v < V; v++) {
             const double known = b->softmax && !dropped ? e->out[h * V + best] - e->out[h * V + v] : 0;
@@ -40128,16 +40179,16 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
     if (!logit) return false;
     for (r = 0; r < count; r++) for (v = 0; v < V; v++) {
-        const double gap = logit[r * V + best] - logit[r * V + v], moved = fabs(gap - (e->logit[best] - e->logit[v]));
-        if (!(gap >= e->margin[v])) e->margin[v] = gap;
-        if (!(moved <= e->change[v])) e->change[v] = moved;
+        const double gap = logit[r * V + best] - logit[r * V + v];
+        tni_lower(&e->margin[v], gap);
+        tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
     }
     tni_analysis_free(x, logit);
     return true;
 }
 
-/* One unknown token that the end can see: all of them are tried, and none. */
-static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e)
+/* At most one unknown token that the end can see: none is tried and, with `one`, all of them. */
+static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
     int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
@@ -40150,7 +40201,7 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
         id[v * (c + 1)] = (int32_t)v;
         memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
     }
-    done = tni_bound_texts(b, f, e, 1, c, f->id) && tni_bound_texts(b, f, e, V, c + 1, id);
+    done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
     tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
     return done;
 }
@@ -40158,15 +40209,11 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
 /* How far the vectors of all tokens are from the head's known output [n], or from 0 */
 static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
 {
-    double  most = 0, sum, d;
-    int64_t j, i;
+    double  most = 0;
+    int64_t j;
     if (!b->softmax || b->dropped >> h & 1) return b->length[h];
-    for (j = 0; j < b->V; j++) {
-        const double *m = b->vector + (h * b->V + j) * b->n;
-        for (sum = 0, i = 0; i < b->n; i++) { d = m[i] - out[i]; sum += d * d; }
-        if (!(sum <= most)) most = sum;
-    }
-    return sqrt(most);
+    for (j = 0; j < b->V; j++) tni_raise(&most, tni_distance_f64(b->vector + (h * b->V + j) * b->n, out, b->n));
+    return most;
 }
 
 /* The largest change of what the MLP reads, for a change of at most `shift` of the stream x [n] */
@@ -40180,13 +40227,18 @@ static double tni_bound_eta(const tni_bound *b, const double *x, double shift)
     return eta < 2 * sqrt(n) ? eta : 2 * sqrt(n);
 }
 
-/* Removes what is dropped from a frozen end. */
+/* Removes what is dropped from a frozen end, and gives the MLP's norm the denominators of what is left. */
 static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
 {
+    tn_circuit_frozen_block *z = &f->block[0];
+    const tn_norm           *norm = b->m->desc.no_norm ? NULL : &b->m->blocks[0].norm2;
     int64_t h;
+    if (!b->dropped) return true;
     for (h = 0; h < b->heads; h++)
-        if ((b->dropped >> h & 1) && tni_fill(tn_slice(f->block[0].pattern, 0, h, h + 1), 0) != TN_OK) return false;
-    return !b->dropped || tn_circuit_frozen_update(f) == TN_OK;
+        if ((b->dropped >> h & 1) && tni_fill(tn_slice(z->pattern, 0, h, h + 1), 0) != TN_OK) return false;
+    return tn_circuit_frozen_update(f) == TN_OK
+        && tni_frozen_set(&z->in2, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
+        && tn_circuit_frozen_update(f) == TN_OK;
 }
 
 /* Bounds one end, ids [1,c]. e has space for its arrays; mass, known [heads] */
@@ -40195,6 +40247,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     const tn_circuit_frozen_block *z = &f->block[0];
     const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
     const int64_t window = b->m->blocks[0].attn.desc.window, all = c + b->unknown;
+    const int64_t seen = window > 0 ? tni_min(window, all) : all;
     int64_t    h, v, shape[3];
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
@@ -40217,10 +40270,10 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
     x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
     if (x) {
-        for (h = 0; h < b->heads; h++) if (mass[h] > 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
+        for (h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
-        if ((window > 0 ? tni_min(window, all) : all) == c + 1) done = tni_bound_exact(b, f, e);
+        if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
         else tni_bound_pairs(b, e, mass);
     }
     if (x) tni_analysis_free(z->x2, x);
@@ -40246,6 +40299,30 @@ static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const dou
     }
 }
 
+/* next, weight [N]; weight may be NULL */
+static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next, const double *weight)
+{
+    const char *op = "circuit_bound";
+    double      all = 0;
+    int64_t     i;
+    for (i = 0; i < N; i++) {
+        if (next[i] < 0 || next[i] >= b->V) {
+            tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
+                     (long long)b->V - 1);
+            return false;
+        }
+        if (weight && !(weight[i] >= 0 && weight[i] < HUGE_VAL)) {
+            tni_fail(b->ctx, TN_ERR_ARG, "%s: weights[%lld] is %g, expected finite numbers >= 0", op, (long long)i,
+                     weight[i]);
+            return false;
+        }
+        all += weight ? weight[i] : 1;
+    }
+    if (all > 0) return true;
+    tni_fail(b->ctx, TN_ERR_ARG, "%s: the sum of the weights is 0, expected more", op);
+    return false;
+}
+
 static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
 {
     const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
@@ -40265,6 +40342,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
         margin = e.gradient + V * b->n;
         change = margin + N;
         if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
+        done = done && tni_bound_counted(b, N, id + N, weight);
         for (i = 0; i < N && done; i++) {
             const tni_scope scope = tni_scope_begin(ctx);
             done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
@@ -40275,8 +40353,8 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
             id[i] = (int32_t)e.best;
             for (margin[i] = HUGE_VAL, change[i] = 0, v = 0; v < V; v++) {
                 if (v == e.best) continue;
-                if (!(e.margin[v] >= margin[i])) margin[i] = e.margin[v];
-                if (!(e.change[v] <= change[i])) change[i] = e.change[v];
+                tni_lower(&margin[i], e.margin[v]);
+                tni_raise(&change[i], e.change[v]);
             }
         }
         if (done) {
@@ -40303,8 +40381,8 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
     memset(&b, 0, sizeof b);
-    if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next"))
-        return tni_analysis_status(ctx);
+    if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next")
+        || (weights && !tni_usable(ctx, weights, "circuit_bound", "weights"))) return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]
         || (weights && tn_tensor_count(weights) != ends->shape[0]))
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_bound: ends are %s and next is %s, expected [N,c], [N] and as many "
@@ -40315,9 +40393,14 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     b.c = ends->shape[1];
     b.unknown = desc ? desc->unknown : 0;
     b.dropped = desc ? desc->dropped : 0;
-    if (b.unknown < 0 || b.heads > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld and there are %lld heads, expected 0 or more, "
-                        "and at most 64", (long long)b.unknown, (long long)b.heads);
+    if (b.unknown < 0 || b.unknown > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: unknown is %lld, expected 0 to %d", (long long)b.unknown,
+                        (int)INT32_MAX);
+    if (b.heads > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: there are %lld heads, expected at most 64", (long long)b.heads);
+    if (b.heads < 64 && b.dropped >> b.heads)
+        return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: dropped is 0x%llx, expected bits of %lld heads",
+                        (unsigned long long)b.dropped, (long long)b.heads);
     if (tni_bound_refuses(ctx, m, b.c + b.unknown)) return TN_ERR_ARG;
     a = &m->blocks[0].attn.desc;
     b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
@@ -40331,7 +40414,7 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
     tni_free_f64(ctx, b.moved, b.heads * b.V, b.V);
     tni_free_f64(ctx, b.vector, b.heads * b.V, b.n);
     tni_free_f64(ctx, b.length, b.heads, 1);
-    tni_free_f64(ctx, b.form, b.V, b.V);
+    tni_free_f64(ctx, b.form, b.V, b.hidden);
     if (done) return TN_OK;
     tn_circuit_bound_destroy(out);
     return tni_analysis_status(ctx);
@@ -40493,6 +40576,18 @@ static tn_tensor *tni_steering_run(tn_ctx *ctx, const tn_transformer *m, tn_tens
     return y ? logits : NULL;
 }
 
+/* The first block whose MLP comes after a point */
+static int64_t tni_steering_first(const tn_transformer *m, const char *point)
+{
+    static const char *const late[] = {".mlp.hidden", ".mlp.out", ".norm2_out", ".mlp", ""};
+    const char   *rest = "";
+    const int64_t l = tni_name_block(point, &rest);
+    size_t        i;
+    if (l < 0) return tni_name_matches("norm*", point) ? m->desc.layers : 0;
+    for (i = 0; i < sizeof late / sizeof *late; i++) if (strcmp(rest, late[i]) == 0) return l + 1;
+    return l;
+}
+
 static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *d)
 {
     const char *op = "circuit_steering";
@@ -40501,19 +40596,18 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
     if (!d || !d->point) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc");
     else if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
              || strcmp(d->point, "logits") == 0)
-        tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no scale", op,
-                 tni_quote(d->point).s);
+        tni_fail(ctx, TN_ERR_ARG, "%s: point is %s, expected one point before the logits that is no pattern and no scale",
+                 op, tni_quote(d->point).s);
     else if (d->orders < 0 || d->orders > TNI_STEERING_MOST)
         tni_fail(ctx, TN_ERR_ARG, "%s: orders is %lld, expected 0 to %d", op, (long long)d->orders, TNI_STEERING_MOST);
     else if (ids->shape[0] < 1 || ids->shape[1] < 1)
         tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
     else {
-        l = tni_name_matches("norm*", d->point) ? m->desc.layers : tni_name_block(d->point, NULL);
-        for (l = tni_max(l, 0); l < m->desc.layers; l++) {
+        for (l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
-            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are no "
-                     "polynomial", op, (long long)l, tn_mlp_kind_name(kind));
+            tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
+                     "no polynomial", op, (long long)l, tn_mlp_kind_name(kind));
             return false;
         }
         return true;

@@ -190,6 +190,44 @@ TEST(any_edit_is_a_vector)
     close_world(&w);
 }
 
+/* MLPs that are not bilinear, of each kind, before the point: their parts are zero. */
+TEST(other_mlps_may_come_before)
+{
+    static const char *const points[6] = {"blocks.0.mlp.hidden", "blocks.0.mlp.out", "blocks.0.mlp", "blocks.0",
+                                          "blocks.1.attn.v", "blocks.0.norm2_out"};
+    errors e;
+    int    k, p;
+    memset(&e, 0, sizeof e);
+    for (k = 1; k <= TN_MLP_GELU_TANH; k++) {
+        tn_transformer_desc      d = tiny();
+        tn_circuit_steering_desc sd;
+        tn_circuit_steering      s;
+        tn_transformer           m;
+        world                    w;
+        d.mlp_count = 2;
+        d.mlp_cycle[0] = (tn_mlp_kind)k;
+        d.mlp_cycle[1] = TN_MLP_BILINEAR;
+        d.mlp_bias = k % 2;
+        d.mlp_scale = 0.5;
+        d.place = (tn_place)(k % 3);
+        REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k));
+        for (p = 0; p < (d.place == TN_PLACE_SANDWICH ? 6 : 5); p++) {
+            memset(&sd, 0, sizeof sd);
+            sd.point = points[p];
+            sd.edit.keep = 1;
+            sd.edit.value = tn_scale(w.ctx, random_vector(&w, p == 0 ? d.hidden : p == 4 ? 2 : d.dim), 0.05);
+            compare(&w, &m, &sd, &e);
+        }
+        sd.point = "blocks.0.mlp.encoders";
+        sd.edit.value = NULL;
+        CHECK_STATUS(tn_circuit_steering_of(w.ctx, &m, ids_of(w.ctx, &d, 1, 2, 3), &sd, &s), TN_ERR_ARG);
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "the MLP of block 0 is");
+        close_world(&w);
+    }
+    CHECK_INT(e.tried, 5 * 9 + 3);
+    worst_of(&e);
+}
+
 /* One block: the parts are those of the weights, 2 B(s,x) and B(s,s), with the denominators of the run. Without norms the
    frozen network is the model, for patterns come before. */
 TEST(parts_of_one_block_from_its_weights)
@@ -337,7 +375,7 @@ TEST(tokens_do_not_depend_on_the_stream)
 {
     const int32_t        turn[4] = {2, 0, 3, 1};
     tn_transformer_desc  d = tiny();
-    tn_transformer       a, b;
+    tn_transformer       a, b, wide;
     tn_circuit_alignment r;
     world                w;
     tn_tensor           *order, *x;
@@ -367,6 +405,12 @@ TEST(tokens_do_not_depend_on_the_stream)
         tn_circuit_alignment_destroy(&r);
     }
     WORST("a permuted stream, in tokens", worst, 1e-12);
+    d.dim = 6;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "wide", &d, &wide), TN_OK));
+    CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, true, &r), TN_OK);
+    tn_circuit_alignment_destroy(&r);
+    CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, false, &r), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "align: the inputs have 4 and 6 elements");
     close_world(&w);
 }
 
@@ -420,5 +464,6 @@ TEST(refusals_by_name)
     close_world(&w);
 }
 
-TEST_MAIN(parts_sum_to_the_frozen_network, any_edit_is_a_vector, parts_of_one_block_from_its_weights,
-          models_are_aligned_block_by_block, tokens_do_not_depend_on_the_stream, refusals_by_name)
+TEST_MAIN(parts_sum_to_the_frozen_network, any_edit_is_a_vector, other_mlps_may_come_before,
+          parts_of_one_block_from_its_weights, models_are_aligned_block_by_block, tokens_do_not_depend_on_the_stream,
+          refusals_by_name)
