@@ -36,69 +36,36 @@ static option options[] = {
 };
 
 const usage decompose_usage = {
-    "decompose", "FILE --svd|--hosvd|--cp N|--tt X", "decompose a tensor of a file into factors",
-    "Decomposes an array of a .npy file or a tensor of a safetensors file, in double precision. Prints ranks, singular "
-    "values or weights, the relative error |A - product of the factors| / |A| and the numbers to store; --out writes the "
-    "factors.",
+    "decompose", "RUN|FILE --svd|--hosvd|--cp N|--tt X", "decompose a tensor of a file into factors",
+    "Decomposes an array of a .npy file, or a tensor of a safetensors file or of a run, in double precision. Prints ranks, "
+    "singular values or weights, the relative error |A - product of the factors| / |A| and the numbers to store; --out "
+    "writes the factors.",
     "Names of the factors: u, s, vt (--svd); core, factor.K (--hosvd); weights, factor.K (--cp); core.K (--tt).",
     options, sizeof options / sizeof *options, 1, NULL
 };
 
-/* Options of some methods only. */
-static const struct { const char *name; int methods; } limited[] = {
-    {"eps", SVD | HOSVD}, {"rank", SVD | HOSVD | TT}, {"sweeps", HOSVD | CP}, {"starts", CP}, {"ridge", CP}, {"seed", CP}};
+static const limited_option limited[] = {
+    {"eps", SVD | HOSVD}, {"rank", SVD | HOSVD | TT}, {"sweeps", HOSVD | CP}, {"starts", CP}, {"ridge", CP}, {"seed", CP},
+    {NULL, 0}
+};
 
 static int chosen_method(void)
 {
-    static const char *const names[] = {"svd", "hosvd", "cp", "tt"};
-    int    method = 0, count = 0, i;
-    size_t k;
+    static const char *const names[] = {"--svd", "--hosvd", "--cp", "--tt"};
+    int chosen = 0, count = 0, i;
     for (i = 0; i < 4; i++)
-        if (find_option(&decompose_usage, names[i])->given) {
-            method = 1 << i;
+        if (find_option(&decompose_usage, names[i] + 2)->given) {
+            chosen = i;
             count++;
         }
     if (count != 1)
         usage_error("%s, expected one of --svd, --hosvd, --cp N and --tt X", count ? "several methods are given"
                                                                                    : "no method is given");
-    for (k = 0; k < sizeof limited / sizeof *limited; k++)
-        if (find_option(&decompose_usage, limited[k].name)->given && !(limited[k].methods & method)) {
-            for (i = 0; 1 << i != method; i++) {}
-            usage_error("--%s is given, expected none with --%s", limited[k].name, names[i]);
-        }
-    return method;
+    check_limited(&decompose_usage, limited, 1 << chosen, names[chosen]);
+    return 1 << chosen;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------- */
-
-static tn_tensor *read_named(tn_ctx *ctx, const char *path)
-{
-    tn_safetensors *file = tn_safetensors_open(ctx, tn_source_path(path));
-    const char     *name = settings.name;
-    tn_tensor      *t;
-    check_ctx(ctx, path);
-    if (!name && tn_safetensors_count(file) == 1) name = tn_safetensors_at(file, 0)->name;
-    if (!name)
-        usage_error("%s has %lld tensors, expected --name NAME (tn info %s lists them)", path,
-                    (long long)tn_safetensors_count(file), path);
-    if (!tn_safetensors_find(file, name)) fail("%s has no tensor %s (tn info %s lists its tensors)", path, name, path);
-    t = tn_safetensors_read(file, name);
-    check_ctx(ctx, path);
-    tn_safetensors_close(file);
-    return t;
-}
-
-static tn_tensor *read_tensor(tn_ctx *ctx, const char *path)
-{
-    const size_t n = strlen(path);
-    tn_tensor   *t;
-    if (!is_file(path)) fail("%s: no such file", path);
-    if (n < 4 || strcmp(path + n - 4, ".npy")) return read_named(ctx, path);
-    if (settings.name) usage_error("--name is given, expected none with a .npy file, which has one array");
-    t = tn_npy_load(ctx, path);
-    check_ctx(ctx, path);
-    return t;
-}
 
 /* The extents that --shape or the file gives. */
 static int64_t extents_of(const tn_tensor *t, int64_t extents[TN_MAX_CYCLE])
@@ -310,7 +277,9 @@ int decompose_main(int argc, char **argv)
     desc.dtype = TN_F64;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    t = read_tensor(ctx, argv[0]);
+    if (settings.name && is_npy(argv[0]))
+        usage_error("--name is given, expected none with a .npy file, which has one array");
+    t = read_array(ctx, array_file(argv[0]), &settings.name, "--name NAME");
     count = extents_of(t, extents);
     text = shape_text(count, extents);
     printf("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));

@@ -106,6 +106,12 @@ char *copy_text(const char *text)
     return (char *)memcpy(allocate(n, 1), text, n);
 }
 
+bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
+}
+
 char *format_text(const char *format, ...)
 {
     va_list list;
