@@ -1303,6 +1303,7 @@ expect 2 "no model is given, expected tn cache RUN" cache
 expect 2 "no text is given, expected tn cache RUN TEXT, or --lines FILE" cache cached --points embed --out c
 expect 2 "no --points are given" cache cached "the cat" --out c
 expect 2 "no --out is given" cache cached "the cat" --points embed
+expect 2 "--points is \"embed,\", expected names, separated by commas" cache cached "the cat" --points embed, --out c
 expect 2 "--out is given with --list" cache cached --list --out c
 expect 2 "--lines is given with a TEXT" cache cached "the cat" --lines text --points embed --out c
 expect 1 "no point \"blocks.0.attn.patern\"; did you mean blocks.0.attn.pattern?" cache cached "a" --points embed,blocks.0.attn.patern --out c
@@ -1545,6 +1546,7 @@ is "names that are drawn" "$(grep -c '<text.*text-anchor="end"' names.svg)" 20
 expect 0 "nan: 1" draw "$npy/ok_nan_inf.npy" --out nan.svg
 holds "infinity is counted" grep -q '^infinite: ' said
 expect 1 "has no elements" draw "$npy/ok_empty_0x3.npy"
+expect 1 "tn draw: $npy/bad_truncated_header.npy: byte 10" draw "$npy/bad_truncated_header.npy"
 { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (2401, 3), }"
   head -c 7203 /dev/zero; } > tall.npy
 expect 0 "reduced: blocks of 4 x 1, their value of largest magnitude" draw tall.npy --reduce largest --out tall.svg

@@ -143,6 +143,7 @@ static void choose_points(model *m, int64_t T, int64_t tokens)
         end = at + strcspn(at, ",");
         if (*end) *end++ = 0;
         else end = NULL;
+        if (!*at) usage_error("--points is \"%s\", expected names, separated by commas", settings.points);
         for (found = i = 0; i < count; i++) {
             if (!matches(at, all[i].name)) continue;
             add_item(&all[i], tokens);

@@ -161,7 +161,9 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
 static void report_nodes(const subject *s, const tn_circuit_paths *p, const char *key, const char *title,
                          const int64_t *nodes, int64_t count)
 {
-    static const column columns[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    static const column fixed[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    static const column small[] = {{"value", NULL, 11, "%+.2e"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    const column       *columns = count && fabs(p->node[nodes[0]].value) < 1e-3 ? small : fixed;
     int64_t             i;
     report_table(key, title, columns);
     for (i = 0; i < count; i++) {

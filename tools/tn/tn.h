@@ -62,7 +62,7 @@ void set_command_name(const char *name);
 void fail(const char *format, ...) PRINTF_LIKE(1, 2);
 void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
-/* Calls fail if the context has an error; `what` names the operation. */
+/* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
 /* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);

@@ -61,7 +61,10 @@ void consider_word(suggestion *best, const char *written, const char *word)
 
 void check_ctx(const tn_ctx *ctx, const char *what)
 {
-    if (tn_ctx_status(ctx) != TN_OK) fail("%s: %s", what, tn_ctx_error(ctx));
+    const char *why = tn_ctx_error(ctx);
+    if (tn_ctx_status(ctx) == TN_OK) return;
+    if (!strncmp(why, what, strlen(what))) fail("%s", why);         /* the library names the file, too */
+    fail("%s: %s", what, why);
 }
 
 void show_log(void *user, tn_log_level level, const char *message)
