@@ -234,7 +234,7 @@ void diff_report(subject *s, const char *other)
     report_heads(s, &b, blocks, same_width);
     report_mlps(s, &b, blocks);
     if (b.desc.layers != s->m.desc.layers)
-        report_note("The first %lld blocks of each: one model has %lld, the other %lld.", (long long)blocks,
+        report_note("Only the first %lld of the blocks: one model has %lld, the other %lld.", (long long)blocks,
                     (long long)s->m.desc.layers, (long long)b.desc.layers);
     report_note("Cosines of the parts. Tokens: between the %d commonest tokens, through the embedding and "
                 "unembedding of each model, so that models of any basis compare; a head is beside the one of the "

@@ -230,9 +230,11 @@ static void report_search(const subject *s, const question *q)
         report_deleted(s, &p, circuit_settings.remove < p.count ? circuit_settings.remove : p.count);
     first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
     all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
-    report_note("E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
-                "together. The value of a path is what it adds to the logit; each MLP is linear in one of its "
-                "inputs, with the others at their values.");
+    report_note("E[token]@position is a source%s%s, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
+                "together. The value of a path is what it adds to the %s; each MLP is linear in one of its "
+                "inputs, with the others at their values.",
+                q->frozen.positions ? ", P@3 the learned position 3" : "", q->frozen.constant ? ", 1@3 the constant one "
+                "of biases" : "", q->target.aim == TN_CIRCUIT_LOSS ? "linearised loss" : "logit");
     report_question(s, q);
     report_part_of(q, "", p.whole);
     report_part_of(q, "_of_paths", p.found);
