@@ -230,7 +230,7 @@ if command -v fish > /dev/null 2>&1; then
         "--mlp=relu,relu,swiglu;--mlp=relu,relu,swish;"
     is "fish completes tn train --lay" "$(fish_offers "tn train --lay")" "--layers;"
     is "fish completes tn synthetic --mlp" "$(fish_offers "tn synthetic --ml")" ""
-    is "fish completes tn circuits tn.fish p" "$(fish_offers "tn circuits tn.fish p")" "pairs;paths;"
+    is "fish completes tn circuits tn.fish pat" "$(fish_offers "tn circuits tn.fish pat")" "paths;"
     is "fish completes tn circuits tn.fish diff tn.z" "$(fish_offers "tn circuits tn.fish diff tn.z")" "tn.zsh;"
     is "fish completes tn circuits tn.z" "$(fish_offers "tn circuits tn.z")" "tn.zsh;"
     is "fish completes tn help g" "$(fish_offers "tn help g")" "generate;"
@@ -1449,9 +1449,9 @@ cp -r seen torn
 bytes=$(wc -c < torn/model.safetensors)
 { head -c $((bytes - 4)) seen/model.safetensors; printf '\000\000\300\177'; } > torn/model.safetensors
 expect 1 "has 1 numbers that are NaN or infinite" circuits torn heads
-expect 0 "Done" train text --out short $small --context 8 --positions learned --steps 1
-expect 0 "largest_difference: " circuits seen diff short --tokens 20
-expect 0 "Positions are learned" circuits short heads
+expect 0 "Done" train text --out narrow $small --context 8 --positions learned --steps 1
+expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
+expect 0 "Positions are learned" circuits narrow heads
 expect 0 "Done" train text --out steep $small --attention softmax --no-qk-norm --init-std 30 --steps 1
 expect 0 "distance_1: " circuits steep heads
 holds "shares of large scores are numbers" grep -qE '^distance_1: [01]\.[0-9]+$' said
@@ -1461,7 +1461,7 @@ cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
 mv text.kept text
-rm -rf seen other other2 poly single torn line short steep
+rm -rf seen other other2 poly single torn line narrow steep
 
 # ---- tn decompose -----------------------------------------------------------------------------
 
@@ -1597,8 +1597,8 @@ expect 1 "the model has no tokenizer (--tokenizer FILE): id 99 is outside the vo
     circuits y paths "1 2 99"
 expect 1 "\"the\" is not an id, expected ids such as \"1 2 3\"" circuits y paths "1 the"
 expect 0 "token: #7" circuits y paths "1 2 3" --token "#7"
-expect 0 "tokens: 3" cache y "1 2 3" --points embed --out ids
-expect 1 "text 1 is of ids, as the model has no tokenizer" cache y "1 two" --points embed --out ids
+expect 0 "tokens: 3" cache y "1 2 3" --points embed --out of-ids
+expect 1 "text 1 is of ids, as the model has no tokenizer" cache y "1 two" --points embed --out of-ids
 expect 1 "\"the\" is not a token's number, expected 0 to 69" circuits y pairs the
 expect 0 "remainder: " circuits y paths "1 2 3" --token 7
 # A run of shards without a tokenizer writes ids.
