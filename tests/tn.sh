@@ -1348,6 +1348,7 @@ expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen di
 expect 2 "\"the\" is given, expected tn circuits RUN heads" circuits seen heads the
 expect 1 "\"thex\" is not a token of the vocabulary; did you mean the?" circuits seen pairs thex
 expect 1 "expected one, or a number from 0 to 59" circuits seen pairs 60
+expect 1 "\"5x\" is not a token of the vocabulary" circuits seen pairs 5x
 expect 2 "--mean is given, expected none with heads" circuits seen heads --mean
 expect 2 "--delete is given, expected none with attribute" circuits seen attribute "the cat" --delete 3
 expect 2 "--against is given with --loss, expected one of them" circuits seen paths "the cat" --loss --against the

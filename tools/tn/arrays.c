@@ -24,7 +24,7 @@ void no_such_tensor(const tn_safetensors *file, const char *path, const char *na
     fail("%s has no %s %s (tn info %s lists its tensors)", path, what, name, path);
 }
 
-tn_tensor *read_array(tn_ctx *ctx, const char *path, const char **name, const char *how)
+tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, char **found)
 {
     tn_safetensors *file;
     tn_tensor      *t;
@@ -33,18 +33,19 @@ tn_tensor *read_array(tn_ctx *ctx, const char *path, const char **name, const ch
         t = tn_npy_load(ctx, path);
         check_ctx(ctx, path);
         path = slash ? slash + 1 : path;
-        *name = format_text("%.*s", (int)strlen(path) - 4, path);
+        if (found) *found = format_text("%.*s", (int)strlen(path) - 4, path);
         return t;
     }
     file = tn_safetensors_open(ctx, tn_source_path(path));
     check_ctx(ctx, path);
-    if (!*name && tn_safetensors_count(file) == 1) *name = copy_text(tn_safetensors_at(file, 0)->name);
-    if (!*name)
+    if (!name && tn_safetensors_count(file) == 1) name = tn_safetensors_at(file, 0)->name;
+    if (!name)
         usage_error("%s has %lld tensors, expected %s (tn info %s lists them)", path,
                     (long long)tn_safetensors_count(file), how, path);
-    if (!tn_safetensors_find(file, *name)) no_such_tensor(file, path, *name, "", "tensor");
-    t = tn_safetensors_read(file, *name);
+    if (!tn_safetensors_find(file, name)) no_such_tensor(file, path, name, "", "tensor");
+    t = tn_safetensors_read(file, name);
     check_ctx(ctx, path);
+    if (found) *found = copy_text(name);
     tn_safetensors_close(file);
     return t;
 }

@@ -270,7 +270,7 @@ int decompose_main(int argc, char **argv)
     tn_tensor  *t;
     double      error;
     int         method;
-    char        why[256], *text;
+    char        why[256], *text, *file;
     if (!arguments) usage_error("no file is given, expected tn decompose %s", decompose_usage.arguments);
     method = chosen_method();
     memset(&desc, 0, sizeof desc);
@@ -279,7 +279,8 @@ int decompose_main(int argc, char **argv)
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     if (settings.name && is_npy(argv[0]))
         usage_error("--name is given, expected none with a .npy file, which has one array");
-    t = read_array(ctx, array_file(argv[0]), &settings.name, "--name NAME");
+    file = array_file(argv[0]);
+    t = read_array(ctx, file, settings.name, "--name NAME", NULL);
     count = extents_of(t, extents);
     text = shape_text(count, extents);
     printf("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));
@@ -294,6 +295,7 @@ int decompose_main(int argc, char **argv)
         printf("written: %s\n", settings.out);
     }
     free(text);
+    free(file);
     tn_ctx_destroy(ctx);
     return 0;
 }

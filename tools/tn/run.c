@@ -277,16 +277,23 @@ int64_t find_token(const tn_tokenizer *t, int64_t vocab, const char *text)
     const char   *digits = text + (*text == '#');
     suggestion    best = {NULL, 0};
     int64_t       id = t ? token_of(t, text) : -1, i;
-    char         *end;
-    for (i = 0; id < 0 && i < known; i++) {             /* names as tables show them, with dots and escapes */
-        char *name = token_name(t, i);
-        if (!strcmp(name, text)) id = i;
-        if (*text) consider_word(&best, text, name);
-        if (best.word != name) free(name);
-    }
+    char         *end, **names;
     if (id >= 0) return id;
-    id = *digits >= '0' && *digits <= '9' ? strtoll(digits, &end, 10) : -1;
-    if (id >= 0 && !*end && id < vocab) return id;
+    names = (char **)allocate((size_t)known, sizeof *names);        /* as tables show them, with dots and escapes */
+    for (i = 0; i < known; i++) {
+        names[i] = token_name(t, i);
+        if (!strcmp(names[i], text)) id = i;
+        if (*text) consider_word(&best, text, names[i]);
+    }
+    if (id < 0 && *digits >= '0' && *digits <= '9') {
+        id = strtoll(digits, &end, 10);
+        if (*end) id = -1;
+    }
+    if (id >= 0 && id < vocab) {
+        for (i = 0; i < known; i++) free(names[i]);
+        free(names);
+        return id;
+    }
     if (!known)
         fail("\"%s\" is not a token's number, expected 0 to %lld: the model has no tokenizer (--tokenizer FILE)", text,
              (long long)vocab - 1);

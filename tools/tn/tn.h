@@ -381,9 +381,10 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 /* The file that a path means, a new string: itself, or the weights of a run. Fails if there is neither. */
 char *array_file(const char *path);
 bool  is_npy(const char *path);
-/* Reads the array of a .npy file or a tensor of a safetensors file. *name: the tensor's, or NULL for the only one; becomes
-   the name of what was read, of a .npy file its own without folders and ending. how: "--name NAME", how a name is given. */
-tn_tensor *read_array(tn_ctx *ctx, const char *path, const char **name, const char *how);
+/* Reads the array of a .npy file or a tensor of a safetensors file. name: the tensor's, or NULL for the only one. how: "--name
+   NAME", how a name is given. *found: what it is called, a new string, of a .npy file the file without folders and ending;
+   NULL is allowed. */
+tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, char **found);
 /* Fails: there is no tensor `name` + `end` (of rank 3, unless end is ""), and proposes the nearest. what: what it would be. */
 void no_such_tensor(const tn_safetensors *file, const char *path, const char *name, const char *end, const char *what);
 
