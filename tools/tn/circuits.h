@@ -64,8 +64,6 @@ void    free_samples(samples *x);
 double  sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count);
 /* The message of the context's error, which is cleared, a new string; NULL if there is none. */
 char *taken_error(tn_ctx *ctx);
-/* The numbers of a tensor, a new list. */
-double *numbers_in(const tn_tensor *t);
 
 /* ---- heads.c ---------------------------------------------------------------------------------------------------------- */
 

@@ -103,13 +103,6 @@ static char *shape_text(int64_t count, const int64_t *extents)
     return b.data;
 }
 
-static double *numbers_of(const tn_tensor *t)
-{
-    double *p = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *p);
-    if (tn_read(t, TN_F64, p, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "reading a result");
-    return p;
-}
-
 /* The factors, as they are written. */
 static struct { tn_named list[MOST_TENSORS]; int64_t count, numbers; } results;
 
@@ -131,7 +124,7 @@ static tn_status store(void *user, tn_sink sink)
 static void print_svd(const tn_svd_result *r, double size)
 {
     int64_t k, n = tn_tensor_count(r->s);
-    double *s = numbers_of(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
+    double *s = numbers_in(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
     rest[n] = r->error;                                     /* from the smallest value on, so that no digits cancel */
     for (k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
     printf("\n  value          singular value   relative error with the values so far\n");
@@ -149,7 +142,7 @@ static void print_hosvd(const tn_hosvd_result *r)
     int64_t i;
     printf("\n  axis   extent     rank        gap   singular values\n");
     for (k = 0; k < r->rank; k++) {
-        double *s = numbers_of(r->values[k]);
+        double *s = numbers_in(r->values[k]);
         int64_t n = tn_tensor_count(r->values[k]);
         int     at = printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
                             (long long)r->factor[k]->shape[1], r->gap[k]);
@@ -161,7 +154,7 @@ static void print_hosvd(const tn_hosvd_result *r)
 
 static void print_terms(const tn_cp_als_result *r)
 {
-    double *w = numbers_of(r->weights);
+    double *w = numbers_in(r->weights);
     int64_t k, n = tn_tensor_count(r->weights);
     printf("\n  term                   weight\n");
     for (k = 0; k < n && k < SHOWN; k++) printf("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
@@ -186,7 +179,7 @@ static double run_svd(tn_ctx *ctx, tn_tensor *t)
 {
     tn_svd_desc   d;
     tn_svd_result r;
-    double       *p = numbers_of(t), size = 0;
+    double       *p = numbers_in(t), size = 0;
     int64_t       i;
     memset(&d, 0, sizeof d);
     d.measure = true;

@@ -148,9 +148,7 @@ static void take_part(drawing *d, tn_tensor *t)
     }
     if (!tn_tensor_count(t)) fail("%s has no elements", d->title);
     d->rank = axes < 2 ? 1 : 2;
-    d->v = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *d->v);
-    tn_read(t, TN_F64, d->v, tn_tensor_count(t));
-    check_ctx(d->ctx, d->file);
+    d->v = numbers_in(t);
     if (settings.slice) set_text(&d->title, format_text("%s[%s]", d->title, settings.slice));
 }
 
@@ -253,9 +251,7 @@ static void take_eigenvalues(drawing *d, const tn_cp *cp, int64_t output)
     d->axis[0].count = 1;
     d->axis[1].first = 1;
     strcpy(d->axis[1].title, "number");
-    d->v = (double *)allocate((size_t)e.count + 1, sizeof *d->v);
-    tn_read(e.values, TN_F64, d->v, e.count);
-    check_ctx(d->ctx, "--spectrum");
+    d->v = numbers_in(e.values);
     for (n = e.count; n > 1 && fabs(d->v[n - 1]) < 1e-12 * fabs(d->v[0]); n--) {}       /* by magnitude */
     if (n < e.count) buffer_print(&d->notes, "zero: %lld more\n", (long long)(e.count - n));
     d->axis[1].count = n;
@@ -313,9 +309,7 @@ static void take_interaction(drawing *d, const char *name)
         snprintf(d->axis[k].title, sizeof d->axis[k].title, "%s%s", settings.tokens ? "token" : "input",
                  cp->constant ? ", or 1 (the last)" : "");
     }
-    d->v = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *d->v);
-    tn_read(t, TN_F64, d->v, tn_tensor_count(t));
-    check_ctx(d->ctx, name);
+    d->v = numbers_in(t);
 }
 
 /* ---- singular values ------------------------------------------------------------------------------- */
@@ -324,15 +318,11 @@ static double *values_of_svd(drawing *d, int64_t *count)
 {
     const int64_t shape[2] = {d->axis[0].count, d->axis[1].count};
     tn_svd_result r;
-    double       *s;
     if (d->rank != 2) usage_error("%s is a vector, expected a matrix with --spectrum", d->title);
     tn_svd(d->ctx, tn_tensor_from(d->ctx, 2, shape, TN_F64, d->v), NULL, &r);
     check_ctx(d->ctx, "--spectrum");
     *count = tn_tensor_count(r.s);
-    s = (double *)allocate((size_t)*count + 1, sizeof *s);
-    tn_read(r.s, TN_F64, s, *count);
-    check_ctx(d->ctx, "--spectrum");
-    return s;
+    return numbers_in(r.s);
 }
 
 static void take_singular_values(drawing *d)

@@ -17,13 +17,6 @@ char *taken_error(tn_ctx *ctx)
     return why;
 }
 
-double *numbers_in(const tn_tensor *t)
-{
-    double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);
-    if (tn_read(t, TN_F64, v, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "a result");
-    return v;
-}
-
 void check_finite(const model *m, const char *path)
 {
     int64_t i, k, bad;

@@ -64,6 +64,8 @@ void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
+/* The numbers of a tensor, a new list; fails if they cannot be read. */
+double *numbers_in(const tn_tensor *t);
 /* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);
 

@@ -67,6 +67,13 @@ void check_ctx(const tn_ctx *ctx, const char *what)
     fail("%s: %s", what, why);
 }
 
+double *numbers_in(const tn_tensor *t)
+{
+    double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);
+    if (tn_read(t, TN_F64, v, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "a result");
+    return v;
+}
+
 void show_log(void *user, tn_log_level level, const char *message)
 {
     (void)user;
