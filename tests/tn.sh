@@ -1453,8 +1453,8 @@ expect 1 "has 1 numbers that are NaN or infinite" circuits torn heads
 expect 0 "Done" train text --out narrow $small --context 8 --positions learned --steps 1
 expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
 expect 0 "Positions are learned" circuits narrow heads
-expect 0 "Done" train text --out flat $small --positions none --steps 1
-expect 0 "distance_1: 0.0625" circuits flat heads
+expect 0 "Done" train text --out placeless $small --positions none --steps 1
+expect 0 "distance_1: 0.0625" circuits placeless heads
 holds "without positions 16 distances have equal shares" awk '/^  0\.[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
     END { exit n != 2 }' said
 expect 0 "Done" train text --out steep $small --attention softmax --no-qk-norm --init-std 30 --steps 1
@@ -1466,7 +1466,7 @@ cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
 mv text.kept text
-rm -rf seen other other2 poly single torn line narrow steep flat
+rm -rf seen other other2 poly single torn line narrow steep placeless
 
 # ---- tn decompose -----------------------------------------------------------------------------
 
