@@ -111,6 +111,10 @@ awk '/^(r2|mean)_/ { v[$1] = $2; n++ } NF == 7 && $1 ~ /^[0-9]+$/ { bounds++ }
      END { exit !(n == 14 && bounds == 4 && v["r2_trained:"] > 0.999 && v["r2_shuffled_trained:"] < 0.5 &&
                   v["r2_single_paths_trained:"] > v["r2_single_paths_shuffled_trained:"] + 0.2) }' "$folder/circuits" ||
     { cat "$folder/circuits"; fail "the paths of a story model"; }
+"$tn" train "$folder/text" --out "$folder/two" --layers 2 --vocab 320 --width 16 --heads 2 --context 16 --batch 10 --steps 1 \
+    --no-baseline > "$folder/tn" 2>&1 || { cat "$folder/tn"; fail "tn train --layers 2"; }
+! "$programs/story_circuits" --run "$folder/two" --text "$folder/text" > "$folder/refused" 2>&1 || fail "two blocks are taken"
+grep -q 'has several blocks, expected 1, or --held' "$folder/refused" || fail "blocks: $(cat "$folder/refused")"
 ! "$programs/token_spectra" --run "$folder/run" > "$folder/refused" 2>&1 || fail "a model with norms is taken"
 grep -q 'has norms, expected one of tn train --norm none' "$folder/refused" || fail "norms: $(cat "$folder/refused")"
 

@@ -182,6 +182,12 @@ if command -v bash > /dev/null 2>&1; then
     completed "" synthetic f
     completed "--seed;" synthetic --s
     completed "bash;zsh;fish;" completions ""
+    completed "dir;" circuits d
+    completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;" circuits dir ""
+    completed "paths;" circuits paths pat
+    completed "paths;" circuits dir --json pat
+    completed "file;file 2;" circuits dir diff f
+    completed "search;path;degree;mlps;" circuits dir paths text --by ""
     completed "decode;" help tokenizer d
     completed "generate;" help g
     completed "" unknown f
@@ -207,6 +213,8 @@ if command -v zsh > /dev/null 2>&1; then
     holds "zsh completes words" grep -q '^--optimizer=.*:value:(muon adamw)$' specs
     holds "zsh completes values of letters" grep -q '^(--config)-c\[.*:FILE:_files$' specs
     holds "zsh completes lists" grep -q '^--attention=.*:value: _sequence -d compadd - softmax squared ' specs
+    offered circuits "" > specs
+    holds "zsh completes words at their place" grep -qx "2:argument:(heads pairs .* history)" specs
 fi
 if command -v fish > /dev/null 2>&1; then
     fish_offers() { HOME=$dir fish -c 'source tn.fish; complete -C "$argv"' "$1" 2>&1 | sed 's/	.*//' | tr '\n' ';'; }
@@ -222,6 +230,9 @@ if command -v fish > /dev/null 2>&1; then
         "--mlp=relu,relu,swiglu;--mlp=relu,relu,swish;"
     is "fish completes tn train --lay" "$(fish_offers "tn train --lay")" "--layers;"
     is "fish completes tn synthetic --mlp" "$(fish_offers "tn synthetic --ml")" ""
+    is "fish completes tn circuits tn.fish pat" "$(fish_offers "tn circuits tn.fish pat")" "paths;"
+    is "fish completes tn circuits tn.fish diff tn.z" "$(fish_offers "tn circuits tn.fish diff tn.z")" "tn.zsh;"
+    is "fish completes tn circuits tn.z" "$(fish_offers "tn circuits tn.z")" "tn.zsh;"
     is "fish completes tn help g" "$(fish_offers "tn help g")" "generate;"
 fi
 
@@ -1292,6 +1303,7 @@ expect 2 "no model is given, expected tn cache RUN" cache
 expect 2 "no text is given, expected tn cache RUN TEXT, or --lines FILE" cache cached --points embed --out c
 expect 2 "no --points are given" cache cached "the cat" --out c
 expect 2 "no --out is given" cache cached "the cat" --points embed
+expect 2 "--points is \"embed,\", expected names, separated by commas" cache cached "the cat" --points embed, --out c
 expect 2 "--out is given with --list" cache cached --list --out c
 expect 2 "--lines is given with a TEXT" cache cached "the cat" --lines text --points embed --out c
 expect 1 "no point \"blocks.0.attn.patern\"; did you mean blocks.0.attn.pattern?" cache cached "a" --points embed,blocks.0.attn.patern --out c
@@ -1335,7 +1347,13 @@ expect 2 "no TOKEN is given, expected tn circuits RUN pairs TOKEN" circuits seen
 expect 2 "no RUN2 is given, expected tn circuits RUN diff RUN2" circuits seen diff
 expect 2 "\"the\" is given, expected tn circuits RUN heads" circuits seen heads the
 expect 1 "\"thex\" is not a token of the vocabulary; did you mean the?" circuits seen pairs thex
-expect 1 "expected 1, or a number from 0 to 59" circuits seen pairs 60
+expect 1 "expected one, or a number from 0 to 59" circuits seen pairs 60
+expect 1 "\"5x\" is not a token of the vocabulary" circuits seen pairs 5x
+expect 2 "--mean is given, expected none with heads" circuits seen heads --mean
+expect 2 "--delete is given, expected none with attribute" circuits seen attribute "the cat" --delete 3
+expect 2 "--against is given with --loss, expected one of them" circuits seen paths "the cat" --loss --against the
+expect 2 "the tokens of the text that another one follows" circuits seen paths "the cat and" --loss --position 40
+expect 1 "a loss needs a token that follows" circuits seen attribute "" --loss
 expect 2 "--block is 2, expected less than 2, the model's blocks" circuits seen pairs the --block 2
 expect 1 "expected at most 16, the model's context: --length N allows more" circuits seen paths "$(head -c 200 text)"
 expect 1 "expected at most 2, --length" circuits seen attribute "the cat and the dog" --length 2
@@ -1364,7 +1382,23 @@ for by in path degree mlps; do
     is "--by $by: the logit" "$(number logit)" "$logit"
     holds "--by $by: the remainder" below "$(number remainder)" 1e-12
     holds "--by $by: the sum" near "$(awk '/^ +[-+][0-9]/ { s += $1 } END { print s }' said)" "$logit" 2e-3
+    is "--by $by: names that are cut" "$(grep -c "$(printf '\342\200\246')" said)" 0
 done
+expect 0 "r2: -" circuits seen paths "the cat and" --delete 1
+# A loss is the one of a run, and is divided like a logit.
+expect 0 "loss: " circuits seen ablate "the"
+loss=$(number loss)
+expect 0 "linear_loss_of_frontier: " circuits seen paths "the" --loss --delete 2
+is "the loss of the token that follows" "$(number loss) $(number token) $(number position)" "$loss the 0"
+holds "paths of a loss: the remainder" below "$(number remainder)" 1e-12
+expect 0 "linear_loss: " circuits seen attribute "the cat and" --loss --top 1000
+holds "the sum of a loss over tokens" near "$(awk '/^By the part/ { exit } /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
+    "$(number linear_loss)" 1e-4
+holds "the sum of a loss over parts" near "$(awk '/^By the part/ { on = 1 } !NF { on = 0 } on && /[-+][0-9.]+$/ { s += $NF } END { print s }' said)" \
+    "$(number linear_loss)" 1e-4
+expect 0 "position: 0" circuits seen attribute "" --loss --token "#5"
+# Before the first step every logit is 0.
+expect 0 "remainder: 0" circuits seen/weights-00000000.safetensors paths "the cat"
 expect 0 "logit_of_frontier: " circuits seen paths "the cat and" --budget 3
 holds "what the budget did not reach" grep -q "^ .*\*@" said
 holds "and the remainder" below "$(number remainder)" 1e-12
@@ -1389,7 +1423,7 @@ holds "and differs from an earlier one" below "$(number mean_ov_cosine)" 0.99999
 expect 0 "steps: 4" circuits seen history
 is "steps" "$(awk '/^ +[0-9]+ / && NF > 7 && $2 !~ /^[01]\.[01]$/ { printf "%d ", $1 }' said)" "0 4 8 12 "
 is "the last one is the model's" "$("$tn" circuits seen heads | awk '$1 == "1.1" { print $5, $6, $7, $9 }')" \
-    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $10 }' said)"
+    "$(awk '$1 == 12 && $2 == "1.1" { print $5, $7, $8, $9 }' said)"
 for asked in heads "pairs the" bigrams "bigrams the" "paths the" "attribute the" ablate "diff seen" history; do
     if "$tn" circuits seen $asked --json > said 2>&1 && head -n 1 said | grep -qx '{' && tail -n 1 said | grep -qx '}'; then pass
     else fail "circuits seen $asked --json"; fi
@@ -1416,23 +1450,33 @@ cp -r seen torn
 bytes=$(wc -c < torn/model.safetensors)
 { head -c $((bytes - 4)) seen/model.safetensors; printf '\000\000\300\177'; } > torn/model.safetensors
 expect 1 "has 1 numbers that are NaN or infinite" circuits torn heads
+expect 0 "Done" train text --out narrow $small --context 8 --positions learned --steps 1
+expect 0 "largest_difference: " circuits seen diff narrow --tokens 20
+expect 0 "Positions are learned" circuits narrow heads
+expect 0 "Done" train text --out placeless $small --positions none --steps 1
+expect 0 "distance_1: 0.0625" circuits placeless heads
+holds "without positions 16 distances have equal shares" awk '/^  0\.[01] +[0-9.]+ +[0-9.]+ +[0-9.]+ +12\.5 +25\.0 +43\.[78] +0\.0 +0\.0$/ { n++ }
+    END { exit n != 2 }' said
+expect 0 "Done" train text --out steep $small --attention softmax --no-qk-norm --init-std 30 --steps 1
+expect 0 "distance_1: " circuits steep heads
+holds "shares of large scores are numbers" grep -qE '^distance_1: [01]\.[0-9]+$' said
 expect 0 "Done" train text --out other2 $small --vocab 50 --steps 1
 expect 1 "other2 has a vocabulary of 50 tokens, expected 60, that of seen" circuits seen diff other2
 cp text text.kept && echo "tom tom" >> text
 expect 0 "The run's text is left out" circuits seen heads
 expect 1 "seen has no held-out text here, expected a TEXT" circuits seen ablate
 mv text.kept text
-rm -rf seen other other2 poly single torn line
+rm -rf seen other other2 poly single torn line narrow steep placeless
 
 # ---- tn decompose -----------------------------------------------------------------------------
 
 npy=$tests/data/npy
-expect 2 "no file is given, expected tn decompose FILE" decompose
+expect 2 "no file is given, expected tn decompose RUN|FILE" decompose
 expect 2 "no method is given, expected one of --svd, --hosvd, --cp N and --tt X" decompose "$npy/ok_f8_v2.npy"
 expect 2 "several methods are given" decompose "$npy/ok_f8_v2.npy" --svd --cp 2
 expect 2 "--ridge is given, expected none with --svd" decompose "$npy/ok_f8_v2.npy" --svd --ridge 1
 expect 2 "--name is given, expected none with a .npy file" decompose "$npy/ok_f8_v2.npy" --svd --name x
-expect 1 "missing.npy: no such file" decompose missing.npy --svd
+expect 1 "missing.npy: no such run or file" decompose missing.npy --svd
 expect 1 "has NaN or infinity" decompose "$npy/IL2_Response_Tensor.npy" --hosvd
 expect 1 "--shape has 10 elements, expected 12 as the file" decompose "$npy/ok_f8_v2.npy" --svd --shape 2,5
 expect 2 "the tensor has 3 axes, expected a matrix with --svd (see --shape)" decompose "$npy/ok_f8_v2.npy" --svd --shape 2,2,3
@@ -1442,7 +1486,8 @@ expect 0 "written: svd.safetensors" decompose "$npy/ok_f8_v2.npy" --svd --rank 2
 holds "the error of rank 2" grep -q '^error: 0.158083' said
 expect 0 "  vt                                       F32  [2,4]" info svd.safetensors
 expect 2 "svd.safetensors has 3 tensors, expected --name NAME" decompose svd.safetensors --svd
-expect 1 "svd.safetensors has no tensor w" decompose svd.safetensors --svd --name w
+expect 1 "svd.safetensors has no tensor vtt; did you mean vt?" decompose svd.safetensors --svd --name vtt
+expect 0 "tensor: [60,16]" decompose b2 --svd --name embed.w --rank 2
 expect 0 "tensor: [2,4]" decompose svd.safetensors --svd --name vt --eps 0.5
 expect 0 "numbers_of_factors: 16" decompose "$npy/ok_f8_v2.npy" --hosvd --shape 3,2,2 --rank 2,2,1 --sweeps 9 --f64 --out h.safetensors
 holds "HOOI ended" grep -q '^converged: yes' said
@@ -1485,7 +1530,8 @@ expect 0 "effective_rank: " draw b2 blocks.0.mlp --interaction 0 --spectrum --ou
 is "a PPM" "$(head -n 1 s.ppm)" P6
 expect 1 "has no bilinear MLP blocks.0.mpl; did you mean blocks.0.mlp?" draw b2 blocks.0.mpl --interaction 0
 expect 1 "--interaction is 999, expected 0 to" draw b2 blocks.0.mlp --interaction 999
-expect 1 "\"zzz\" is not a token" draw b2 blocks.0.mlp --interaction zzz --tokens
+expect 1 "\"thex\" is not a token of the vocabulary; did you mean the?" draw b2 blocks.0.mlp --interaction thex --tokens
+expect 1 "expected one, or a number from 0 to" draw b2 blocks.0.mlp --interaction 999 --tokens
 expect 2 "--tokens is given, expected --interaction as well" draw b2 embed.w --tokens
 expect 0 "largest: 1.67364" draw "$npy/ok_f8_v2.npy" --spectrum --out s.svg          # as NumPy has it, above
 expect 0 "shape: [2]" draw "$npy/ok_f8_v2.npy" --slice -1,1:3 --out v.svg
@@ -1496,10 +1542,16 @@ expect 2 "expected at most 2 entries" draw "$npy/ok_f8_v2.npy" --slice 0,0,0
 expect 2 "--out is a.jpg, expected a name that ends with .png, .svg or .ppm" draw "$npy/ok_f8_v2.npy" --out a.jpg
 expect 1 "expected an axis of as many elements: ok_f8_v2 has 3 x 4" draw "$npy/ok_f8_v2.npy" --tokenizer t.json
 expect 1 "cannot write no/such.svg" draw "$npy/ok_f8_v2.npy" --out no/such.svg
+# The names of 20 tokens have space beside 50 columns.
+{ printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (60, 50), }"
+  head -c 3000 /dev/zero; } > names.npy
+expect 0 "rows: the 20 of largest norm" draw names.npy --tokenizer t.json --top 20 --out names.svg
+is "names that are drawn" "$(grep -c '<text.*text-anchor="end"' names.svg)" 20
 # NaN is counted and drawn grey, and a matrix of many rows is drawn in blocks.
 expect 0 "nan: 1" draw "$npy/ok_nan_inf.npy" --out nan.svg
 holds "infinity is counted" grep -q '^infinite: ' said
 expect 1 "has no elements" draw "$npy/ok_empty_0x3.npy"
+expect 1 "tn draw: $npy/bad_truncated_header.npy: byte 10" draw "$npy/bad_truncated_header.npy"
 { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (2401, 3), }"
   head -c 7203 /dev/zero; } > tall.npy
 expect 0 "reduced: blocks of 4 x 1, their value of largest magnitude" draw tall.npy --reduce largest --out tall.svg
@@ -1546,8 +1598,12 @@ is "exit status without its shard" "$status" 1
 holds "the shard is named as the reason" grep -q "a token shard was truncated .*tn train --resume cut" said
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
-expect 1 "id 99 is outside of the vocabulary, expected 0 to 69" circuits y paths "1 2 99"
-expect 1 "so that a text is token numbers, expected \"1 2 3\" instead of \"the\"" circuits y paths "1 the"
+expect 1 "the model has no tokenizer (--tokenizer FILE): id 99 is outside the vocabulary, expected 0 <= id < 70" \
+    circuits y paths "1 2 99"
+expect 1 "\"the\" is not an id, expected ids such as \"1 2 3\"" circuits y paths "1 the"
+expect 0 "token: #7" circuits y paths "1 2 3" --token "#7"
+expect 0 "tokens: 3" cache y "1 2 3" --points embed --out of-ids
+expect 1 "text 1 is of ids, as the model has no tokenizer" cache y "1 two" --points embed --out of-ids
 expect 1 "\"the\" is not a token's number, expected 0 to 69" circuits y pairs the
 expect 0 "remainder: " circuits y paths "1 2 3" --token 7
 # A run of shards without a tokenizer writes ids.

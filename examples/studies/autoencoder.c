@@ -33,7 +33,7 @@
 #define PROGRAM "autoencoder"
 #include "text.h"
 
-enum { TRUE_FEATURES = 96, TRUE_DIM = 48, TRUE_ACTIVE = 4, TRUE_COUNT = 40000, EVALUATED = 2000 };
+enum { TRUE_FEATURES = 96, TRUE_DIM = 48, TRUE_ACTIVE = 4, TRUE_COUNT = 40000, EVALUATED = 2000, RARE = 10 };
 enum { LINEAR, BILINEAR, KINDS };
 static const char *const kind_name[KINDS] = {"linear", "bilinear"};
 #define LAST_PART 0.1                   /* of the rows, the last */
@@ -48,6 +48,7 @@ typedef struct language {               /* a run of tn train and its text; empty
     tn_transformer model;
     tn_tokenizer  *tokenizer;
     tokens         text;                /* whose activations are read     */
+    tn_tensor     *rare;                /* [vocab] far below 0 for tokens that occur less than RARE times there; owned */
 } language;
 
 typedef struct activations {            /* divided by their root mean square distance from the mean */
@@ -93,31 +94,37 @@ static char *text_of_run(const char *run)
     return line + 7;
 }
 
+static tn_tensor *rare_tokens(tn_ctx *ctx, const tokens *text, int64_t vocab)
+{
+    double    *v = zeros(vocab, sizeof *v);
+    tn_tensor *t;
+    int64_t    i;
+    for (i = 0; i < text->count; i++) v[text->id[i]]++;
+    for (i = 0; i < vocab; i++) v[i] = v[i] < RARE ? -1e30 : 0;
+    t = tn_tensor_keep(tn_tensor_from(ctx, 1, &vocab, TN_F64, v));
+    check(ctx);
+    free(v);
+    return t;
+}
+
 static language load_language(tn_ctx *ctx, const options *o)
 {
-    language            l = {0};
-    corpus              c = {0};
-    tn_transformer_desc desc;
-    tn_params          *params = tn_params_create(ctx);
-    char                path[600], *text;
-    int64_t             bytes, next;
-    snprintf(path, sizeof path, "%s/config.json", o->run);
-    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
-    if (tn_transformer_init(params, "", &desc, &l.model) != TN_OK) check(ctx);
-    snprintf(path, sizeof path, "%s/model.safetensors", o->run);
-    if (tn_params_load(params, path) != TN_OK) check(ctx);
-    snprintf(path, sizeof path, "%s/tokenizer.json", o->run);
-    if (!(l.tokenizer = tn_tokenizer_load(ctx, path))) check(ctx);
-    if (tn_tokenizer_count(l.tokenizer) != desc.vocab) stop("the tokenizer of --run is not the model's");
-    if (o->block >= desc.layers) stop("--block is not a block of the model: the first is 0");
+    language l = {0};
+    corpus   c = {0};
+    char    *text;
+    int64_t  bytes, next;
+    l.model = model_of_run(ctx, o->run, true);
+    l.tokenizer = tokenizer_of_run(ctx, o->run, &l.model);
+    if (o->block >= l.model.desc.layers) stop("--block is not a block of the model: the first is 0");
     text = read_text(o->text ? o->text : text_of_run(o->run), &bytes);
     c.tokenizer = l.tokenizer;
     c.marks = document_end(text, bytes, &next) < bytes;
     l.text = encode_documents(ctx, &c, text, bytes);
     if (l.text.count > o->tokens) l.text.count = o->tokens;
-    l.text.count -= l.text.count % desc.context;
+    l.text.count -= l.text.count % l.model.desc.context;
     if (l.text.count < 1) stop("the text has fewer tokens than one context");
     free(text);
+    l.rare = rare_tokens(ctx, &l.text, l.model.desc.vocab);
     return l;
 }
 
@@ -191,9 +198,8 @@ static model make_model(tn_ctx *ctx, int kind, const activations *a, const optio
     int64_t    shape[2] = {o->latents, a->d};
     model      m = {0};
     tn_tensor *start, *w, *b;
-    double    *ones = calloc((size_t)o->latents, sizeof *ones);
+    double    *ones = zeros(o->latents, sizeof *ones);
     int64_t    i;
-    if (!ones) stop("no memory");
     for (i = 0; i < o->latents; i++) ones[i] = 1;
     m.kind = kind;
     m.active = o->active;
@@ -241,16 +247,12 @@ static void train(tn_ctx *ctx, const model *m, const activations *a, const optio
     uint64_t  state = (uint64_t)o->seed;
     tn_optim *optim = tn_optim_create(m->params, &(tn_optim_desc){ .lr = o->lr,
         .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = o->steps / 20, .total = o->steps } });
-    int32_t  *rows = malloc((size_t)o->batch * sizeof *rows);
-    if (!rows) stop("no memory");
+    int32_t  *rows = zeros(o->batch, sizeof *rows);
     for (step = 0; step < o->steps; step++) {
         tn_tensor *pick, *x, *ids, *z, *loss;
         int64_t    i;
         tn_ctx_reset(ctx);
-        for (i = 0; i < o->batch; i++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            rows[i] = (int32_t)((state >> 33) % (uint64_t)a->train);
-        }
+        for (i = 0; i < o->batch; i++) rows[i] = (int32_t)random_below(&state, a->train);
         pick = tn_tensor_1d(ctx, TN_I32, o->batch);
         tn_write(pick, TN_I32, rows, o->batch);
         tn_record(ctx);
@@ -288,11 +290,10 @@ static double found(tn_ctx *ctx, tn_tensor *dictionary, tn_tensor *truth)
 static figures measure(tn_ctx *ctx, const model *m, const activations *a, const options *o)
 {
     figures r = {0, 0, 0, NAN};
-    double  variance = 0, *z = calloc((size_t)(EVALUATED * m->active), sizeof *z);
-    bool   *used = calloc((size_t)o->latents, sizeof *used);
-    int32_t *ids = calloc((size_t)(EVALUATED * m->active), sizeof *ids);
+    double  variance = 0, *z = zeros(EVALUATED * m->active, sizeof *z);
+    bool   *used = zeros(o->latents, sizeof *used);
+    int32_t *ids = zeros(EVALUATED * m->active, sizeof *ids);
     int64_t first, i;
-    if (!z || !used || !ids) stop("no memory");
     for (first = a->train; first < a->count; first += EVALUATED) {
         const int64_t last = first + EVALUATED < a->count ? first + EVALUATED : a->count, n = last - first;
         tn_tensor    *x, *y, *chosen, *value, *d;
@@ -406,12 +407,13 @@ static void print_context(const language *l, const activations *a, int64_t row, 
     printf("      %8.3f  ..%s | %s\n", value, before, after);
 }
 
-/* The tokens whose logits a direction of the stream raises most; returns the first of them. */
+/* The tokens that are not rare whose logits a direction of the stream raises most; returns the first of them. The logits of
+   tokens that never come are raised, or lowered, by everything. */
 static int32_t print_tokens(tn_ctx *ctx, const language *l, tn_tensor *direction)
 {
     int32_t    id[5];
     tn_tensor *ids, *logits = tn_affine(ctx, tn_reshape_2d(direction, 1, -1), tn_circuit_unembedding(ctx, &l->model), NULL);
-    tn_topk(ctx, logits, 1, 5, TN_ORDER_LARGEST, &ids);
+    tn_topk(ctx, tn_add(ctx, logits, l->rare), 1, 5, TN_ORDER_LARGEST, &ids);
     if (tn_read(ids, TN_I32, id, 5) != TN_OK) check(ctx);
     for (int i = 0; i < 5; i++) printf(" %s", tn_tokenizer_token(l->tokenizer, id[i]));
     return id[0];

@@ -13,12 +13,7 @@ static const char *const class_name[2][CLASSES] = {
     {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 };
 
-static inline double *doubles(int64_t n)
-{
-    double *p = calloc((size_t)(n > 0 ? n : 1), sizeof *p);
-    if (!p) stop("no memory");
-    return p;
-}
+static inline double *doubles(int64_t n) { return zeros(n, sizeof(double)); }
 
 /* One of "fashion" and "mnist": the names of its classes. */
 static inline const char *const *names_of(const char *data) { return class_name[!strcmp(data, "mnist")]; }
@@ -176,20 +171,6 @@ typedef struct training {
     bool        brief;              /* test and print after the last epoch only            */
     history    *history;            /* or NULL                                             */
 } training;
-
-/* Fisher-Yates with a generator of its own, so that the order does not depend on the library's random calls. */
-static inline void shuffle(int32_t *order, int64_t n, uint64_t *state)
-{
-    int64_t i;
-    for (i = n - 1; i > 0; i--) {
-        int64_t j;
-        int32_t swap = order[i];
-        *state = *state * 6364136223846793005u + 1442695040888963407u;
-        j = (int64_t)((*state >> 33) % (uint64_t)(i + 1));
-        order[i] = order[j];
-        order[j] = swap;
-    }
-}
 
 static inline void progress(int64_t step, int64_t steps, double loss, double accuracy, double rate, double left)
 {

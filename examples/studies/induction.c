@@ -1,8 +1,8 @@
 /* induction.c - an induction circuit: learned, found by its weights, and checked by ablation
 
    A transformer of two blocks of attention, without MLPs, learns texts in which a few tokens in random order are repeated:
-   g c k a g c k a g .. Whoever has seen "g c" can say what follows the next g. Two heads together can do it (Olsson et al.
-   2022, arXiv 2209.11895): one of the first block copies the token before each position to that position, and one of the
+   g c k a g c k a g .. After "g c" it is known what follows the next g. Two heads together can do it (Olsson et al. 2022,
+   arXiv 2209.11895): one of the first block copies the token before each position to that position, and one of the
    second looks for positions whose token before is the present one, and copies what is there.
    The weights say which heads these are, without a text:
        previous token   of each head of block 0: by how much its scores prefer the distance 1, over all pairs of tokens,
@@ -40,12 +40,6 @@ typedef struct options {
 
 typedef struct texts { tn_tensor *x, *y; bool *known; int32_t *next; } texts;      /* [count,LENGTH] */
 
-static uint32_t below(uint64_t *state, uint32_t n)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % n);
-}
-
 /* Tokens that are all different, again and again. known: the token has been seen before, and the next with it. */
 static texts make_texts(tn_ctx *ctx, uint64_t *state, int64_t count)
 {
@@ -56,10 +50,10 @@ static texts make_texts(tn_ctx *ctx, uint64_t *state, int64_t count)
     int            i;
     for (b = 0; b < count; b++) {
         int32_t order[VOCAB];
-        int     period = SHORTEST + (int)below(state, LONGEST - SHORTEST + 1);
+        int     period = SHORTEST + (int)random_below(state, LONGEST - SHORTEST + 1);
         for (i = 0; i < VOCAB; i++) order[i] = i;
         for (i = 0; i < period; i++) {
-            const int     j = i + (int)below(state, (uint32_t)(VOCAB - i));
+            const int     j = i + (int)random_below(state, VOCAB - i);
             const int32_t swap = order[i];
             order[i] = order[j];
             order[j] = swap;

@@ -44,6 +44,14 @@ static inline void stop(const char *what)
     exit(1);
 }
 
+/* Memory of zeros. */
+static inline void *zeros(int64_t count, size_t each)
+{
+    void *p = calloc((size_t)(count > 0 ? count : 1), each);
+    if (!p) stop("out of memory");
+    return p;
+}
+
 /* The context keeps the first error; a program may look whenever it suits. */
 static inline void check(tn_ctx *ctx)
 {
@@ -83,6 +91,28 @@ static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, 
         tn_ctx_clear_error(ctx);
     }
     tn_image_destroy(image);
+}
+
+/* ---- random numbers of a generator that does not depend on the library's calls (linear congruential, Knuth's factor) -------- */
+
+static inline uint64_t next_random(uint64_t *state)
+{
+    return *state = *state * 6364136223846793005u + 1442695040888963407u;
+}
+
+/* One of 0 .. n - 1 */
+static inline int64_t random_below(uint64_t *state, int64_t n) { return (int64_t)((next_random(state) >> 33) % (uint64_t)n); }
+
+/* Fisher-Yates */
+static inline void shuffle(int32_t *order, int64_t n, uint64_t *state)
+{
+    int64_t i;
+    for (i = n - 1; i > 0; i--) {
+        const int64_t j = random_below(state, i + 1);
+        const int32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
 }
 
 /* ---- flags: a table says what there is, where it goes and what it may be; the usage text comes from the same table -------- */

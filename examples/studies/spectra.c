@@ -360,8 +360,7 @@ static void make_mask(tn_ctx *ctx, const tn_cp *cp, int64_t c, double norm, doub
 
 static double uniform(uint64_t *state)
 {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return ((double)(*state >> 11) + 0.5) / 9007199254740992.0;
+    return ((double)(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
 }
 
 typedef struct mask_result { double clean, eigen[CLASSES], called[CLASSES], shuffled[CLASSES], random; } mask_result;

@@ -21,7 +21,7 @@
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #define PROGRAM "story_circuits"
-#include "program.h"
+#include "text.h"
 
 enum { TEN = 10 };
 
@@ -41,26 +41,6 @@ typedef struct counts {
     int32_t      *ids;                  /* [total]: the text                   */
 } counts;
 
-static void *room(int64_t count, size_t each)
-{
-    void *p = calloc((size_t)(count > 0 ? count : 1), each);
-    if (!p) stop("out of memory");
-    return p;
-}
-
-static char *read_text(const char *path, size_t *bytes)
-{
-    FILE *f = fopen(path, "rb");
-    char *text;
-    long  length = -1;
-    if (!f || fseek(f, 0, SEEK_END) != 0 || (length = ftell(f)) < 0) stop("the text cannot be read");
-    rewind(f);
-    text = room(length + 1, 1);
-    *bytes = fread(text, 1, (size_t)length, f);
-    fclose(f);
-    return text;
-}
-
 static const double *sorted_by;
 static int falling(const void *a, const void *b)
 {
@@ -71,31 +51,27 @@ static int falling(const void *a, const void *b)
 /* Marks between texts end a document: no pair crosses them. */
 static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
 {
-    static const char mark[] = "<|endoftext|>";
     counts      c = {0};
-    size_t      bytes;
-    char       *text = read_text(*o->held ? o->held : o->text, &bytes), *at = text;
-    int32_t    *ids = room((int64_t)bytes + 1, sizeof *ids), *order;
-    int64_t     i, n;
+    int64_t     bytes, at, end, next, i, n;
+    char       *text = read_text(*o->held ? o->held : o->text, &bytes);
+    int32_t    *ids = zeros(bytes + 1, sizeof *ids), *order;
     c.ids = ids;
     c.tokenizer = tokenizer;
     c.vocab = tn_tokenizer_count(tokenizer);
-    c.one = room(c.vocab, sizeof *c.one);
-    c.pair = room(c.vocab * c.vocab, sizeof *c.pair);
-    c.name = room(c.vocab, sizeof *c.name);
+    c.one = zeros(c.vocab, sizeof *c.one);
+    c.pair = zeros(c.vocab * c.vocab, sizeof *c.pair);
+    c.name = zeros(c.vocab, sizeof *c.name);
     for (i = 0; i < c.vocab; i++) c.name[i] = tn_tokenizer_token(tokenizer, i);
-    while (at < text + bytes) {
-        char *end = strstr(at, mark);
-        if (!end) end = text + bytes;
-        n = tn_tokenizer_encode(tokenizer, at, (size_t)(end - at), TN_BOS_NONE, ids, (int64_t)bytes - c.total, NULL);
+    for (at = 0; at < bytes; at += next) {
+        end = document_end(text + at, bytes - at, &next);
+        n = tn_tokenizer_encode(tokenizer, text + at, (size_t)end, TN_BOS_NONE, ids, bytes - c.total, NULL);
         if (n < 0) check(ctx);
         for (i = 0; i < n; i++) c.one[ids[i]]++;
         for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
         c.total += n;
         ids += n;
-        at = end < text + bytes ? end + sizeof mark - 1 : end;
     }
-    order = room(c.vocab, sizeof *order);
+    order = zeros(c.vocab, sizeof *order);
     for (i = 0; i < c.vocab; i++) order[i] = (int32_t)i;
     sorted_by = c.one;
     qsort(order, (size_t)c.vocab, sizeof *order, falling);
@@ -121,8 +97,8 @@ typedef struct verdict { double hits, overlap; } verdict;
 static verdict judge(const options *o, const counts *c, const double *d, int64_t turn)
 {
     const int64_t V = c->vocab, n = o->tokens;
-    double       *mean = room(V, sizeof *mean), *row = room(V, sizeof *row);
-    int32_t      *ours = room(V, sizeof *ours), *theirs = room(V, sizeof *theirs);
+    double       *mean = zeros(V, sizeof *mean), *row = zeros(V, sizeof *row);
+    int32_t      *ours = zeros(V, sizeof *ours), *theirs = zeros(V, sizeof *theirs);
     verdict       v = {0, 0};
     int64_t       i, k, l, u, asked = 0;
     for (i = 0; i < n; i++) for (u = 0; u < V; u++) mean[u] += d[i * V + u] / (double)n;
@@ -153,7 +129,7 @@ static verdict judge(const options *o, const counts *c, const double *d, int64_t
 /* The rows of D for the commonest tokens, on the host. */
 static double *bigrams(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m)
 {
-    double     *d = room(o->tokens * c->vocab, sizeof *d);
+    double     *d = zeros(o->tokens * c->vocab, sizeof *d);
     tn_tensor  *ids = tn_tensor_from(ctx, 1, &o->tokens, TN_I32, c->common);
     tn_circuit *all = tn_circuit_bigrams(ctx, m, m->desc.layers, 0), *some = tn_circuit_select(all, ids, NULL);
     check(ctx);
@@ -165,7 +141,7 @@ static double *bigrams(tn_ctx *ctx, const options *o, const counts *c, const tn_
 
 static void show_bigrams(const options *o, const counts *c, const double *d)
 {
-    int32_t *ours = room(c->vocab, sizeof *ours), *theirs = room(c->vocab, sizeof *theirs);
+    int32_t *ours = zeros(c->vocab, sizeof *ours), *theirs = zeros(c->vocab, sizeof *theirs);
     int64_t  i, k, shown = 0;
     printf("%-12s %-44s %s\n", "after", "D(B+), from the weights", "in the text");
     for (i = 0; i < o->tokens && shown < o->show; i++) {
@@ -257,7 +233,7 @@ enum { WINDOWS = 16 };
 static double mean_factor(tn_ctx *ctx, tn_tensor *x, double eps)
 {
     const int64_t n = x->shape[x->rank - 1], rows = tn_tensor_count(x) / n;
-    double       *v = room(rows * n, sizeof *v), sum = 0;
+    double       *v = zeros(rows * n, sizeof *v), sum = 0;
     if (tn_read(x, TN_F64, v, rows * n) != TN_OK) check(ctx);
     for (int64_t r = 0; r < rows; r++) {
         double square = 0;
@@ -445,7 +421,7 @@ static void find_kinds(texts *t, kind k, tn_tensor *d)
     k.predicted[NORMS_FOLLOW] = predicted_end(t, d, NORMS_FOLLOW);
     if (t->count == t->room) {
         t->room = 2 * t->room + 64;
-        if (!(t->kinds = realloc(t->kinds, (size_t)t->room * sizeof *t->kinds))) stop("out of memory");
+        t->kinds = grown(t->kinds, t->room, sizeof *t->kinds);
     }
     t->kinds[t->count++] = k;
     for (k.parts++; next < all; next++) {
@@ -540,10 +516,10 @@ static void read_points(texts *t)
 {
     const tn_transformer *m = t->m;
     tn_tap                tap[MOST_PARTS * 8 + 2];
-    char                (*name)[64] = room(MOST_PARTS * 8 + 2, sizeof *name);
+    char                (*name)[64] = zeros(MOST_PARTS * 8 + 2, sizeof *name);
     tn_tensor            *logits, *back;
     int64_t               n = 0;
-    t->block = room(m->desc.layers, sizeof *t->block);
+    t->block = zeros(m->desc.layers, sizeof *t->block);
     for (int64_t l = 0; l < m->desc.layers; l++) {
         points     *p = &t->block[l];
         tn_tensor **to[] = {&p->input[0], &p->input[1], &p->added[0], &p->added[1], &p->pattern, &p->scale[0], &p->scale[1]};
@@ -567,7 +543,7 @@ static void read_points(texts *t)
 static void show_kinds(tn_ctx *ctx, const counts *c, const tn_transformer *m, const char *which)
 {
     const int64_t T = m->desc.context - 1, shape[2] = {TEXTS, T}, apart = c->total / TEXTS;
-    int32_t      *ids = room(TEXTS * T, sizeof *ids), *next = room(TEXTS * T, sizeof *next);
+    int32_t      *ids = zeros(TEXTS * T, sizeof *ids), *next = zeros(TEXTS * T, sizeof *next);
     texts         t = { .ctx = ctx, .m = m };
     uint32_t      seed = 1;
     int64_t       first, others;
@@ -645,7 +621,7 @@ enum { ENDS = 50 };
 static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 {
     const int64_t T = m->desc.context - 1, apart = (c->total - T - 1) / ENDS, all[2] = {ENDS, T}, rows = ENDS;
-    int32_t      *ids = room(ENDS * T, sizeof *ids), next[ENDS], said[ENDS];
+    int32_t      *ids = zeros(ENDS * T, sizeof *ids), next[ENDS], said[ENDS];
     double        right = 0;
     tn_tensor    *text, *follow, *logits;
     for (int64_t i = 0; i < ENDS; i++) {
@@ -678,21 +654,6 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 
 /* ---- the program --------------------------------------------------------------------------------------------- */
 
-static tn_transformer load(tn_ctx *ctx, const char *run, bool trained)
-{
-    char                path[600];
-    tn_transformer_desc desc;
-    tn_transformer      model;
-    tn_params          *params = tn_params_create(ctx);
-    snprintf(path, sizeof path, "%s/config.json", run);
-    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
-    if (!trained) desc.zero_out = desc.zero_head = false;           /* an MLP that adds nothing would be no control */
-    if (tn_transformer_init(params, "", &desc, &model) != TN_OK) check(ctx);
-    snprintf(path, sizeof path, "%s/model.safetensors", run);
-    if (trained && tn_params_load(params, path) != TN_OK) check(ctx);
-    return model;
-}
-
 int main(int argc, char **argv)
 {
     options        o = {"", "", "", 400, 5, 12, 0};
@@ -715,18 +676,17 @@ int main(int argc, char **argv)
     const char   **names;
     tn_tensor     *ids;
     verdict        v;
-    char           why[TN_WHY], path[600];
+    char           why[TN_WHY];
     read_flags(argc, argv, flags);
     if (!*o.run || !*o.text == !*o.held)
         stop("expected --run, the folder of a run of tn train, and one of --text, its text, and --held, one held out");
     desc.threads = (int)o.threads;
     desc.seed = 1;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    model = load(ctx, o.run, true);
-    untrained = load(ctx, o.run, false);
-    snprintf(path, sizeof path, "%s/tokenizer.json", o.run);
-    if (!(tokenizer = tn_tokenizer_load(ctx, path))) check(ctx);
-    if (tn_tokenizer_count(tokenizer) != model.desc.vocab) stop("the tokenizer is not the model's");
+    model = model_of_run(ctx, o.run, true);
+    if (!*o.held && model.desc.layers != 1) stop("the model has several blocks, expected 1, or --held");
+    untrained = model_of_run(ctx, o.run, false);
+    tokenizer = tokenizer_of_run(ctx, o.run, &model);
     if (o.tokens > model.desc.vocab) o.tokens = model.desc.vocab;
     c = count_text(ctx, &o, tokenizer);
     if (*o.held) {
@@ -742,7 +702,7 @@ int main(int argc, char **argv)
     d = bigrams(ctx, &o, &c, &model);
     control = bigrams(ctx, &o, &c, &untrained);
     show_bigrams(&o, &c, d);
-    names = room(o.tokens, sizeof *names);
+    names = zeros(o.tokens, sizeof *names);
     for (int64_t i = 0; i < o.tokens; i++) names[i] = c.name[c.common[i]];
     ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
     show_pairs(ctx, &o, &c, &model, names, ids);

@@ -165,6 +165,35 @@ static inline uint64_t corpus_hash(const corpus *c)
     return hash;
 }
 
+/* ---- a run of `tn train` ------------------------------------------------------ */
+
+/* The model in a run's folder. Not trained: one of the same shape at its start, a control; its projections do not begin at
+   0 then, because what adds nothing would be no control. */
+static inline tn_transformer model_of_run(tn_ctx *ctx, const char *run, bool trained)
+{
+    char                path[600];
+    tn_transformer_desc desc;
+    tn_transformer      model;
+    tn_params          *params = tn_params_create(ctx);
+    snprintf(path, sizeof path, "%s/config.json", run);
+    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
+    if (!trained) desc.zero_out = desc.zero_head = false;
+    if (tn_transformer_init(params, "", &desc, &model) != TN_OK) check(ctx);
+    snprintf(path, sizeof path, "%s/model.safetensors", run);
+    if (trained && tn_params_load(params, path) != TN_OK) check(ctx);
+    return model;
+}
+
+static inline tn_tokenizer *tokenizer_of_run(tn_ctx *ctx, const char *run, const tn_transformer *model)
+{
+    char          path[600];
+    tn_tokenizer *t;
+    snprintf(path, sizeof path, "%s/tokenizer.json", run);
+    if (!(t = tn_tokenizer_load(ctx, path))) check(ctx);
+    if (tn_tokenizer_count(t) != model->desc.vocab) stop("the tokenizer of --run is not the model's");
+    return t;
+}
+
 /* ---- batches --------------------------------------------------------------------- */
 
 /* ids and targets, I32 [rows,length]: row r begins at token first[r] */

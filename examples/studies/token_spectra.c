@@ -13,7 +13,7 @@
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #define PROGRAM "token_spectra"
-#include "program.h"
+#include "text.h"
 
 typedef struct options {
     const char *run, *other;
@@ -22,29 +22,21 @@ typedef struct options {
 
 static tn_transformer load(tn_ctx *ctx, const char *run)
 {
-    char                path[600];
-    tn_transformer_desc desc;
-    tn_transformer      model;
-    tn_params          *params = tn_params_create(ctx);
-    snprintf(path, sizeof path, "%s/config.json", run);
-    if (tn_transformer_config_read(ctx, tn_source_path(path), &desc) != TN_OK) check(ctx);
-    if (desc.layers != 1) stop("the model has several layers, expected 1");
-    if (!desc.no_norm) stop("the model has norms, expected one of tn train --norm none");
-    if (tn_transformer_init(params, "", &desc, &model) != TN_OK) check(ctx);
-    snprintf(path, sizeof path, "%s/model.safetensors", run);
-    if (tn_params_load(params, path) != TN_OK) check(ctx);
+    const tn_transformer model = model_of_run(ctx, run, true);
+    if (model.desc.layers != 1) stop("the model has several layers, expected 1");
+    if (!model.desc.no_norm) stop("the model has norms, expected one of tn train --norm none");
     return model;
 }
 
-/* From the residual stream to logits; from tokens, too, if `tokens`. */
-static tn_cp *paths(tn_ctx *ctx, const tn_transformer *m, bool tokens)
+/* From the residual stream to logits; from tokens, too, if `both`. */
+static tn_cp *paths(tn_ctx *ctx, const tn_transformer *m, bool both)
 {
     tn_cp *mlp = tn_cp_from_mlp(ctx, &m->blocks[0].mlp), *out = tn_cp_fold_out(mlp, m->head.w, NULL), *all = NULL;
-    if (tokens) all = tn_cp_fold_in(out, tn_transpose(m->embed.w, 0, 1), NULL);
+    if (both) all = tn_cp_fold_in(out, tn_transpose(m->embed.w, 0, 1), NULL);
     check(ctx);
     tn_cp_destroy(mlp);
-    if (tokens) tn_cp_destroy(out);
-    return tokens ? all : out;
+    if (both) tn_cp_destroy(out);
+    return both ? all : out;
 }
 
 /* E^T E: an operator on the residual stream has in this metric the eigenvalues that it has on tokens. */
@@ -61,8 +53,7 @@ static void print_spectrum(tn_ctx *ctx, const tn_cp *cp, const char *space)
     double              *v, rank = 0, share[2] = {0, 0};
     int64_t              o, i, k;
     if (tn_cp_spectrum(cp, 0, &s) != TN_OK) check(ctx);
-    v = (double *)malloc(sizeof *v * (size_t)(s.outputs * s.count));
-    if (!v) stop("out of memory");
+    v = zeros(s.outputs * s.count, sizeof *v);
     tn_read(s.values, TN_F64, v, s.outputs * s.count);
     for (o = 0; o < s.outputs; o++) {
         const double *own = v + o * s.count;
@@ -86,8 +77,7 @@ static tn_eigen eigenvectors(tn_ctx *ctx, const tn_cp *on_tokens, int64_t output
 {
     tn_eigen   e;
     tn_tensor *u = tn_tensor_1d(ctx, TN_REAL, on_tokens->out);
-    double    *one = (double *)calloc((size_t)on_tokens->out, sizeof *one);
-    if (!one) stop("out of memory");
+    double    *one = zeros(on_tokens->out, sizeof *one);
     one[output] = 1;
     tn_write(u, TN_F64, one, on_tokens->out);
     if (tn_cp_eigen(on_tokens, u, count, &e) != TN_OK) check(ctx);
@@ -100,9 +90,8 @@ static double likeness(tn_ctx *ctx, const tn_eigen *a, const tn_eigen *b)
 {
     const int64_t n = a->count;
     tn_tensor    *cosines = tn_matmul(ctx, a->vectors, tn_transpose(b->vectors, 1, 2));
-    double       *c = (double *)malloc(sizeof *c * (size_t)(n * n)), sum = 0;
+    double       *c = zeros(n * n, sizeof *c), sum = 0;
     int64_t       i, j;
-    if (!c) stop("out of memory");
     tn_read(cosines, TN_F64, c, n * n);
     check(ctx);
     for (i = 0; i < n; i++) {
@@ -153,7 +142,7 @@ int main(int argc, char **argv)
     tn_desc        desc = {0};
     tn_ctx        *ctx;
     tn_transformer model, other;
-    tn_cp         *residual, *metric, *tokens[2];
+    tn_cp         *residual, *metric, *between[2];
     char           why[TN_WHY];
     read_flags(argc, argv, flags);
     if (!*o.run) stop("--run is not given, expected the folder of a run of tn train");
@@ -167,10 +156,10 @@ int main(int argc, char **argv)
     print_spectrum(ctx, metric, "tokens");
     if (*o.other) {
         other = load(ctx, o.other);
-        tokens[0] = paths(ctx, &model, true);
-        tokens[1] = paths(ctx, &other, true);
-        if (tokens[0]->out != tokens[1]->out) stop("the two runs have different vocabularies");
-        print_likeness(ctx, &o, tokens[0], tokens[1]);
+        between[0] = paths(ctx, &model, true);
+        between[1] = paths(ctx, &other, true);
+        if (between[0]->out != between[1]->out) stop("the two runs have different vocabularies");
+        print_likeness(ctx, &o, between[0], between[1]);
     }
     tn_ctx_destroy(ctx);
     return 0;

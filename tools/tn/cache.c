@@ -35,7 +35,7 @@ const usage cache_usage = {
     "of tokens of each text, ids.npy the tokens.",
     "The rows of a pattern are the queries, [tokens,heads,keys]; keys are those of the query's own text, and 0 follows "
     "after a shorter text than the longest. A text begins as a prompt of tn generate does, with [BOS] where the model has "
-    "learned that.", options, sizeof options / sizeof *options, 2, NULL
+    "learned that. Without a tokenizer a text is token ids, \"1 2 3\".", options, sizeof options / sizeof *options, 2, NULL
 };
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -45,11 +45,9 @@ static struct { int32_t *ids; int64_t *first; int64_t count, tokens, longest; } 
 static void add_text(const model *m, const char *text)
 {
     int32_t      *ids;
-    const int64_t n = prompt_tokens(m, text, 1, &ids), most = settings.length ? settings.length : m->desc.context;
-    if (n < 1) fail("text %lld has no tokens, expected 1 or more", (long long)texts.count + 1);
-    if (n > most)
-        fail("text %lld has %lld tokens, expected at most %lld, %s", (long long)texts.count + 1, (long long)n,
-             (long long)most, settings.length ? "--length" : "the model's context: --length N allows more");
+    char         *name = format_text("text %lld", (long long)texts.count + 1);
+    const int64_t n = text_ids(m, text, settings.length, name, &ids);
+    free(name);
     texts.ids = (int32_t *)resize(texts.ids, (size_t)(texts.tokens + n), sizeof *ids);
     texts.first = (int64_t *)resize(texts.first, (size_t)texts.count + 2, sizeof *texts.first);
     memcpy(texts.ids + texts.tokens, ids, (size_t)n * sizeof *ids);
@@ -102,12 +100,6 @@ static bool matches(const char *pattern, const char *name)
         else return false;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 static void add_item(const tn_point *p, int64_t tokens)
 {
     item   *to;
@@ -151,6 +143,7 @@ static void choose_points(model *m, int64_t T, int64_t tokens)
         end = at + strcspn(at, ",");
         if (*end) *end++ = 0;
         else end = NULL;
+        if (!*at) usage_error("--points is \"%s\", expected names, separated by commas", settings.points);
         for (found = i = 0; i < count; i++) {
             if (!matches(at, all[i].name)) continue;
             add_item(&all[i], tokens);
@@ -281,11 +274,9 @@ int cache_main(int argc, char **argv)
     check_usage(arguments);
     use_backend(&desc, settings.backend, settings.device);
     open_model(&m, argv[0], settings.tokenizer, &desc, NULL);
-    if ((arguments > 1 || settings.lines) && !m.tokenizer)
-        fail("%s has no tokenizer: it was trained on token shards. Give --tokenizer FILE", argv[0]);
     if (settings.lines) add_lines(&m, settings.lines);
     else if (arguments > 1) {
-        report_unknown(&m, argv[1]);
+        if (m.tokenizer) report_unknown(&m, argv[1]);
         add_text(&m, argv[1]);
     }
     choose_points(&m, texts.count ? texts.longest : m.desc.context, texts.count ? texts.tokens : m.desc.context);

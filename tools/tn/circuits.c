@@ -8,8 +8,10 @@ static option options[] = {
     TEXT_ROW("token", OURS(token), "TOKEN", "paths, attribute: the token whose logit is asked for; the default is "
              "the most likely one", NEVER),
     TEXT_ROW("against", OURS(against), "TOKEN", "paths, attribute: its logit minus that of this token", NEVER),
-    AUTO_COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; auto: the last", 0,
-                   1e9, NEVER),
+    FLAG_ROW("loss", OURS(loss), "paths, attribute: instead of its logit the loss of TOKEN, linearised; without --token of "
+             "the token that follows in TEXT", NEVER),
+    AUTO_COUNT_ROW("position", OURS(position), "paths, attribute: the position that predicts, from 0; auto: the last, with "
+                   "--loss and without --token the last but one", 0, 1e9, NEVER),
     COUNT_ROW("budget", OURS(budget), "paths: how many nodes of the search are expanded", 1, 1e9, NEVER),
     WORDS_ROW("by", OURS(by), "search|path|degree|mlps", "paths: search: tokens, heads and MLPs, each MLP linear "
               "in one input, the largest first; path: every path, MLPs with all their inputs; degree: by degree in "
@@ -34,6 +36,15 @@ static option options[] = {
 };
 #undef OURS
 
+/* What can be asked, as bits: an option may be of some of them only. */
+enum { HEADS = 1, PAIRS = 2, BIGRAMS = 4, PATHS = 8, ATTRIBUTE = 16, ABLATE = 32, DIFF = 64, HISTORY = 128 };
+static const limited_option limited[] = {
+    {"token", PATHS | ATTRIBUTE}, {"against", PATHS | ATTRIBUTE}, {"loss", PATHS | ATTRIBUTE},
+    {"position", PATHS | ATTRIBUTE}, {"budget", PATHS}, {"by", PATHS}, {"patterns", PATHS}, {"delete", PATHS},
+    {"block", PAIRS}, {"common", PAIRS | BIGRAMS}, {"top", PAIRS | BIGRAMS | PATHS | ATTRIBUTE | ABLATE}, {"mean", ABLATE},
+    {"tokens", ABLATE | DIFF | HISTORY}, {"text", DIFF}, {"length", PATHS | ATTRIBUTE | ABLATE | DIFF}, {NULL, 0}
+};
+
 #define WHAT_WORDS "heads|pairs|bigrams|paths|attribute|ablate|diff|history"
 
 const usage circuits_usage = {
@@ -43,12 +54,14 @@ const usage circuits_usage = {
     "TEXT: the logit of the next token as a sum over paths. attribute TEXT: the same as a sum over the tokens of "
     "TEXT, and over heads and MLPs. ablate [TEXT]: the loss without each head and MLP. diff RUN2: how similar two "
     "models are. history: the heads at earlier steps of the training (tn train --weights-every N).",
-    "A token is given as its text or its number. Numbers are computed in F64. Examples: tn circuits RUN heads. tn "
-    "circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" --token time --delete 20.",
+    "A token is given as its text or its number, which is #7 where 7 is a token, too. Numbers are computed in F64. "
+    "Examples: tn circuits RUN heads. tn circuits RUN pairs dog --common 1000. tn circuits RUN paths \"once upon a\" "
+    "--token time --delete 20. tn circuits RUN attribute \"once upon a time\" --loss.",
     options, sizeof options / sizeof *options, 3, NULL
 };
 
 typedef struct task {
+    int         bit;
     const char *name, *argument;        /* what is missing without it; NULL: none is possible */
     bool        needed, data;           /* whether it is needed; whether the run's text is    */
     void      (*run)(subject *s, const char *argument);
@@ -58,10 +71,14 @@ static void run_heads(subject *s, const char *argument) { (void)argument; heads_
 static void run_history(subject *s, const char *argument) { (void)argument; history_report(s); }
 
 static const task tasks[] = {
-    {"heads", NULL, false, true, run_heads},                {"pairs", "TOKEN", true, true, pairs_report},
-    {"bigrams", "TOKEN", false, true, bigrams_report},      {"paths", "TEXT", true, false, paths_report},
-    {"attribute", "TEXT", true, false, attribute_report},   {"ablate", "TEXT", false, true, ablate_report},
-    {"diff", "RUN2", true, true, diff_report},              {"history", NULL, false, true, run_history},
+    {HEADS, "heads", NULL, false, true, run_heads},
+    {PAIRS, "pairs", "TOKEN", true, true, pairs_report},
+    {BIGRAMS, "bigrams", "TOKEN", false, true, bigrams_report},
+    {PATHS, "paths", "TEXT", true, false, paths_report},
+    {ATTRIBUTE, "attribute", "TEXT", true, false, attribute_report},
+    {ABLATE, "ablate", "TEXT", false, true, ablate_report},
+    {DIFF, "diff", "RUN2", true, true, diff_report},
+    {HISTORY, "history", NULL, false, true, run_history},
 };
 
 static const task *find_task(const char *name)
@@ -72,8 +89,8 @@ static const task *find_task(const char *name)
         if (!strcmp(tasks[i].name, name)) return &tasks[i];
         consider_word(&best, name, tasks[i].name);
     }
-    usage_error("\"%s\" is not known%s%s%s, expected one of " WHAT_WORDS, name, best.word ? "; did you mean " : "",
-                best.word ? best.word : "", best.word ? "?" : "");
+    if (best.word) usage_error("\"%s\" is not known; did you mean %s?", name, best.word);
+    usage_error("\"%s\" is not known, expected one of " WHAT_WORDS, name);
     return NULL;
 }
 
@@ -86,11 +103,12 @@ int circuits_main(int argc, char **argv)
     const task *t;
     subject     s;
     if (!arguments) usage_error("no model is given, expected tn circuits RUN %s", WHAT_WORDS);
-    if (arguments < 2) usage_error("it is not said what is asked for, expected one of " WHAT_WORDS);
+    if (arguments < 2) usage_error("no table is asked for, expected one of " WHAT_WORDS);
     t = find_task(argv[1]);
     if (t->needed && !argument)
         usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
     if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);
+    check_limited(&circuits_usage, limited, t->bit, t->name);
     report_begin(circuit_settings.json);
     open_subject(&s, argv[0], t->data);
     t->run(&s, argument);

@@ -7,7 +7,8 @@
 
 /* ---- report.c: tables in 80 columns of a terminal, or everything as one object of JSON ---------------------------- */
 
-/* format: "%s" for texts, which are cut to the width; else that of a double. title: NULL is the key. */
+/* format: "%s" for texts, else that of a double. A text that is longer than the width is cut, in the last column folded.
+   title: NULL is the key. */
 typedef struct column { const char *key, *title; int width; const char *format; } column;
 
 void report_begin(bool json);
@@ -28,7 +29,7 @@ typedef struct circuit_options {
     const char *token, *against, *text, *tokenizer;
     int64_t     block, top, position, budget, remove, tokens, common, length, threads;
     int         by;
-    bool        json, f32, mean, no_data, patterns;
+    bool        json, f32, mean, no_data, patterns, loss;
 } circuit_options;
 extern circuit_options circuit_settings;
 
@@ -50,20 +51,19 @@ void close_subject(subject *s);
 void check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
 int64_t token_id(const subject *s, const char *text);
-/* The tokens of a text, or without a tokenizer the ids that it lists; fails if it is longer than the model's context, or --length. */
+/* The tokens of a text, a new list; fails if it has none, or more than the model's context or --length. */
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids);
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count);
 /* Windows of text to compute losses on: `count` of length + 1 tokens, the first of which begins at ids[start[0]]. Of a text,
-   or without one (NULL) windows that are spread over the held-out part of the run, of --tokens together. */
+   or without one (NULL) windows of at most `context` that are spread over the held-out part of the run, of --tokens
+   together. */
 typedef struct samples { const int32_t *ids; int64_t count, length, *start; bool held; } samples;
-samples text_samples(const subject *s, const char *text);
+samples text_samples(const subject *s, const char *text, int64_t context);
 void    free_samples(samples *x);
 /* The loss of a window in nats per token, while the taps see or change the run. */
 double  sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count);
 /* The message of the context's error, which is cleared, a new string; NULL if there is none. */
 char *taken_error(tn_ctx *ctx);
-/* The numbers of a tensor, a new list. */
-double *numbers_in(const tn_tensor *t);
 
 /* ---- heads.c ---------------------------------------------------------------------------------------------------------- */
 

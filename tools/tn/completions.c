@@ -19,12 +19,36 @@ static completion option_completion(const option *o)
     return strstr(o->hint, "FILE") || strstr(o->hint, "CHECKPOINT") ? COMPLETE_FILE : COMPLETE_NOTHING;
 }
 
-/* Arguments are files, except where the usage line is a list of words, as in "bash|zsh|fish". */
-static completion argument_completion(const usage *u)
+/* Arguments are files, except where the usage line has a list of words in their place, as in "bash|zsh|fish" or in
+   "RUN heads|pairs [TEXT]": the place of that list, from 0, or -1. */
+static int place_of_words(const usage *u)
 {
-    if (!u->most_arguments) return COMPLETE_NOTHING;
-    if (strpbrk(u->arguments, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) return COMPLETE_FILE;
-    return COMPLETE_WORDS;
+    const char *word = u->arguments;
+    int         place;
+    for (place = 0; *word; place++) {
+        const size_t n = strcspn(word, " ");
+        if (*word >= 'a' && *word <= 'z' && memchr(word, '|', n)) return place;
+        word += n;
+        word += strspn(word, " ");
+    }
+    return -1;
+}
+
+/* The list of words in a usage line. */
+static const char *argument_words(const usage *u)
+{
+    const char *word = u->arguments;
+    int         place;
+    for (place = place_of_words(u); place > 0; place--) word = strchr(word, ' ') + 1;
+    return word;
+}
+
+/* What an argument is, by its place. */
+static completion argument_completion(const usage *u, int place)
+{
+    if (place >= u->most_arguments) return COMPLETE_NOTHING;
+    if (place_of_words(u) == place) return COMPLETE_WORDS;
+    return strpbrk(u->arguments, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") ? COMPLETE_FILE : COMPLETE_NOTHING;
 }
 
 static bool in_group(const usage *u) { return strchr(u->command, ' ') != NULL; }
@@ -32,7 +56,7 @@ static bool in_group(const usage *u) { return strchr(u->command, ' ') != NULL; }
 /* The words of "a|b|c", with spaces between them. */
 static void print_words(const char *hint)
 {
-    for (; *hint; hint++) putchar(*hint == '|' ? ' ' : *hint);
+    for (; *hint && *hint != ' '; hint++) putchar(*hint == '|' ? ' ' : *hint);
 }
 
 /* Names of commands: the first words, each once, or the second words of the only group. */
@@ -91,6 +115,10 @@ static void print_bash(const command *commands, int count)
            "_tn_files() {  # -f or -d: files or directories that begin with $cur\n"
            "    local name\n    compopt -o filenames 2>/dev/null\n"
            "    while IFS= read -r name; do COMPREPLY+=(\"$name\"); done < <(compgen \"$1\" -- \"$cur\")\n}\n\n"
+           "_tn_has() {  # N WORDS: one of them is among the words of the line from the N-th on\n"
+           "    local i\n"
+           "    for ((i = $1; i < COMP_CWORD; i++)); do [[ \" $2 \" == *\" ${COMP_WORDS[i]} \"* ]] && return; done\n"
+           "    return 1\n}\n\n"
            "_tn() {\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n"
            "    COMPREPLY=()\n"
@@ -130,16 +158,19 @@ static void print_bash(const command *commands, int count)
     printf("    esac\n    case \"$command\" in\n");
     for (k = 0; k < count; k++) {
         const usage     *u = commands[k].usage;
-        const completion arguments = argument_completion(u);
+        const int        words = place_of_words(u);
         printf("        \"%s\")\n            if [[ $cur == -* ]]; then _tn_reply \"", u->command);
         for (i = 0; i < u->count; i++) printf("--%s ", u->options[i].name);
         printf("--help\"");
-        if (arguments == COMPLETE_FILE) printf("; else _tn_files -f");
-        if (arguments == COMPLETE_WORDS) {
-            printf("; else _tn_reply \"");
-            print_words(u->arguments);
+        if (words >= 0) {                                       /* as long as none of them is there */
+            const int first = words + 2 + in_group(u);
+            printf("; elif ((COMP_CWORD >= %d)) && ! _tn_has %d \"", first, first);
+            print_words(argument_words(u));
+            printf("\"; then _tn_reply \"");
+            print_words(argument_words(u));
             printf("\"");
         }
+        if (argument_completion(u, words ? 0 : 1) == COMPLETE_FILE) printf("; else _tn_files -f");
         printf("; fi ;;\n");
     }
     printf("    esac\n}\n\ncomplete -F _tn tn tn-cuda\n");
@@ -202,9 +233,15 @@ static void zsh_command(const usage *u)
         zsh_value(o);
     }
     printf("                '(- *)--help[explain the command]'");
-    if (argument_completion(u) != COMPLETE_NOTHING) {
-        printf(" \\\n                '%s:argument:", u->most_arguments > 1 ? "*" : "1");
-        zsh_action(argument_completion(u), u->arguments);
+    for (i = 0; i <= place_of_words(u); i++) {
+        printf(" \\\n                '%d:argument:", i + 1);
+        zsh_action(argument_completion(u, i), argument_words(u));
+        printf("'");
+    }
+    if (argument_completion(u, i) != COMPLETE_NOTHING) {
+        if (u->most_arguments > 1) printf(" \\\n                '*:argument:");
+        else printf(" \\\n                '%d:argument:", i + 1);
+        zsh_action(argument_completion(u, i), "");
         printf("'");
     }
     printf(" ;;\n");
@@ -273,12 +310,15 @@ static void fish_command(const usage *u)
         printf("'\n");
     }
     printf("complete -c tn -n '__tn_is %s' -l help -d 'explain the command'\n", u->command);
-    if (argument_completion(u) == COMPLETE_FILE) printf("complete -c tn -n '__tn_is %s' -F\n", u->command);
-    if (argument_completion(u) == COMPLETE_WORDS) {
-        printf("complete -c tn -n '__tn_is %s' -a '", u->command);
-        print_words(u->arguments);
+    i = place_of_words(u);
+    if (i >= 0) {
+        printf("complete -c tn -n '__tn_is %s; and __tn_lacks %d ", u->command, i + 1 + in_group(u));
+        print_words(argument_words(u));
+        printf("' -a '");
+        print_words(argument_words(u));
         printf("'\n");
     }
+    if (argument_completion(u, i ? 0 : 1) == COMPLETE_FILE) printf("complete -c tn -n '__tn_is %s' -F\n", u->command);
 }
 
 #define FISH_FIRST_WORD "__tn_words 1; or begin; __tn_is help; and __tn_words 2; end"
@@ -293,6 +333,11 @@ static void print_fish(const command *commands, int count)
            "    test (count $words) -ge $last; or return 1\n    test \"$words[2..$last]\" = \"$argv\"\nend\n\n"
            "function __tn_words  # N: there are so many words before the cursor's\n"
            "    test (count (commandline -opc)) -eq $argv[1]\nend\n\n"
+           "function __tn_lacks  # N WORD...: N words or more after tn are there, and after them none of these\n"
+           "    set -l words (commandline -opc)\n    set -l first (math $argv[1] + 2)\n"
+           "    test (count $words) -ge (math $first - 1); or return 1\n"
+           "    for word in $words[$first..-1]\n        contains -- $word $argv[2..-1]; and return 1\n    end\n"
+           "    return 0\nend\n\n"
            "function __tn_list  # WORD...: what may be the last of words that are separated by commas\n"
            "    set -l first (commandline -ct | string replace -r '^--[^=]*=' '' | string replace -r '[^,]*$' '')\n"
            "    printf '%%s\\n' \"$first\"$argv\nend\n\n"

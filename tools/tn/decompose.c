@@ -36,69 +36,36 @@ static option options[] = {
 };
 
 const usage decompose_usage = {
-    "decompose", "FILE --svd|--hosvd|--cp N|--tt X", "decompose a tensor of a file into factors",
-    "Decomposes an array of a .npy file or a tensor of a safetensors file, in double precision. Prints ranks, singular "
-    "values or weights, the relative error |A - product of the factors| / |A| and the numbers to store; --out writes the "
-    "factors.",
+    "decompose", "RUN|FILE --svd|--hosvd|--cp N|--tt X", "decompose a tensor of a file into factors",
+    "Decomposes an array of a .npy file, or a tensor of a safetensors file or of a run, in double precision. Prints ranks, "
+    "singular values or weights, the relative error |A - product of the factors| / |A| and the numbers to store; --out "
+    "writes the factors.",
     "Names of the factors: u, s, vt (--svd); core, factor.K (--hosvd); weights, factor.K (--cp); core.K (--tt).",
     options, sizeof options / sizeof *options, 1, NULL
 };
 
-/* Options of some methods only. */
-static const struct { const char *name; int methods; } limited[] = {
-    {"eps", SVD | HOSVD}, {"rank", SVD | HOSVD | TT}, {"sweeps", HOSVD | CP}, {"starts", CP}, {"ridge", CP}, {"seed", CP}};
+static const limited_option limited[] = {
+    {"eps", SVD | HOSVD}, {"rank", SVD | HOSVD | TT}, {"sweeps", HOSVD | CP}, {"starts", CP}, {"ridge", CP}, {"seed", CP},
+    {NULL, 0}
+};
 
 static int chosen_method(void)
 {
-    static const char *const names[] = {"svd", "hosvd", "cp", "tt"};
-    int    method = 0, count = 0, i;
-    size_t k;
+    static const char *const names[] = {"--svd", "--hosvd", "--cp", "--tt"};
+    int chosen = 0, count = 0, i;
     for (i = 0; i < 4; i++)
-        if (find_option(&decompose_usage, names[i])->given) {
-            method = 1 << i;
+        if (find_option(&decompose_usage, names[i] + 2)->given) {
+            chosen = i;
             count++;
         }
     if (count != 1)
         usage_error("%s, expected one of --svd, --hosvd, --cp N and --tt X", count ? "several methods are given"
                                                                                    : "no method is given");
-    for (k = 0; k < sizeof limited / sizeof *limited; k++)
-        if (find_option(&decompose_usage, limited[k].name)->given && !(limited[k].methods & method)) {
-            for (i = 0; 1 << i != method; i++) {}
-            usage_error("--%s is given, expected none with --%s", limited[k].name, names[i]);
-        }
-    return method;
+    check_limited(&decompose_usage, limited, 1 << chosen, names[chosen]);
+    return 1 << chosen;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------- */
-
-static tn_tensor *read_named(tn_ctx *ctx, const char *path)
-{
-    tn_safetensors *file = tn_safetensors_open(ctx, tn_source_path(path));
-    const char     *name = settings.name;
-    tn_tensor      *t;
-    check_ctx(ctx, path);
-    if (!name && tn_safetensors_count(file) == 1) name = tn_safetensors_at(file, 0)->name;
-    if (!name)
-        usage_error("%s has %lld tensors, expected --name NAME (tn info %s lists them)", path,
-                    (long long)tn_safetensors_count(file), path);
-    if (!tn_safetensors_find(file, name)) fail("%s has no tensor %s (tn info %s lists its tensors)", path, name, path);
-    t = tn_safetensors_read(file, name);
-    check_ctx(ctx, path);
-    tn_safetensors_close(file);
-    return t;
-}
-
-static tn_tensor *read_tensor(tn_ctx *ctx, const char *path)
-{
-    const size_t n = strlen(path);
-    tn_tensor   *t;
-    if (!is_file(path)) fail("%s: no such file", path);
-    if (n < 4 || strcmp(path + n - 4, ".npy")) return read_named(ctx, path);
-    if (settings.name) usage_error("--name is given, expected none with a .npy file, which has one array");
-    t = tn_npy_load(ctx, path);
-    check_ctx(ctx, path);
-    return t;
-}
 
 /* The extents that --shape or the file gives. */
 static int64_t extents_of(const tn_tensor *t, int64_t extents[TN_MAX_CYCLE])
@@ -136,13 +103,6 @@ static char *shape_text(int64_t count, const int64_t *extents)
     return b.data;
 }
 
-static double *numbers_of(const tn_tensor *t)
-{
-    double *p = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *p);
-    if (tn_read(t, TN_F64, p, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "reading a result");
-    return p;
-}
-
 /* The factors, as they are written. */
 static struct { tn_named list[MOST_TENSORS]; int64_t count, numbers; } results;
 
@@ -164,7 +124,7 @@ static tn_status store(void *user, tn_sink sink)
 static void print_svd(const tn_svd_result *r, double size)
 {
     int64_t k, n = tn_tensor_count(r->s);
-    double *s = numbers_of(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
+    double *s = numbers_in(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
     rest[n] = r->error;                                     /* from the smallest value on, so that no digits cancel */
     for (k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
     printf("\n  value          singular value   relative error with the values so far\n");
@@ -182,7 +142,7 @@ static void print_hosvd(const tn_hosvd_result *r)
     int64_t i;
     printf("\n  axis   extent     rank        gap   singular values\n");
     for (k = 0; k < r->rank; k++) {
-        double *s = numbers_of(r->values[k]);
+        double *s = numbers_in(r->values[k]);
         int64_t n = tn_tensor_count(r->values[k]);
         int     at = printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
                             (long long)r->factor[k]->shape[1], r->gap[k]);
@@ -194,7 +154,7 @@ static void print_hosvd(const tn_hosvd_result *r)
 
 static void print_terms(const tn_cp_als_result *r)
 {
-    double *w = numbers_of(r->weights);
+    double *w = numbers_in(r->weights);
     int64_t k, n = tn_tensor_count(r->weights);
     printf("\n  term                   weight\n");
     for (k = 0; k < n && k < SHOWN; k++) printf("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
@@ -219,7 +179,7 @@ static double run_svd(tn_ctx *ctx, tn_tensor *t)
 {
     tn_svd_desc   d;
     tn_svd_result r;
-    double       *p = numbers_of(t), size = 0;
+    double       *p = numbers_in(t), size = 0;
     int64_t       i;
     memset(&d, 0, sizeof d);
     d.measure = true;
@@ -303,14 +263,17 @@ int decompose_main(int argc, char **argv)
     tn_tensor  *t;
     double      error;
     int         method;
-    char        why[256], *text;
+    char        why[256], *text, *file;
     if (!arguments) usage_error("no file is given, expected tn decompose %s", decompose_usage.arguments);
     method = chosen_method();
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    t = read_tensor(ctx, argv[0]);
+    if (settings.name && is_npy(argv[0]))
+        usage_error("--name is given, expected none with a .npy file, which has one array");
+    file = array_file(argv[0]);
+    t = read_array(ctx, file, settings.name, "--name NAME", NULL);
     count = extents_of(t, extents);
     text = shape_text(count, extents);
     printf("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));
@@ -325,6 +288,7 @@ int decompose_main(int argc, char **argv)
         printf("written: %s\n", settings.out);
     }
     free(text);
+    free(file);
     tn_ctx_destroy(ctx);
     return 0;
 }

@@ -234,7 +234,7 @@ void diff_report(subject *s, const char *other)
     report_heads(s, &b, blocks, same_width);
     report_mlps(s, &b, blocks);
     if (b.desc.layers != s->m.desc.layers)
-        report_note("The first %lld blocks of each: one model has %lld, the other %lld.", (long long)blocks,
+        report_note("Only the first %lld of the blocks: one model has %lld, the other %lld.", (long long)blocks,
                     (long long)s->m.desc.layers, (long long)b.desc.layers);
     report_note("Cosines of the parts. Tokens: between the %d commonest tokens, through the embedding and "
                 "unembedding of each model, so that models of any basis compare; a head is beside the one of the "
@@ -243,7 +243,7 @@ void diff_report(subject *s, const char *other)
                 "after they were aligned.", MOST_TOKENS);
     report_value("blocks", "%.0f", (double)blocks);
     if (circuit_settings.text || s->has_run) {
-        x = text_samples(s, circuit_settings.text);
+        x = text_samples(s, circuit_settings.text, b.desc.context < s->m.desc.context ? b.desc.context : s->m.desc.context);
         compare_logits(s, &b, &x);
         free_samples(&x);
     } else report_note("Logits are not compared: there is no held-out text, and no --text TEXT.");

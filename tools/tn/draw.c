@@ -76,56 +76,6 @@ static void set_text(char **to, char *text)
     *to = text;
 }
 
-/* ---- what is in the file ------------------------------------------------------------------------- */
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
-/* A name that the file does not have. end: what follows the names to propose, "" or ".w" */
-static void no_such_name(const drawing *d, const tn_safetensors *file, const char *name, const char *end, const char *what)
-{
-    suggestion best = {NULL, 0};
-    int64_t    i;
-    for (i = 0; i < tn_safetensors_count(file); i++) {
-        const tn_safetensors_entry *e = tn_safetensors_at(file, i);
-        if (ends_with(e->name, end) && (!*end || e->rank == 3))
-            consider_word(&best, name, format_text("%.*s", (int)(strlen(e->name) - strlen(end)), e->name));
-    }
-    if (best.word) fail("%s has no %s %s; did you mean %s?", d->file, what, name, best.word);
-    fail("%s has no %s %s (tn info %s lists its tensors)", d->file, what, name, d->file);
-}
-
-/* The tensor of that name; without a name the only one. */
-static tn_tensor *read_named(drawing *d, const char *name)
-{
-    tn_safetensors *file = tn_safetensors_open(d->ctx, tn_source_path(d->file));
-    tn_tensor      *t;
-    check_ctx(d->ctx, d->file);
-    if (!name && tn_safetensors_count(file) == 1) name = tn_safetensors_at(file, 0)->name;
-    if (!name)
-        usage_error("%s has %lld tensors, expected the NAME of one (tn info %s lists them)", d->file,
-                    (long long)tn_safetensors_count(file), d->file);
-    if (!tn_safetensors_find(file, name)) no_such_name(d, file, name, "", "tensor");
-    t = tn_safetensors_read(file, name);
-    check_ctx(d->ctx, d->file);
-    d->title = copy_text(name);
-    d->base = copy_text(name);
-    tn_safetensors_close(file);
-    return t;
-}
-
-/* The file that a path means, and the folder that it is in. */
-static void find_file(drawing *d, const char *path)
-{
-    if (is_folder(path)) d->file = find_weights(path);
-    else if (is_file(path)) d->file = copy_text(path);
-    else fail("%s: no such run or file", path);
-    d->folder = folder_of(d->file);
-}
-
 /* ---- a part of a tensor --------------------------------------------------------------------------- */
 
 /* An index of --slice: from the end if it is negative. */
@@ -198,9 +148,7 @@ static void take_part(drawing *d, tn_tensor *t)
     }
     if (!tn_tensor_count(t)) fail("%s has no elements", d->title);
     d->rank = axes < 2 ? 1 : 2;
-    d->v = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *d->v);
-    tn_read(t, TN_F64, d->v, tn_tensor_count(t));
-    check_ctx(d->ctx, d->file);
+    d->v = numbers_in(t);
     if (settings.slice) set_text(&d->title, format_text("%s[%s]", d->title, settings.slice));
 }
 
@@ -233,7 +181,7 @@ static tn_mlp_desc mlp_desc(const drawing *d, const tn_safetensors *file, const 
     const tn_safetensors_entry *encoders = find_part(file, name, "w"), *projection = find_part(file, name, "p");
     tn_mlp_desc                 desc;
     memset(&desc, 0, sizeof desc);
-    if (!encoders) no_such_name(d, file, name, ".w", "bilinear MLP");
+    if (!encoders) no_such_tensor(file, d->file, name, ".w", "bilinear MLP");
     if (encoders->rank != 3 || encoders->shape[0] != 2)
         fail("%s is not a bilinear MLP of two encoders: %s has rank %d, and extent %lld of axis 0", name, encoders->name,
              encoders->rank, (long long)(encoders->rank ? encoders->shape[0] : 1));
@@ -271,20 +219,16 @@ static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, tn_cp *cp)
     return cp;
 }
 
-/* The number of an output: a number, or with --tokens the text of a token. */
+/* The number of an output, which with --tokens is a token. */
 static int64_t output_index(const drawing *d, int64_t outputs)
 {
     char   *end;
-    int64_t n = strtoll(settings.interaction, &end, 10);
-    if (end == settings.interaction || *end) {
-        if (!settings.tokens || !d->tokenizer)
-            usage_error("--interaction is \"%s\", expected a number%s", settings.interaction,
-                        settings.tokens ? ", or a token of a --tokenizer" : ", or with --tokens a token");
-        n = token_of(d->tokenizer, settings.interaction);
-        if (n < 0) fail("--interaction: \"%s\" is not a token of the vocabulary", settings.interaction);
-    }
-    if (n < 0 || n >= outputs)
-        fail("--interaction is %lld, expected 0 to %lld", (long long)n, (long long)outputs - 1);
+    int64_t n;
+    if (settings.tokens) return find_token(d->tokenizer, outputs, settings.interaction);
+    n = strtoll(settings.interaction, &end, 10);
+    if (end == settings.interaction || *end)
+        usage_error("--interaction is \"%s\", expected a number, or with --tokens a token", settings.interaction);
+    if (n < 0 || n >= outputs) fail("--interaction is %lld, expected 0 to %lld", (long long)n, (long long)outputs - 1);
     return n;
 }
 
@@ -307,9 +251,7 @@ static void take_eigenvalues(drawing *d, const tn_cp *cp, int64_t output)
     d->axis[0].count = 1;
     d->axis[1].first = 1;
     strcpy(d->axis[1].title, "number");
-    d->v = (double *)allocate((size_t)e.count + 1, sizeof *d->v);
-    tn_read(e.values, TN_F64, d->v, e.count);
-    check_ctx(d->ctx, "--spectrum");
+    d->v = numbers_in(e.values);
     for (n = e.count; n > 1 && fabs(d->v[n - 1]) < 1e-12 * fabs(d->v[0]); n--) {}       /* by magnitude */
     if (n < e.count) buffer_print(&d->notes, "zero: %lld more\n", (long long)(e.count - n));
     d->axis[1].count = n;
@@ -367,9 +309,7 @@ static void take_interaction(drawing *d, const char *name)
         snprintf(d->axis[k].title, sizeof d->axis[k].title, "%s%s", settings.tokens ? "token" : "input",
                  cp->constant ? ", or 1 (the last)" : "");
     }
-    d->v = (double *)allocate((size_t)tn_tensor_count(t) + 1, sizeof *d->v);
-    tn_read(t, TN_F64, d->v, tn_tensor_count(t));
-    check_ctx(d->ctx, name);
+    d->v = numbers_in(t);
 }
 
 /* ---- singular values ------------------------------------------------------------------------------- */
@@ -378,15 +318,11 @@ static double *values_of_svd(drawing *d, int64_t *count)
 {
     const int64_t shape[2] = {d->axis[0].count, d->axis[1].count};
     tn_svd_result r;
-    double       *s;
     if (d->rank != 2) usage_error("%s is a vector, expected a matrix with --spectrum", d->title);
     tn_svd(d->ctx, tn_tensor_from(d->ctx, 2, shape, TN_F64, d->v), NULL, &r);
     check_ctx(d->ctx, "--spectrum");
     *count = tn_tensor_count(r.s);
-    s = (double *)allocate((size_t)*count + 1, sizeof *s);
-    tn_read(r.s, TN_F64, s, *count);
-    check_ctx(d->ctx, "--spectrum");
-    return s;
+    return numbers_in(r.s);
 }
 
 static void take_singular_values(drawing *d)
@@ -542,10 +478,21 @@ static int64_t picture_size(const drawing *d)
     return size;
 }
 
+/* Whether square cells would make the picture too thin, or leave no space for the names of an axis. */
+static bool stretched(const drawing *d)
+{
+    const int64_t rows = d->axis[0].count, columns = d->axis[1].count, most = rows > columns ? rows : columns;
+    int           k;
+    if (most > 3 * (rows < columns ? rows : columns)) return true;
+    for (k = 0; k < 2; k++)
+        if (d->axis[k].names && d->axis[k].count <= MOST_NAMES && picture_size(d) < NAME_HEIGHT * most) return true;
+    return false;
+}
+
 static tn_image *draw_matrix(drawing *d)
 {
     const int64_t  rows = d->axis[0].count, columns = d->axis[1].count, most = rows > columns ? rows : columns;
-    const bool     stretch = most > 3 * (rows < columns ? rows : columns);
+    const bool     stretch = stretched(d);
     const int64_t  down = block_of(stretch ? rows : most), across = block_of(stretch ? columns : most);
     static const char *const words[] = {"mean", "value of largest magnitude"};
     buffer         caption = {0};
@@ -636,14 +583,6 @@ static char *default_out(const drawing *d)
     return path;
 }
 
-/* The file's name without folders and ".npy". */
-static char *npy_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    path = slash ? slash + 1 : path;
-    return format_text("%.*s", (int)strlen(path) - 4, path);
-}
-
 static void check_settings(bool npy, const char *name)
 {
     if (settings.interaction && npy) usage_error("--interaction is given, expected a run or a safetensors file");
@@ -661,23 +600,21 @@ int draw_main(int argc, char **argv)
     drawing    *d = &drawn;
     tn_desc     desc;
     tn_image   *image;
-    bool        npy;
     char        why[TN_WHY], *out, *failed;
     memset(&desc, 0, sizeof desc);
     if (!arguments) usage_error("no file is given, expected tn draw %s", draw_usage.arguments);
     if (settings.out) writer_of(settings.out);
-    npy = ends_with(argv[0], ".npy");
-    check_settings(npy, name);
-    find_file(d, argv[0]);
+    check_settings(is_npy(argv[0]), name);
+    d->file = array_file(argv[0]);
+    d->folder = folder_of(d->file);
     desc.dtype = TN_F64;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &d->ctx, why) != TN_OK) fail("%s", why);
     find_tokenizer(d);
     if (settings.interaction) take_interaction(d, name);
     else {
-        tn_tensor *t = npy ? tn_npy_load(d->ctx, d->file) : read_named(d, name);
-        check_ctx(d->ctx, d->file);
-        if (npy) d->title = npy_name(d->file), d->base = npy_name(d->file);
+        tn_tensor *t = read_array(d->ctx, d->file, name, "the NAME of one", &d->title);
+        d->base = copy_text(d->title);
         take_part(d, t);
         if (settings.spectrum) take_singular_values(d);
     }

@@ -93,7 +93,7 @@ int einsum_main(int argc, char **argv)
     y = tn_plan_run(plan, n, t);
     if (!y) fail("%s", tn_ctx_error(ctx));
     if (einsum.out) tn_npy_save(y, einsum.out);
-    check_ctx(ctx, einsum.out);
+    check_ctx(ctx, einsum.out ? einsum.out : "the result");
     if (einsum.plan) print_text(tn_plan_format(plan, NULL, 0), format_plan, plan);
     else if (!einsum.out) print_text(tn_tensor_format(y, NULL, 0), format_tensor, y);
     tn_ctx_destroy(ctx);

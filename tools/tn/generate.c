@@ -83,25 +83,16 @@ static int64_t refuse(int status, char *why)
     return -1;
 }
 
-/* The ids in a text, separated by spaces or commas, a new list. name: of the option, for messages. -1: see refuse. */
+/* The ids in a text, a new list. name: of the option, for messages. -1: see refuse. */
 static int64_t read_ids(const model *m, const char *text, const char *name, int32_t **ids)
 {
-    int64_t count = 0;
-    *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
-    for (;;) {
-        char *end;
-        long  id;
-        text += strspn(text, " ,\t\n");
-        if (!*text) return count;
-        id = strtol(text, &end, 10);
-        if (end == text || !strchr(" ,\t\n", *end))
-            return refuse(EXIT_USAGE, format_text("%s: \"%s\" is not an id, expected an integer", name, text));
-        if (id < 0 || id >= m->desc.vocab)
-            return refuse(EXIT_ERROR, format_text("%s: id %ld is outside the vocabulary, expected 0 <= id < %lld", name, id,
-                                                  (long long)m->desc.vocab));
-        (*ids)[count++] = (int32_t)id;
-        text = end;
-    }
+    char         *why, *message;
+    int           status;
+    const int64_t count = listed_ids(m, text, ids, &why, &status);
+    if (!why) return count;
+    message = format_text("%s: %s", name, why);
+    free(why);
+    return refuse(status, message);
 }
 
 /* The prompt of the options, a new string; "" if there is none. */

@@ -25,12 +25,13 @@ static tn_tensor *read_point(tn_ctx *ctx, void *user, const char *name, tn_tenso
     return x;
 }
 
-/* The weight of a score: of softmax before the row is divided by its sum, else the magnitude of a pattern's entry. */
+/* The weight of a score: of softmax its exponential before the row is divided by its sum, here the score itself; else the
+   magnitude of a pattern's entry. */
 static double weight_of(tn_attention_kind kind, const double *score)
 {
     if (kind == TN_ATTENTION_SQUARED) return score[0] * score[0];
     if (kind == TN_ATTENTION_BILINEAR) return fabs(score[0] * score[1]);
-    return exp(score[0]);
+    return score[0];
 }
 
 static double dot(const double *x, const double *y, int64_t n)
@@ -50,19 +51,25 @@ static void share_of_head(const tn_attention_desc *a, double *const *q, double *
     const int64_t n = a->d_qk, H = a->heads;
     const double  scale = a->scale != 0 ? a->scale : a->kind == TN_ATTENTION_SQUARED || sets > 1 ? 1 / (double)n
                                                                                                : 1 / sqrt((double)n);
-    double       *row = (double *)allocate((size_t)D, sizeof *row), sum, score[2] = {0, 0};
+    const bool    softmax = a->kind != TN_ATTENTION_SQUARED && sets < 2;
+    double       *row = (double *)allocate((size_t)D, sizeof *row), *all = (double *)allocate((size_t)(D * N), sizeof *all);
+    double        sum, most, score[2] = {0, 0};
     int64_t       i, j, d;
     int           s;
     for (i = 0; i < N; i++) {
-        for (sum = 0, d = 0; d < D; sum += row[d++])
-            for (row[d] = 0, j = 0; j < N; j++) {
+        for (most = -INFINITY, d = 0; d < D; d++)
+            for (j = 0; j < N; j++) {
                 for (s = 0; s < sets; s++)
                     score[s] = scale * dot(q[s] + ((i * D + d) * H + head) * n, k[s] + (j * H + head) * n, n);
-                row[d] += weight_of(a->kind, score);
+                all[d * N + j] = weight_of(a->kind, score);
+                if (all[d * N + j] > most) most = all[d * N + j];
             }
+        for (sum = 0, d = 0; d < D; sum += row[d++])
+            for (row[d] = 0, j = 0; j < N; j++) row[d] += softmax ? exp(all[d * N + j] - most) : all[d * N + j];
         for (d = 0; d < D; d++) share[d] += row[d] / sum / (double)N;
     }
     free(row);
+    free(all);
 }
 
 /* The shares of the heads of block 0; D: how many. */
@@ -104,9 +111,10 @@ static void measure_distances(const subject *s, head_numbers *heads, int64_t *D)
     free(ids);
     report_note("Distances: the attention of block 0 from the query's token to the one d before it, for queries "
                 "and keys drawn from the %lld commonest tokens, as a share of the distances 0 to %lld; exact with "
-                "the norms.%s%s",
+                "the norms.%s%s%s",
                 (long long)N, (long long)*D - 1, a->kind >= TN_ATTENTION_DIFFERENTIAL ? " Of differential "
                 "attention the first pattern alone." : "",
+                s->m.desc.positions == TN_POSITIONS_LEARNED ? " Positions are learned: the keys are at position 0." : "",
                 s->frequency ? "" : " Without the run's text these are the first tokens.");
 }
 
@@ -212,12 +220,13 @@ typedef struct strongest { int64_t copying, previous, pair; } strongest;
 static strongest strongest_of(const subject *s, const head_numbers *heads, int64_t D)
 {
     const int64_t H = s->m.desc.heads;
-    strongest     x = {-1, D > 1 ? 0 : -1, -1};
+    strongest     x = {-1, -1, -1};
     int64_t       i;
     for (i = 0; i < s->m.desc.layers * H; i++) {
         if (!isnan(heads[i].copying) && (x.copying < 0 || heads[i].copying > heads[x.copying].copying)) x.copying = i;
         if (!isnan(heads[i].composition) && (x.pair < 0 || heads[i].composition > heads[x.pair].composition)) x.pair = i;
-        if (i < H && D > 1 && heads[i].share[1] > heads[x.previous].share[1]) x.previous = i;
+        if (i >= H || D < 2 || isnan(heads[i].share[1])) continue;
+        if (x.previous < 0 || heads[i].share[1] > heads[x.previous].share[1]) x.previous = i;
     }
     return x;
 }
@@ -236,11 +245,11 @@ static void pair_name(const subject *s, const head_numbers *heads, int64_t i, ch
              i < 0 ? 0 : (long long)heads[i].block, i < 0 ? 0 : (long long)heads[i].head);
 }
 
-/* The earlier head of its composition: "K of 0.1". */
-static void with_name(const head_numbers *n, char *name, size_t bytes)
+/* The earlier head of its composition: "K of 0.1", or "K 0.1". */
+static void with_name(const head_numbers *n, const char *of, char *name, size_t bytes)
 {
     if (isnan(n->composition)) snprintf(name, bytes, "-");
-    else snprintf(name, bytes, "%s of %lld.%lld", n->part, (long long)n->block, (long long)n->head);
+    else snprintf(name, bytes, "%s %s%lld.%lld", n->part, of, (long long)n->block, (long long)n->head);
 }
 
 static double share_between(const double *share, int64_t from, int64_t to, int64_t distances)
@@ -285,7 +294,7 @@ void heads_report(subject *s)
         const head_numbers *n = &heads[i];
         char                with[64];
         head_name(s, i, name, sizeof name);
-        with_name(n, with, sizeof with);
+        with_name(n, "of ", with, sizeof with);
         report_row(columns, name, tn_attention_kind_name(s->m.net.blocks[i / H].attn.desc.kind), n->qk, n->ov, n->copying,
                    n->composition, with);
     }
@@ -382,7 +391,7 @@ void history_report(subject *s)
     if (!count)
         fail("%s has no weights of earlier steps, expected weights-NNNNNNNN.safetensors (tn train --weights-every "
              "N)", folder);
-    if (s->has_run) x = text_samples(s, NULL);
+    if (s->has_run) x = text_samples(s, NULL, s->m.desc.context);
     report_table("per_step", NULL, columns);
     for (i = 0; i < count; i++) {
         strongest t;
@@ -409,7 +418,7 @@ void history_report(subject *s)
             const head_numbers *h = &heads[i][k];
             char                name[48], with[64];
             head_name(s, k, name, sizeof name);
-            with_name(h, with, sizeof with);
+            with_name(h, "", with, sizeof with);
             report_row(each, (double)list[i].step, name, h->qk, h->ov, h->copying, h->share && D > 1 ? h->share[1] : NAN,
                        h->composition, with);
         }
@@ -420,8 +429,8 @@ void history_report(subject *s)
                 "token before, and the two heads of the strongest composition (tn circuits RUN heads says what "
                 "these are).");
     if (s->m.desc.layers > 1)
-        report_note("composition_twice_random: the first step with a composition of more than twice that of random matrices; "
-                    "composition_rises_most: the step before which the strongest one rose most.");
+        report_note("composition_twice_random: the first step with a composition of more than twice that of random "
+                    "matrices; composition_rises_most: the step before which the strongest one rose most.");
     report_value("steps", "%.0f", (double)count);
     report_value("composition_twice_random", "%.0f", high < 0 ? NAN : (double)high);
     report_value("composition_rises_most", "%.0f", jump < 0 ? NAN : (double)jump);

@@ -162,10 +162,8 @@ int info_main(int argc, char **argv)
     const char *path = arguments ? argv[0] : NULL;
     tn_ctx     *ctx;
     char        why[256];
-    size_t      n;
     if (!path) usage_error("no run or file is given, expected tn info RUN, or tn info FILE");
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    n = strlen(path);
     if (csv) print_csv(path);
     else if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: no such run or file", path);
@@ -173,9 +171,9 @@ int info_main(int argc, char **argv)
         tn_shard *shard = tn_shard_open(ctx, tn_source_path(path), INT32_MAX);
         check_ctx(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
-    } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);
-    else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);
-    else if (!is_weights(path) && !(n > 12 && !strcmp(path + n - 12, ".safetensors")))
+    } else if (ends_with(path, ".json")) print_json(ctx, path);
+    else if (ends_with(path, ".txt")) print_config(ctx, path);
+    else if (!is_weights(path) && !ends_with(path, ".safetensors"))
         fail("%s is not a file that tn knows, expected safetensors, a token shard, a tokenizer.json, a config.json or a "
              "config file (.txt)", path);
     else print_weights(ctx, path, !no_tensors);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Of the last change of the page's text. */
-#define PAGE_DATE "2026-11-22"
+#define PAGE_DATE "2026-11-23"
 
 enum { LINE = 78 };
 

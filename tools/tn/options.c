@@ -27,6 +27,13 @@ option *find_option(const usage *u, const char *name)
     return NULL;
 }
 
+void check_limited(const usage *u, const limited_option *list, int task, const char *name)
+{
+    for (; list->name; list++)
+        if (!(list->tasks & task) && find_option(u, list->name)->given)
+            usage_error("--%s is given, expected none with %s", list->name, name);
+}
+
 static const struct { char letter; const char *name; } short_names[] = {
     {'b', "batch"}, {'c', "config"}, {'j', "threads"}, {'l', "layers"}, {'n', "new"}, {'o', "out"}, {'p', "prompt"},
     {'r', "resume"}, {'s', "steps"}, {'t', "temperature"}, {'v', "vocab"}, {'w', "width"}

@@ -39,7 +39,7 @@ static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
 static double report_pairs(const subject *s, const tn_circuit *c, int64_t n, tn_order order, double *norm)
 {
     static const column columns[] = {
-        {"left", NULL, 20, "%s"}, {"right", NULL, 20, "%s"}, {"value", NULL, 12, "%.5g"}, {"share", "share, %", 9, "%.3f"},
+        {"left", NULL, 20, "%s"}, {"right", NULL, 20, "%s"}, {"value", NULL, 12, "%.5g"}, {"share", "share, %", 9, "%.3g"},
         {NULL, NULL, 0, NULL}
     };
     const bool          whole = n == s->m.desc.vocab, against = order == TN_ORDER_SMALLEST;
@@ -96,7 +96,7 @@ void pairs_report(subject *s, const char *token)
     report_text("token", s->names[out]);
     report_value("pairs", "%.0f", (double)c->rows * ((double)c->rows + 1) / 2);
     report_value("norm", "%.6g", norm);
-    report_value("share_shown", "%.4f", shown);
+    report_value("share_shown", "%.4g", shown);
     tn_circuit_destroy(c);
 }
 

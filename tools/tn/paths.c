@@ -1,55 +1,73 @@
-/* paths.c - tn circuits paths, attribute: a logit as a sum over paths, and over the tokens of the text */
+/* paths.c - tn circuits paths, attribute: a logit or a loss as a sum over paths, and over the tokens of the text */
 #include "circuits.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A text, the frozen network on it, and the logit that is asked for. */
+/* A text, the frozen network on it, and what is asked for: a logit, a difference of two, or a loss. */
 typedef struct question {
     int32_t          *ids;
     int64_t           count;
     tn_circuit_frozen frozen;
     tn_circuit_target target;
-    double            largest;          /* |logit| of the run at the position */
+    double            largest, loss;    /* |logit| of the run at the position; the loss of the token there */
+    const char       *whole;            /* what the value of the target is called                          */
 } question;
 
-/* The most likely token after a position of the frozen network. */
-static int64_t likeliest(const subject *s, question *q)
+/* The logits at the position: their largest magnitude, and the token and its loss. */
+static void choose_token(const subject *s, question *q, const char *token, int64_t next)
 {
     const int64_t V = s->m.desc.vocab;
-    double       *v = numbers_in(tn_slice(q->frozen.logits, 0, q->target.position, q->target.position + 1));
+    double       *v = numbers_in(tn_slice(q->frozen.logits, 0, q->target.position, q->target.position + 1)), sum = 0;
     int64_t       i, best = 0;
     for (i = 0; i < V; i++) {
         if (v[i] > v[best]) best = i;
         if (fabs(v[i]) > q->largest) q->largest = fabs(v[i]);
     }
+    q->target.token = token ? token_id(s, token) : next >= 0 ? next : best;
+    for (i = 0; i < V; i++) sum += exp(v[i] - v[best]);
+    q->loss = v[best] - v[q->target.token] + log(sum);
     free(v);
-    return best;
+}
+
+static void check_questions(void)
+{
+    const circuit_options *o = &circuit_settings;
+    if (o->by && o->remove) usage_error("--delete is given with --by, expected one of them");
+    if (o->patterns && !o->by) usage_error("--patterns is given, expected --by as well");
+    if (o->loss && o->against) usage_error("--against is given with --loss, expected one of them");
 }
 
 static void ask(const subject *s, const char *text, question *q)
 {
     const circuit_options *o = &circuit_settings;
-    int64_t                best;
+    const bool             next = o->loss && !o->token;     /* the text says of which token */
+    int64_t                most;
     memset(q, 0, sizeof *q);
     q->count = text_tokens(s, text, &q->ids);
-    if (o->position >= q->count)
-        usage_error("--position is %lld, expected less than %lld, the tokens of the text", (long long)o->position,
-                    (long long)q->count);
+    if (next && q->count < 2)
+        fail("the text has 1 token, expected 2 or more, or --token: a loss needs a token that follows");
+    most = q->count - next;
+    if (o->position >= most)
+        usage_error("--position is %lld, expected less than %lld, the tokens of the text%s", (long long)o->position,
+                    (long long)most, next ? " that another one follows" : "");
     tn_ctx_reset(s->m.ctx);
     tn_circuit_freeze(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, q->ids, q->count), &q->frozen);
     check_ctx(s->m.ctx, "the frozen network");
-    q->target.position = o->position < 0 ? q->count - 1 : o->position;
-    best = likeliest(s, q);
-    q->target.token = o->token ? token_id(s, o->token) : best;
-    q->target.aim = o->against ? TN_CIRCUIT_DIFFERENCE : TN_CIRCUIT_LOGIT;
+    q->target.position = o->position < 0 ? most - 1 : o->position;
+    choose_token(s, q, o->token, next ? q->ids[q->target.position + 1] : -1);
+    q->target.aim = o->loss ? TN_CIRCUIT_LOSS : o->against ? TN_CIRCUIT_DIFFERENCE : TN_CIRCUIT_LOGIT;
     q->target.other = o->against ? token_id(s, o->against) : 0;
+    q->whole = o->loss ? "linear_loss" : "logit";
     if (o->against && q->target.other == q->target.token)
         usage_error("--against is %s, expected another token than %s", o->against,
                     o->token ? "that of --token" : "the most likely one, which --token replaces");
     report_note("Patterns and the denominators of norms are constants, those of this text%s.",
                 s->m.desc.mlp_count > 0 || s->m.desc.mlp != TN_MLP_BILINEAR ? "; so are the modifiers of MLPs that "
                 "are not bilinear" : "");
+    if (o->loss)
+        report_note("linear_loss is the mean of all logits under the model's own prediction, minus the token's logit; "
+                    "a small change of it is that of the loss.");
 }
 
 static void report_question(const subject *s, const question *q)
@@ -57,12 +75,21 @@ static void report_question(const subject *s, const question *q)
     report_text("token", s->names[q->target.token]);
     if (q->target.aim == TN_CIRCUIT_DIFFERENCE) report_text("against", s->names[q->target.other]);
     report_value("position", "%.0f", (double)q->target.position);
+    if (q->target.aim == TN_CIRCUIT_LOSS) report_value("loss", "%.6f", q->loss);
+}
+
+/* "logit_of_paths", in the words of the target */
+static void report_part_of(const question *q, const char *of, double v)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", q->whole, of);
+    report_value(name, "%.6f", v);
 }
 
 /* error: sum of parts - whole. Beside it the frozen network's own difference from the run; NaN remains. */
 static void report_remainder(const question *q, double error)
 {
-    const double x = fabs(error) / q->largest, y = q->frozen.error;
+    const double x = q->largest > 0 ? fabs(error) / q->largest : fabs(error), y = q->frozen.error;
     report_value("remainder", "%.3g", x > y || isnan(x) ? x : y);
 }
 
@@ -113,15 +140,18 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     tn_circuit_paths_delete(p, count, &d);
     check_ctx(s->m.ctx, "--delete");
     node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
-    report_table("per_deletion", "Paths that are deleted, each alone: change of the logit as predicted with constant "
-                 "patterns, and as measured where patterns follow.", columns);
+    report_table("per_deletion", p->target.aim == TN_CIRCUIT_LOSS
+                 ? "Paths that are deleted, each alone: decrease of the loss as predicted with constant patterns, and as "
+                   "measured where patterns follow."
+                 : "Paths that are deleted, each alone: decrease of the logit as predicted with constant patterns, and as "
+                   "measured where patterns follow.", columns);
     for (i = 0; i < d.count; i++) {
         char *name = path_name(s, p, (int64_t)node[i]);
         report_row(columns, predicted[i], measured[i], name);
         free(name);
     }
-    report_value("r2", "%.4f", d.r2);
-    report_value("r2_shuffled", "%.4f", d.r2_shuffled);
+    report_value("r2", "%.4f", d.count > 1 ? d.r2 : NAN);
+    report_value("r2_shuffled", "%.4f", d.count > 1 ? d.r2_shuffled : NAN);
     tn_circuit_deletion_destroy(&d);
     free(node);
     free(predicted);
@@ -131,7 +161,9 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
 static void report_nodes(const subject *s, const tn_circuit_paths *p, const char *key, const char *title,
                          const int64_t *nodes, int64_t count)
 {
-    static const column columns[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    static const column fixed[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    static const column small[] = {{"value", NULL, 11, "%+.2e"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
+    const column       *columns = count && fabs(p->node[nodes[0]].value) < 1e-3 ? small : fixed;
     int64_t             i;
     report_table(key, title, columns);
     for (i = 0; i < count; i++) {
@@ -171,7 +203,7 @@ static void report_whole(const subject *s, const question *q)
         free(name);
     }
     report_question(s, q);
-    report_value("logit", "%.6f", parts.whole);
+    report_part_of(q, "", parts.whole);
     report_value("paths", "%.0f", (double)parts.count);
     report_value("share_of_top_100", "%.4f", all > 0 ? first / all : NAN);
     report_remainder(q, parts.error);
@@ -198,13 +230,15 @@ static void report_search(const subject *s, const question *q)
         report_deleted(s, &p, circuit_settings.remove < p.count ? circuit_settings.remove : p.count);
     first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
     all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
-    report_note("E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
-                "together. The value of a path is what it adds to the logit; each MLP is linear in one of its "
-                "inputs, with the others at their values.");
+    report_note("E[token]@position is a source%s%s, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
+                "together. The value of a path is what it adds to the %s; each MLP is linear in one of its "
+                "inputs, with the others at their values.",
+                q->frozen.positions ? ", P@3 the learned position 3" : "", q->frozen.constant ? ", 1@3 the constant one "
+                "of biases" : "", q->target.aim == TN_CIRCUIT_LOSS ? "linearised loss" : "logit");
     report_question(s, q);
-    report_value("logit", "%.6f", p.whole);
-    report_value("logit_of_paths", "%.6f", p.found);
-    report_value("logit_of_frontier", "%.6f", p.rest);
+    report_part_of(q, "", p.whole);
+    report_part_of(q, "_of_paths", p.found);
+    report_part_of(q, "_of_frontier", p.rest);
     report_value("paths_there_are", "%.6g", p.all);
     report_value("paths", "%.0f", (double)p.count);
     report_value("share_of_top_100", "%.4f", all > 0 ? first / all : NAN);
@@ -215,9 +249,7 @@ static void report_search(const subject *s, const question *q)
 void paths_report(subject *s, const char *text)
 {
     question q;
-    if (circuit_settings.by && circuit_settings.remove) usage_error("--delete is given with --by, expected one of "
-                                                                    "them");
-    if (circuit_settings.patterns && !circuit_settings.by) usage_error("--patterns is given, expected --by as well");
+    check_questions();
     ask(s, text, &q);
     if (circuit_settings.by) report_whole(s, &q);
     else report_search(s, &q);
@@ -248,45 +280,51 @@ static void report_sources(const subject *s, const question *q, const tn_circuit
     free(v);
 }
 
-/* By heads and MLPs: what each writes, whatever it was made of. Refused for some models, which is a note. */
+/* What a node of the first step back from the unembedding belongs to: a head, an MLP, a kind of source. */
+static char *part_name(const tn_circuit_frozen *f, const tn_circuit_node *node)
+{
+    if (node->head >= 0) return format_text("blocks.%d.attn.%d", (int)node->block, (int)node->head);
+    if (node->head == TN_CIRCUIT_MLP) return format_text("blocks.%d.mlp", (int)node->block);
+    return copy_text(!node->block ? "embed" : f->positions && node->block == 1 ? "positions" : "biases");
+}
+
+/* By heads and MLPs: what each writes, whatever it was made of. One step back from the target are the ends of paths that
+   each of them writes, from all positions. */
 static void report_parts(const subject *s, const question *q)
 {
-    static const column columns[] = {{"part", NULL, 24, "%s"}, {"value", NULL, 12, "%+.5f"}, {NULL, NULL, 0, NULL}};
-    const int64_t       n = tn_transformer_parts(&s->m.net, NULL, 0), V = q->count;
-    tn_point           *parts = (tn_point *)allocate((size_t)n, sizeof *parts);
-    share              *list = (share *)allocate((size_t)n, sizeof *list);
-    int32_t            *targets = (int32_t *)allocate((size_t)V, sizeof *targets), *others;
-    tn_tensor          *x;
-    char               *why;
-    double             *v;
-    int64_t             i;
-    others = (int32_t *)allocate((size_t)V, sizeof *others);
-    for (i = 0; i < V; i++) targets[i] = (int32_t)q->target.token, others[i] = (int32_t)q->target.other;
-    tn_transformer_parts(&s->m.net, parts, n);
-    tn_ctx_reset(s->m.ctx);
-    x = tn_transformer_attribution(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, q->ids, V), ids_tensor(s->m.ctx, targets, V),
-                                   q->target.aim == TN_CIRCUIT_DIFFERENCE ? ids_tensor(s->m.ctx, others, V) : NULL);
-    x = x ? tn_slice(x, 1, q->target.position, q->target.position + 1) : NULL;
-    if ((why = taken_error(s->m.ctx)) != NULL) report_note("The attribution to parts is refused: %s.", why);
-    else {
-        v = numbers_in(x);
-        for (i = 0; i < n; i++) list[i].value = v[i], list[i].source = i;
-        qsort(list, (size_t)n, sizeof *list, by_size);
-        report_table("per_part", "By the part that writes it:", columns);
-        for (i = 0; i < n && i < 20; i++) report_row(columns, parts[list[i].source].name, list[i].value);
-        free(v);
+    static const column   columns[] = {{"part", NULL, 24, "%s"}, {"value", NULL, 12, "%+.5f"}, {NULL, NULL, 0, NULL}};
+    const int64_t         top = circuit_settings.top ? circuit_settings.top : 20;
+    tn_circuit_paths_desc d;
+    tn_circuit_paths      p;
+    share                *list;
+    int64_t               i, n = 0;
+    memset(&d, 0, sizeof d);
+    d.budget = 1;
+    tn_circuit_paths_find(&q->frozen, &q->target, &d, &p);
+    check_ctx(s->m.ctx, "the attribution to parts");
+    list = (share *)allocate((size_t)p.nodes, sizeof *list);
+    for (i = 1; i < p.nodes; i++) {                 /* the nodes of a head follow one another, one for each position */
+        const tn_circuit_node *node = &p.node[i], *last = n ? &p.node[list[n - 1].source] : NULL;
+        if (!last || last->block != node->block || last->head != node->head) list[n++].source = i;
+        list[n - 1].value += node->value;
     }
-    free(why);
-    free(parts);
+    for (i = 0; i < n; i++) list[i].position = i;
+    qsort(list, (size_t)n, sizeof *list, by_size);
+    report_table("per_part", "By the part that writes it:", columns);
+    for (i = 0; i < n && i < top; i++) {
+        char *name = part_name(&q->frozen, &p.node[list[i].source]);
+        report_row(columns, name, list[i].value);
+        free(name);
+    }
+    tn_circuit_paths_destroy(&p);
     free(list);
-    free(targets);
-    free(others);
 }
 
 void attribute_report(subject *s, const char *text)
 {
     question               q;
     tn_circuit_attribution a;
+    check_questions();
     ask(s, text, &q);
     tn_circuit_attribute(&q.frozen, &q.target, &a);
     check_ctx(s->m.ctx, "the attribution");
@@ -294,7 +332,7 @@ void attribute_report(subject *s, const char *text)
     report_parts(s, &q);
     report_note("By token: the sum over all paths that begin there, each MLP linear in one of its inputs.");
     report_question(s, &q);
-    report_value("logit", "%.6f", a.whole);
+    report_part_of(&q, "", a.whole);
     report_remainder(&q, a.error);
     tn_circuit_attribution_destroy(&a);
     close_question(&q);

@@ -41,18 +41,46 @@ static void end_table(void)
 
 enum { LEFT, RIGHT, LAST };
 
-/* Prints a cell of `width` columns; a text is cut if it is longer. A character is a column. LAST: left, nothing follows. */
-static void print_cell(const char *text, int width, int place)
+/* The bytes of the first `width` columns of a text, all of it if it is shorter; *columns: how many those are. A character is
+   a column. */
+static size_t columns_of(const char *text, int width, int *columns)
 {
-    size_t bytes = strlen(text), at = 0, cut = 0;
-    int    columns = 0;
-    while (at < bytes) {
+    const size_t bytes = strlen(text);
+    size_t       at = 0;
+    for (*columns = 0; at < bytes && *columns < width; ++*columns) {
         const int n = utf8_length(text + at, bytes - at);
-        if (++columns == width) cut = at;
         at += n ? (size_t)n : 1;
     }
-    if (columns > width && place != RIGHT) printf("%.*s\xE2\x80\xA6", (int)cut, text);
-    else if (place == RIGHT) printf("%*s%s", columns < width ? width - columns : 0, "", text);
+    return at;
+}
+
+/* Prints the last cell of a row, which begins at column `indent`: a text that is too long goes on below, from its last space
+   that fits. */
+static void print_last(const char *text, int width, int indent)
+{
+    int columns;
+    for (;;) {
+        const size_t bytes = columns_of(text, width, &columns);
+        size_t       end = bytes;
+        if (text[bytes]) {
+            while (end && text[end] != ' ') end--;
+            if (!end) end = bytes;
+        }
+        printf("%.*s", (int)end, text);
+        text += end;
+        while (*text == ' ') text++;
+        if (!*text) return;
+        printf("\n%*s", indent, "");
+    }
+}
+
+/* Prints a cell of `width` columns. */
+static void print_cell(const char *text, int width, int place)
+{
+    int          columns;
+    const size_t bytes = columns_of(text, width, &columns);
+    if (place == RIGHT) printf("%*s%s", text[bytes] ? 0 : width - columns, "", text);
+    else if (text[bytes]) printf("%.*s\xE2\x80\xA6", (int)columns_of(text, width - 1, &columns), text);
     else printf("%s%*s", text, place == LAST ? 0 : width - columns, "");
 }
 
@@ -81,7 +109,7 @@ void report_table(const char *key, const char *title, const column *columns)
 void report_row(const column *columns, ...)
 {
     va_list list;
-    int     i;
+    int     i, at = 0;
     char    text[64];
     va_start(list, columns);
     if (report.json) buffer_print(&report.out, report.first_row ? "\n    {" : ",\n    {");
@@ -99,7 +127,10 @@ void report_row(const column *columns, ...)
         printf("  ");
         if (!words && isnan(v)) s = "-";
         else if (!words) snprintf(text, sizeof text, columns[i].format, v), s = text;
-        print_cell(s, columns[i].width, place_of(&columns[i]));
+        at += 2;
+        if (place_of(&columns[i]) == LAST) print_last(s, columns[i].width, at);
+        else print_cell(s, columns[i].width, place_of(&columns[i]));
+        at += columns[i].width;
     }
     va_end(list);
     if (report.json) buffer_print(&report.out, "}");

@@ -253,7 +253,7 @@ char *token_name(const tn_tokenizer *t, int64_t id)
         n = (size_t)utf8_length(text + i, bytes - i);
         if (c == ' ') buffer_print(&b, "\xC2\xB7");
         else if (c == '\n') buffer_print(&b, "\\n");
-        else if (!n || c < ' ') buffer_print(&b, "<%02X>", c);
+        else if (!n || c < ' ' || c == 0x7F) buffer_print(&b, "<%02X>", c);
         else buffer_add(&b, text + i, n);
     }
     free(text);
@@ -269,6 +269,77 @@ int64_t token_of(const tn_tokenizer *t, const char *text)
     if (named >= 0) return named;
     if (tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 2, NULL) != 1 || id[0] == tn_tokenizer_unk(t)) return -1;
     return id[0];
+}
+
+int64_t find_token(const tn_tokenizer *t, int64_t vocab, const char *text)
+{
+    const int64_t known = t ? tn_tokenizer_count(t) : 0;
+    const char   *digits = text + (*text == '#');
+    suggestion    best = {NULL, 0};
+    int64_t       id = t ? token_of(t, text) : -1, i;
+    char         *end, **names;
+    if (id >= 0) return id;
+    names = (char **)allocate((size_t)known, sizeof *names);        /* as tables show them, with dots and escapes */
+    for (i = 0; i < known; i++) {
+        names[i] = token_name(t, i);
+        if (!strcmp(names[i], text)) id = i;
+        if (*text) consider_word(&best, text, names[i]);
+    }
+    if (id < 0 && *digits >= '0' && *digits <= '9') {
+        id = strtoll(digits, &end, 10);
+        if (*end) id = -1;
+    }
+    if (id >= 0 && id < vocab) {
+        for (i = 0; i < known; i++) free(names[i]);
+        free(names);
+        return id;
+    }
+    if (!known)
+        fail("\"%s\" is not a token's number, expected 0 to %lld: the model has no tokenizer (--tokenizer FILE)", text,
+             (long long)vocab - 1);
+    if (best.word) fail("\"%s\" is not a token of the vocabulary; did you mean %s?", text, best.word);
+    fail("\"%s\" is not a token of the vocabulary, expected one, or a number from 0 to %lld", text, (long long)vocab - 1);
+    return -1;
+}
+
+int64_t listed_ids(const model *m, const char *text, int32_t **ids, char **why, int *status)
+{
+    int64_t count = 0;
+    *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
+    *why = NULL;
+    for (;;) {
+        char     *end;
+        long long id;
+        text += strspn(text, " ,\t\n");
+        if (!*text) return count;
+        id = strtoll(text, &end, 10);
+        *status = end == text || !strchr(" ,\t\n", *end) ? EXIT_USAGE : EXIT_ERROR;
+        if (*status == EXIT_USAGE) *why = format_text("\"%s\" is not an id, expected ids such as \"1 2 3\"", text);
+        else if (id < 0 || id >= m->desc.vocab)
+            *why = format_text("id %lld is outside the vocabulary, expected 0 <= id < %lld", id, (long long)m->desc.vocab);
+        if (*why) {
+            free(*ids);
+            *ids = NULL;
+            return -1;
+        }
+        (*ids)[count++] = (int32_t)id;
+        text = end;
+    }
+}
+
+int64_t text_ids(const model *m, const char *text, int64_t length, const char *name, int32_t **ids)
+{
+    const int64_t most = length ? length : m->desc.context;
+    char         *why = NULL;
+    int           status;
+    int64_t       n;
+    n = m->tokenizer ? prompt_tokens(m, text, 1, ids) : listed_ids(m, text, ids, &why, &status);
+    if (why) fail("%s is of ids, as the model has no tokenizer (--tokenizer FILE): %s", name, why);
+    if (n < 1) fail("%s has no tokens, expected 1 or more", name);
+    if (n > most)
+        fail("%s has %lld tokens, expected at most %lld, %s", name, (long long)n, (long long)most,
+             length ? "--length" : "the model's context: --length N allows more");
+    return n;
 }
 
 /* The bytes of a text without an incomplete character at its end; the first `shown` are not looked at. */

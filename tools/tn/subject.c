@@ -17,13 +17,6 @@ char *taken_error(tn_ctx *ctx)
     return why;
 }
 
-double *numbers_in(const tn_tensor *t)
-{
-    double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);
-    if (tn_read(t, TN_F64, v, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "a result");
-    return v;
-}
-
 void check_finite(const model *m, const char *path)
 {
     int64_t i, k, bad;
@@ -41,67 +34,12 @@ void check_finite(const model *m, const char *path)
 
 /* ---- tokens ----------------------------------------------------------------------------------------------------------- */
 
-/* A text that cannot be one token. */
-static void no_such_token(const subject *s, const char *text)
-{
-    suggestion best = {NULL, 0};
-    int64_t    i;
-    int32_t   *ids;
-    int64_t    n;
-    if (!s->m.tokenizer)
-        fail("\"%s\" is not a token's number, expected 0 to %lld: the model has no tokenizer (--tokenizer FILE)", text,
-             (long long)s->m.desc.vocab - 1);
-    ids = (int32_t *)allocate(strlen(text) + 3, sizeof *ids);
-    n = tn_tokenizer_encode(s->m.tokenizer, text, strlen(text), TN_BOS_NONE, ids, (int64_t)strlen(text) + 3, NULL);
-    for (i = 0; i < s->m.desc.vocab; i++) consider_word(&best, text, s->names[i]);
-    if (best.word) fail("\"%s\" is not a token of the vocabulary; did you mean %s?", text, best.word);
-    fail("\"%s\" is not a token of the vocabulary: it has %lld tokens, expected 1, or a number from 0 to %lld", text,
-         (long long)n, (long long)s->m.desc.vocab - 1);
-}
-
-int64_t token_id(const subject *s, const char *text)
-{
-    int64_t id = s->m.tokenizer ? token_of(s->m.tokenizer, text) : -1, i;
-    char   *end;
-    for (i = 0; id < 0 && s->m.tokenizer && i < s->m.desc.vocab; i++) if (!strcmp(s->names[i], text)) id = i;
-    if (id >= 0) return id;
-    id = strtoll(text, &end, 10);
-    if (end == text || *end || id < 0 || id >= s->m.desc.vocab) no_such_token(s, text);
-    return id;
-}
-
-/* The ids of a text of numbers, for a model without a tokenizer; returns how many. */
-static int64_t numbers_of_text(const subject *s, const char *text, int32_t **ids)
-{
-    int64_t n = 0;
-    char   *end;
-    *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
-    for (;;) {
-        const long long id = strtoll(text, &end, 10);
-        while (*end == ' ') end++;
-        if (end == text) break;
-        if (id < 0 || id >= s->m.desc.vocab)
-            fail("id %lld is outside of the vocabulary, expected 0 to %lld", id, (long long)s->m.desc.vocab - 1);
-        (*ids)[n++] = (int32_t)id;
-        text = end;
-    }
-    if (*text)
-        fail("%s has no tokenizer, so that a text is token numbers, expected \"1 2 3\" instead of \"%s\"; or give "
-             "--tokenizer FILE", s->path, text);
-    return n;
-}
+int64_t token_id(const subject *s, const char *text) { return find_token(s->m.tokenizer, s->m.desc.vocab, text); }
 
 int64_t text_tokens(const subject *s, const char *text, int32_t **ids)
 {
-    const int64_t most = circuit_settings.length ? circuit_settings.length : s->m.desc.context;
-    int64_t       n;
     if (s->m.tokenizer) report_unknown(&s->m, text);
-    n = s->m.tokenizer ? prompt_tokens(&s->m, text, 1, ids) : numbers_of_text(s, text, ids);
-    if (n < 1) fail("the text has no tokens, expected 1 or more");
-    if (n > most)
-        fail("the text has %lld tokens, expected at most %lld, %s", (long long)n, (long long)most,
-             circuit_settings.length ? "--length" : "the model's context: --length N allows more");
-    return n;
+    return text_ids(&s->m, text, circuit_settings.length, "the text", ids);
 }
 
 tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count)
@@ -112,9 +50,9 @@ tn_tensor *ids_tensor(tn_ctx *ctx, const int32_t *ids, int64_t count)
 
 /* ---- samples of text -------------------------------------------------------------------------------------------------- */
 
-samples text_samples(const subject *s, const char *text)
+samples text_samples(const subject *s, const char *text, int64_t context)
 {
-    const int64_t context = s->m.desc.context, wanted = circuit_settings.tokens;
+    const int64_t wanted = circuit_settings.tokens;
     samples       x = {NULL, 1, 0, NULL, false};
     int64_t       k;
     if (text) {

@@ -10,6 +10,7 @@
        tokens.c                   tokens in memory and in mapped files
        data.c                     tokens of texts and of shards
        run.c                      a run's folder, models from it, generating text
+       arrays.c                   arrays of .npy files, tensors of safetensors files and of runs
        score.c                    the loss of a model on tokens
 
        settings.c journal.c       tn train: its options; the log, the picture and the progress line
@@ -61,8 +62,10 @@ void set_command_name(const char *name);
 void fail(const char *format, ...) PRINTF_LIKE(1, 2);
 void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
-/* Calls fail if the context has an error; `what` names the operation. */
+/* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
+/* The numbers of a tensor, a new list; fails if they cannot be read. */
+double *numbers_in(const tn_tensor *t);
 /* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);
 
@@ -72,6 +75,7 @@ void *resize(void *p, size_t count, size_t bytes);
 char *copy_text(const char *text);
 /* A new string, formatted as by printf. */
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
+bool  ends_with(const char *text, const char *end);
 /* Seconds of a monotonic clock. */
 double now(void);
 
@@ -233,6 +237,9 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 /* Writes the saved options in the same form, after CONFIG_MARK. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
+/* Fails if an option is given that is of other tasks than `task`, a bit. The list ends with {NULL, 0}. name: of the task. */
+typedef struct limited_option { const char *name; int tasks; } limited_option;
+void check_limited(const usage *u, const limited_option *list, int task, const char *name);
 /* The heading above an option, or NULL. */
 const char *group_title(const usage *u, const option *o);
 /* The letter of an option's short form, or 0. It is the same in each subcommand that has the option. */
@@ -371,6 +378,18 @@ char *config_json(const model *m);
 /* Fails if the sizes of the tokenizer and of the model differ. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 
+/* ---- arrays and tensors of files ------------------------------------------------------------------- arrays.c */
+
+/* The file that a path means, a new string: itself, or the weights of a run. Fails if there is neither. */
+char *array_file(const char *path);
+bool  is_npy(const char *path);
+/* Reads the array of a .npy file or a tensor of a safetensors file. name: the tensor's, or NULL for the only one. how: "--name
+   NAME", how a name is given. *found: what it is called, a new string, of a .npy file the file without folders and ending;
+   NULL is allowed. */
+tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, char **found);
+/* Fails: there is no tensor `name` + `end` (of rank 3, unless end is ""), and proposes the nearest. what: what it would be. */
+void no_such_tensor(const tn_safetensors *file, const char *path, const char *name, const char *end, const char *what);
+
 /* ---- the loss of a model on tokens ------------------------------------------------------------------ score.c */
 
 typedef struct scoring {
@@ -427,6 +446,12 @@ typedef struct sampling {
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
 /* Warns of the words of a prompt that become [UNK], which the model does not see. There must be a tokenizer. */
 void    report_unknown(const model *m, const char *prompt);
+/* The ids in a text, separated by spaces or commas, a new list; returns their number. -1: *why says what is wrong, a new
+   string, and *status is EXIT_USAGE for what is no number, EXIT_ERROR for one that is not in the vocabulary. */
+int64_t listed_ids(const model *m, const char *text, int32_t **ids, char **why, int *status);
+/* The tokens of a text that is analysed, a new list: those of a prompt; without a tokenizer the ids that it lists. Fails if
+   there are none, or more than `length` (AUTO_COUNT: the model's context). name: "the text", for messages */
+int64_t text_ids(const model *m, const char *text, int64_t length, const char *name, int32_t **ids);
 /* Continues ids[0..count), which has space for s->length ids; returns the new number. Text up to s->stop is shown, and no
    more; without a tokenizer there is no text. */
 int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
@@ -438,6 +463,9 @@ char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, 
 char   *token_name(const tn_tokenizer *t, int64_t id);
 /* The token of a text: its name in the tokenizer, or what it is encoded as, " the" for example; -1: not one token. */
 int64_t token_of(const tn_tokenizer *t, const char *text);
+/* The token that a user gives: its text, else its number, also as #7, which is never the text "7". t may be NULL. Fails,
+   and proposes the nearest token. */
+int64_t find_token(const tn_tokenizer *t, int64_t vocab, const char *text);
 
 /* ---- subcommands ------------------------------------------------------------------------------- */
 

@@ -61,7 +61,17 @@ void consider_word(suggestion *best, const char *written, const char *word)
 
 void check_ctx(const tn_ctx *ctx, const char *what)
 {
-    if (tn_ctx_status(ctx) != TN_OK) fail("%s: %s", what, tn_ctx_error(ctx));
+    const char *why = tn_ctx_error(ctx);
+    if (tn_ctx_status(ctx) == TN_OK) return;
+    if (!strncmp(why, what, strlen(what))) fail("%s", why);         /* the library names the file, too */
+    fail("%s: %s", what, why);
+}
+
+double *numbers_in(const tn_tensor *t)
+{
+    double *v = (double *)allocate((size_t)tn_tensor_count(t), sizeof *v);
+    if (tn_read(t, TN_F64, v, tn_tensor_count(t)) != TN_OK) check_ctx(t->ctx, "a result");
+    return v;
 }
 
 void show_log(void *user, tn_log_level level, const char *message)
@@ -104,6 +114,12 @@ char *copy_text(const char *text)
 {
     size_t n = strlen(text) + 1;
     return (char *)memcpy(allocate(n, 1), text, n);
+}
+
+bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
 }
 
 char *format_text(const char *format, ...)
