@@ -21240,9 +21240,9 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     const int64_t h = cp->terms;
     const int    order = cp->order;
     int64_t      at, i, o;
-    int          k, exponent;
-    t->shift = -INT32_MAX;
-    for (o = 0; o < cp->out; o++) t->row[o] = t->shift;
+    const int    none = -INT32_MAX;
+    int          k, exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
+    for (o = 0; o < cp->out; o++) t->row[o] = none;
     for (at = 0; at < h; at += t->room) {
         int64_t   rows = tni_min(t->room, h - at);
         tn_status s = tni_terms_read(t, at, rows);
@@ -21264,7 +21264,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 t->scale[k * h + at + i] = zero > 0 ? sum : (double)TNI_TERM_ZERO;
                 frexp(largest, &exponent);
                 t->scale[(k + 1) * h + at + i] = exponent;
-                if (zero > 0 && sum + exponent > t->shift) t->shift = (int)sum + exponent;
+                if (zero > 0 && sum + exponent > shift) shift = (int)sum + exponent;
             }
             for (o = 0; o < cp->out && by_row && zero > 0; o++) {
                 frexp(t->p[o * rows + i], &exponent);
@@ -21272,8 +21272,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
             }
         }
     }
-    if (t->shift == -INT32_MAX) t->shift = 0;                /* no term but zeros */
-    for (o = 0; o < cp->out; o++) if (t->row[o] == -INT32_MAX) t->row[o] = t->shift;
+    t->shift = shift == none ? 0 : shift;                    /* no term but zeros */
+    for (o = 0; o < cp->out; o++) if (t->row[o] == none) t->row[o] = t->shift;
     return TN_OK;
 }
 
