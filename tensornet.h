@@ -590,8 +590,8 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Scans: all prefixes of a chain of matrices, where tn_chain gives the whole product alone. Each y has Frobenius norm 1, and
-   *logs is the logarithm of its scale, so that 100,000 sites neither overflow nor vanish; logs may be NULL. A prefix that is
-   zero has y zero, the logarithm -inf and the gradient zero.
+   *logs is the logarithm of its scale, so that 100,000 sites neither overflow nor vanish; logs may be NULL. Only a site with
+   elements above 1e33 (F64: 1e303) may overflow. A prefix that is zero has y zero, the logarithm -inf and the gradient zero.
      tn_scan: all products.   m [b,n,d,d] -> y [b,n,d,d], *logs [b,n]
        M[b,0] ... M[b,j] = exp(logs[b,j]) y[b,j];   with reverse M[b,j] ... M[b,n-1]
      tn_scan_vector: an open chain, which begins with a vector.   v [d] or [b,d], m [b,n,d,d] -> y [b,n+1,d], *logs [b,n+1]
@@ -48240,7 +48240,7 @@ TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_
 TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
 {
     static const TNI_REAL one = 1;
-    const TNI_REAL     limit = (TNI_REAL)(TNI_BITS == 32 ? 1e30 : 1e300);
+    const TNI_REAL     limit = (TNI_REAL)4294967296.0;       /* of squared norms, as in the scan of matrices */
     const tni_scans   *p = (const tni_scans *)arg;
     const tni_prefixes s = p->s;
     const tn_view     *v = &p->call->in[p->phi ? 0 : 1];
