@@ -1531,10 +1531,11 @@ TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn
    Zunkovic 2022, Zunkovic & Ilievski 2024; docs/math.md, "Tensor-network attention" */
 typedef enum tn_boundary {
     TN_BOUNDARY_CLOSED = 0,     /* G = 1                                                                  */
-    TN_BOUNDARY_DOMINANT,       /* vL and vR are the left and right eigenvectors of A[:,:,0] (with `square` [:,:,0,0]) of
-                                   largest eigenvalue, as if infinitely many sites e_0 came before and after. Computed in
-                                   each call, on the host, with exact gradients. An error if the eigenvalue is not real
-                                   and simple, which for random matrices is frequent: use another boundary then     */
+    TN_BOUNDARY_DOMINANT,       /* vL and vR are the left and right eigenvectors of A[:,:,0] (with `square` [:,:,0,0]) for
+                                   the eigenvalue of largest magnitude, as if infinitely many sites e_0 came before and
+                                   after. Computed in each call, on the host, with exact gradients. An error if the
+                                   eigenvalue is not real and simple, which for random matrices is frequent: use another
+                                   boundary then                                                                    */
     TN_BOUNDARY_VECTORS,        /* vL and vR are parameters                                               */
     TN_BOUNDARY_FIRST           /* vL = vR = e_0                                                          */
 } tn_boundary;
@@ -1609,7 +1610,8 @@ typedef struct tn_rule_reading {
     double mean[8];             /* mean output of each neighbourhood 4 l + 2 c + r, divided by the same root mean square */
 } tn_rule_reading;
 /* Outside of an open boundary cells count as 0. `in` must be 2 and `out` 1, or 2, where the output is y[1] - y[0]; n is 3 to
-   14. Nothing depends on the basis (gauge) in which A and B are given. The arena is used, and released unless recording. */
+   14. Nothing depends on the basis (gauge) in which A and B are given, nor on the scale of the outputs. TN_ERR_NONFINITE if
+   one of these is NaN or infinite. The arena is used, and released unless recording. */
 TN_API tn_status  tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out);
 #endif /* TN_NO_MPS */
 
@@ -20415,6 +20417,9 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     int64_t              o;
     int                  p, c, r;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
+    if (!tni_is_extent(count))
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
+                        (long long)count);
     if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
                         "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
@@ -20425,7 +20430,7 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     memset(&d, 0, sizeof d);
     d.in = 2;
     d.bond = 4;
-    d.out = count > 0 ? count : -1;
+    d.out = count;
     d.boundary = boundary;
     if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
     a = tni_tna_numbers(layer);
@@ -20475,7 +20480,8 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
-    if (!layer || !tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
     if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     wk = wq + m * in; wv = wk + m * in;
     read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
@@ -20506,9 +20512,12 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
     int64_t              D, i, t, s;
     double              *a;
     tn_status            status;
+    if (in < 1 || in > 46339)                                    /* D is an extent, too */
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
+                        (long long)in);
     memset(&d, 0, sizeof d);
     d.in = in;
-    d.bond = D = tni_is_extent(in) && in < 1 << 15 ? in * in + 2 : 0;
+    d.bond = D = in * in + 2;
     d.square = d.unit_inputs = true;
     d.boundary = TN_BOUNDARY_VECTORS;
     if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
@@ -20530,12 +20539,13 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 
 /* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
 
-/* Outputs z [2^n,n] of all strings; cell j of string i is bit j of i. */
+/* Outputs z [2^n,n] of all strings, scaled to about one; cell j of string i is bit j of i. */
 static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
 {
     const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
     tn_tensor    *y;
     int64_t       i, j;
+    double        largest = 0;
     for (i = 0; i < strings; i++)
         for (j = 0; j < n; j++) {
             bits[2 * (i * n + j)] = !(i >> j & 1);
@@ -20544,7 +20554,15 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
     y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
     y = y ? tn_reshape(y, 2, flat) : NULL;
-    return y && tn_read(y, TN_F64, z, strings * n) == TN_OK;
+    if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
+    for (i = 0; i < strings * n; i++) {
+        largest = fmax(largest, fabs(z[i]));
+        if (fabs(z[i]) < HUGE_VAL) continue;
+        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
+        return false;
+    }
+    for (i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
+    return true;
 }
 
 /* The neighbourhood 4 l + 2 c + r of cell j of string i. */
@@ -20569,7 +20587,7 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
             square += z[i * n + j] * z[i * n + j];
         }
     size = sqrt(square / (double)(strings * n));
-    if (!(size > 0)) size = size == 0 ? 1 : size;
+    if (size == 0) size = 1;
     for (k = 0; k < 8; k++) {
         out->mean[k] /= count[k] * size;
         out->rule |= (out->mean[k] > 0) << k;
@@ -20581,13 +20599,13 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
             const int     c = (int)(i >> j & 1), at = tni_rule_around(i, j, n, ring);
             const double  goal = out->rule >> at & 1 ? 1 : -1, next = out->rule >> (at ^ 2) & 1 ? 1 : -1;
             const double  here = z[i * n + j], there = z[other * n + j], length = hypot(here, there);
-            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : length;
+            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : 0;
             agree += here * goal > 0;
-            if (!(here * goal / size >= out->margin)) out->margin = here * goal / size;
+            out->margin = fmin(out->margin, here * goal / size);
             if (c == 0) apart += 2 - 2 * dot;
         }
     out->agree = agree / (double)(strings * n);
-    out->distance = sqrt(apart > 0 || apart != apart ? apart / (double)(strings / 2 * n) : 0);
+    out->distance = apart > 0 ? sqrt(apart / (double)(strings / 2 * n)) : 0;
 }
 
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
