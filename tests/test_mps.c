@@ -248,6 +248,72 @@ TEST(born_layers_are_normalised)
     WORST("norm of a layer and of its train", apart, 1e-12);
 }
 
+/* A layer of zeros has the norm 0, an input of zeros the probability 0, and neither gives a gradient that is not a number. */
+TEST(zero_layers)
+{
+    world w;
+    if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
+    for (int k = 0; k < 4; k++) {
+        const char *const name[4] = {"a", "b", "c", "d"};
+        const bool  born = k == 3;                               /* not zero, but for an input of zeros */
+        tn_mps_desc d;
+        tn_mps      m;
+        tn_tensor  *x, *y;
+        memset(&d, 0, sizeof d);
+        d.sites = 3; d.bond = 2; d.random = true; d.map = TN_LOCAL_GIVEN;
+        d.periodic = k == 1;
+        d.uniform = k == 2;
+        CHECK_STATUS(tn_mps_init(w.params, name[k], &d, &m), TN_OK);
+        x = any(&w, 3, 2, 3, 2, 0, 1);
+        if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_full(w.ctx, 3, (int64_t[]){1, 3, 2}, 0));
+        else tn_assign(m.cores, tn_full(w.ctx, 4, m.cores->shape, 0));
+        tn_record(w.ctx);
+        y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
+        if (!CHECK(y != NULL && y->rank == born)) break;
+        CHECK(host(y)[0] == -HUGE_VAL);
+        if (born) CHECK(host(y)[1] > -100 && host(y)[1] < 100);
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+        for (int p = 0; p < (int)tn_params_count(w.params); p++) {
+            tn_tensor *g = tn_params_at(w.params, p)->value->grad;
+            for (int64_t i = 0; g && i < tn_tensor_count(g); i++) CHECK(born ? fabs(host(g)[i]) < HUGE_VAL : host(g)[i] == 0);
+        }
+        if (!born) {                                             /* probabilities do not exist, values do */
+            y = tn_mps_log_probability(w.ctx, &m, x);
+            CHECK(host(y)[0] != host(y)[0]);
+            y = tn_mps_forward(w.ctx, &m, x, NULL);
+            CHECK(host(y)[0] == 0 && host(y)[1] == 0);
+        }
+        tn_ctx_reset(w.ctx);
+    }
+    close_world(&w);
+}
+
+/* f(x) of 1e-25 whose square is no F32: the probability is what it is. */
+TEST(small_values)
+{
+    const float   v[16] = {0, 1e-25f, 1, 0};                     /* (0,1e-25) and (1,0) of row 0, then rows of 1 */
+    const int32_t ids[4] = {0, 0, 1, 0};
+    const int64_t shape[2] = {2, 2};
+    world       w;
+    tn_mps_desc d;
+    tn_mps      m;
+    tn_tensor  *x, *logs;
+    float       cores[16];
+    if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    d.sites = 2; d.bond = 2; d.map = TN_LOCAL_IDS;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    memcpy(cores, v, sizeof cores);
+    cores[0] = 1;                                                /* id 0: e_0 + 1e-25 e_1 */
+    cores[8] = 0; cores[10] = 1; cores[12] = 1; cores[14] = 0;   /* the second core takes e_1 for id 0, e_0 for id 1 */
+    tn_write(m.cores, TN_F32, cores, 16);
+    x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
+    tn_write(x, TN_I32, ids, 4);
+    CHECK_NEAR(host(tn_mps_forward(w.ctx, &m, x, &logs))[0], 1e-25, 1e-31);
+    CHECK_NEAR(host(tn_mps_log_probability(w.ctx, &m, x))[0], 2 * log(1e-25) - log(2), 1e-4);
+    close_world(&w);
+}
+
 /* 100,000 sites: the logarithm is that of a long sum, and logits are finite. */
 TEST(long_chains_are_finite)
 {
@@ -357,8 +423,8 @@ static double distance(const tn_tt *a, const tn_tt *b, double factor)
     return sqrt(sum / size);
 }
 
-/* How far the cores around a site are from orthonormal, and its own norm from one. */
-static double from_canonical(const tn_tt *tt, int64_t site_)
+/* How far the cores around a site are from orthonormal, and its own norm from `size`. */
+static double from_canonical(const tn_tt *tt, int64_t site_, double size)
 {
     double worst = 0;
     for (int64_t k = 0; k < tt->count; k++) {
@@ -366,7 +432,7 @@ static double from_canonical(const tn_tt *tt, int64_t site_)
         const double  *g = host(tt->core[k]);
         double         norm = 0;
         for (int64_t i = 0; i < n[0] * n[1] * n[2]; i++) norm += g[i] * g[i];
-        if (k == site_) test_raise(&worst, fabs(norm - 1));
+        if (k == site_) test_raise(&worst, fabs(sqrt(norm) / size - 1));
         else for (int64_t a = 0; a < (k < site_ ? n[2] : n[0]); a++)
             for (int64_t b = 0; b < (k < site_ ? n[2] : n[0]); b++) {
                 double sum = 0;
@@ -442,6 +508,10 @@ TEST(trains_go_into_layers)
     back = tn_tt_add(tt, tt);                                /* bonds of 6 */
     CHECK_STATUS(tn_mps_from_tt(&m, back), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps_from_tt: core 0 is [1,2,6], expected 2 elements and bonds up to 5");
+    CHECK_STATUS(tn_mps_from_tt(&m, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the train is NULL");
+    CHECK_STATUS(tn_mps_from_tt(NULL, tt), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the layer's core is NULL");
     tn_tt_destroy(back);
     back = tn_mps_to_tt(&m);
     WORST("a layer that refused a train", distance(tt, back, 1), 1e-13);
@@ -467,7 +537,7 @@ TEST(canonical_forms)
                 double log_norm;
                 tn_tt *c = tn_tt_canonical(tt, k, &log_norm), *d = tn_tt_canonical(tt, k, NULL);
                 if (!CHECK(c && d)) return;
-                test_raise(&form, from_canonical(c, k));
+                test_raise(&form, from_canonical(c, k, 1));
                 test_raise(&same, distance(tt, d, 1));
                 test_raise(&same, distance(tt, c, exp(log_norm)));
                 test_raise(&logs, fabs(ln - log_norm));
@@ -656,6 +726,14 @@ TEST(samples_follow_the_square)
     index[0] = 3;
     CHECK_STATUS(tn_tt_conditional(tt, 1, index, got), TN_ERR_DATA);
     CHECK_ERROR(w.ctx, TN_ERR_DATA, "tt_conditional: index 0 is 3, expected 0 to 2");
+    CHECK_STATUS(tn_tt_conditional(tt, 4, index, got), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_conditional: known is 4, expected 0 to 3");
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, NULL, ln), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_log_conditionals: index is NULL, expected numbers");
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_log_conditionals: the result is NULL, expected numbers");
+    CHECK_STATUS(tn_tt_sample(tt, 1, 5, 5, index), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_sample: known is 5, expected 0 to 4");
     tn_tt_destroy(tt);
     close_world(&w);
     WORST("ln p against dense", worst, 1e-12);
@@ -747,6 +825,13 @@ TEST(axes_are_exchanged)
         tn_tensor_destroy(a);
         tn_tensor_destroy(b);
         tn_tt_destroy(swapped);
+        tn_tt_destroy(tt);
+    }
+    {
+        static const int64_t one = 2;
+        tn_tt *tt = train(&w, 1, &one, 1);
+        CHECK(!tn_tt_swap(tt, 0, NULL));
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
         tn_tt_destroy(tt);
     }
     close_world(&w);
@@ -842,6 +927,20 @@ TEST(tt_linear_is_its_matrix)
         }
         tn_tt_destroy(tt);
         tn_tensor_destroy(x);
+    }
+    {
+        tn_tt_linear_desc d;
+        tn_tt_linear      m;
+        memset(&d, 0, sizeof d);
+        d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: out[1] is -3, expected 1 to 2^31 - 2");
+        d.in[1] = 0;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: in[1] is 0, expected 1 to 2^31 - 2");
+        d.in[0] = d.in[1] = 1 << 20; d.out[1] = 1;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: the product of in is 1099511627776, expected 1 to 2^31 - 2");
     }
     close_world(&w);
     WORST("a linear layer against its matrix", worst, 1e-13);
@@ -1075,9 +1174,56 @@ TEST(sweeps_tell_their_error)
     WORST("the error of a fit", apart, 1e-10);
 }
 
-TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, long_chains_are_finite,
+/* The result is in the canonical form of the label wherever that is, and values that no double holds are an error. */
+TEST(sweeps_with_labels_at_ends)
+{
+    world          w;
+    tn_tt_fit_desc f;
+    double         form = 0, apart = 0, error, norm;
+    if (!open_on(&w, TN_F64, 23, 1, NULL)) return;
+    memset(&f, 0, sizeof f);
+    f.rank = 2;
+    for (int64_t label = 0; label <= 4; label++) {
+        int64_t       extents[5] = {2, 2, 2, 2, 2};
+        tn_mps_desc   d;
+        tn_mps        m;
+        tn_tensor    *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1), *made;
+        tn_tt        *tt, *fit;
+        double        sum = 0;
+        const char    name[2] = {(char)('a' + label), 0};
+        memset(&d, 0, sizeof d);
+        d.sites = 4; d.bond = 5; d.out = 5; d.map = TN_LOCAL_GIVEN;
+        d.label = label ? label : (int64_t)TN_MPS_FIRST;
+        CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
+        extents[label] = 5;
+        tt = tn_tt_random(w.ctx, 5, extents, 4, 1);
+        fit = tn_tt_fit(tt, label, phi, y, &f, &error);
+        if (!CHECK(fit != NULL)) break;
+        CHECK_STATUS(tn_tt_norm(fit, &norm), TN_OK);
+        test_raise(&form, from_canonical(fit, label, norm));
+        for (int64_t k = 1; k < 5; k++)
+            CHECK(fit->core[k]->shape[0] <= (label == 0 && k == 1 ? 4 : label == 4 && k == 4 ? 4 : 2));
+        CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
+        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        for (int i = 0; i < 250; i++) sum += host(made)[i] * host(made)[i];
+        test_raise(&apart, fabs(sqrt(sum / 250) - error));
+        tn_tt_destroy(fit);
+        for (int k = 0; k < 2; k++) {                            /* finite features whose products are not */
+            error = 0;
+            CHECK(!tn_tt_fit(tt, label, tn_scale(w.ctx, phi, k ? 1e100 : 1e30), y, &f, &error));
+            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "tt_fit: products of cores and features overflow");
+            CHECK(error != error);
+        }
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("canonical form of a label at an end", form, 1e-12);
+    WORST("the error of a fit of a label at an end", apart, 1e-10);
+}
+
+TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, zero_layers, small_values, long_chains_are_finite,
           layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
           samples_follow_the_square, impossible_strings, trains_refuse, axes_are_exchanged, operators_are_applied,
           tt_linear_is_its_matrix, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers,
-          sweeps_are_exact, sweeps_tell_their_error)
+          sweeps_are_exact, sweeps_tell_their_error, sweeps_with_labels_at_ends)

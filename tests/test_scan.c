@@ -183,6 +183,40 @@ TEST(scales)
     tn_ctx_destroy(ctx);
 }
 
+/* A state of norm 1e4 to 1e17, not yet normalised by the kernels, times a site whose elements are near the end of the range. */
+TEST(scales_that_change)
+{
+    static const double size[][3] = {{5e4, 1e33, 1}, {1e14, 1e25, 1}, {1e17, 1e-17, 1e33}, {2e-5, 1e-30, 1e33}, {1e-14, 1e-20, 1}};
+    tn_ctx *ctx = ctx_of(TN_F32, 1);
+    size_t  i;
+    int     k, e, kind;
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < sizeof size / sizeof *size; i++)
+        for (kind = 0; kind < 3; kind++) {
+            static const double m[4] = {0.7, 0.1, 0, 0.3}, one[3] = {1, 1, 1};
+            tn_tensor *y, *logs;
+            double     v[12], x[4] = {1, kind == 0 ? 0 : 1, 0, 1}, *got, *of, sum = 0;      /* the identity, or the vector (1,1) */
+            for (k = 0; k < 12; k++) v[k] = m[k % 4] * size[i][k / 4];
+            if (kind == 0) y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
+            else if (kind == 1) y = tn_scan_vector(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
+            else y = tn_scan_states(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 3, 2, 1, 2, v), given(ctx, 3, 1, 3, 1, 0, one),
+                                    false, &logs);
+            CHECK_CTX(ctx);
+            got = numbers(y); of = numbers(logs);
+            for (k = 0; k < 3; k++) {
+                const int at = kind == 0 ? 4 * k : 2 * k + 2;
+                double    next[4] = {0, 0, 0, 0}, squares = 0;
+                for (e = 0; e < 4; e++) next[e] = x[e / 2 * 2] * m[e % 2] + x[e / 2 * 2 + 1] * m[2 + e % 2];
+                for (e = 0; e < (kind == 0 ? 4 : 2); e++) squares += next[e] * next[e];
+                sum += log(size[i][k]) + log(squares) / 2;
+                for (e = 0; e < (kind == 0 ? 4 : 2); e++) CHECK_NEAR(got[at + e], x[e] = next[e] / sqrt(squares), 1e-5);
+                CHECK_NEAR(of[kind == 0 ? k : k + 1], sum, 1e-4);
+            }
+            free(got); free(of);
+        }
+    tn_ctx_destroy(ctx);
+}
+
 /* M_1 makes the product zero. Before it all is as without it; from there on there are zeros, and no gradient. */
 TEST(zeros)
 {
@@ -488,4 +522,4 @@ TEST(threads)
             }
 }
 
-TEST_MAIN(long_open_chains, long_chains, scales, zeros, not_numbers, shapes, no_site, padded_bonds, blocks, threads)
+TEST_MAIN(long_open_chains, long_chains, scales, scales_that_change, zeros, not_numbers, shapes, no_site, padded_bonds, blocks, threads)

@@ -356,6 +356,47 @@ TEST(gradients)
     tn_ctx_destroy(ctx);
 }
 
+/* The dominant boundary of matrices that are not symmetric: positive ones, whose dominant eigenvalue is real, or their
+   negatives. */
+TEST(gradients_of_dominant_boundaries)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 12;
+    double   worst = 0;
+    tn_init  plain;
+    int      kind;
+    REQUIRE(ctx != NULL);
+    memset(&plain, 0, sizeof plain);
+    for (kind = 0; kind < 8; kind++) {
+        tn_tn_attention_desc d = desc_of(2, 2 + kind % 3, 2, TN_BOUNDARY_DOMINANT);
+        const int64_t   shape[3] = {2, 3, 2};
+        tn_params      *ps = tn_params_create(ctx);
+        tn_tn_attention layer;
+        tn_param       *x = tn_params_add(ps, "x", 3, shape, plain);
+        double          v[MOST];
+        int64_t         i, count;
+        d.square = kind / 2 % 2;
+        d.sites = kind / 4 ? 3 : 0;
+        d.causal = kind == 5;
+        REQUIRE(x != NULL);
+        CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
+        count = tn_tensor_count(layer.a);
+        fill(v, count, &rng);
+        for (i = 0; i < count; i++) v[i] = (kind % 2 ? -1 : 1) * (fabs(v[i]) + 0.1);
+        tn_write(layer.a, TN_F64, v, count);
+        fill(v, 12, &rng);
+        tn_write(x->value, TN_F64, v, 12);
+        tn_ctx_reset(ctx);
+        tn_record(ctx);
+        CHECK_STATUS(tn_backward(ctx, weighted(ctx, &layer, x->value)), TN_OK);
+        test_raise(&worst, difference_error(ctx, &layer, x->value, layer.a));
+        tn_params_destroy(ps);
+    }
+    CHECK_CTX(ctx);
+    WORST("gradients of dominant boundaries", worst, 1e-8);
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- forms that are equal ---------------------------------------------------------------------------------------- */
 
 /* Contexts that are quadratic in x are linear in x (x) x: W of one layer is the column 0 of W of the other, whose A has
@@ -674,6 +715,40 @@ TEST(rules_are_read_back)
     tn_ctx_destroy(ctx);
 }
 
+/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have none. */
+TEST(rules_of_any_scale)
+{
+    static const double scale[3] = {1, 1e-60, 1e60};
+    const int       rule = 110;
+    tn_ctx         *ctx = ctx_of(TN_F64);
+    tn_params      *ps = ctx ? tn_params_create(ctx) : NULL;
+    tn_tn_attention layer;
+    tn_rule_reading r[3];
+    double          a[32];
+    int             i, k;
+    REQUIRE(ps != NULL);
+    CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &rule, 1, TN_BOUNDARY_CLOSED, &layer), TN_OK);
+    tn_read(layer.b, TN_F64, a, 32);
+    for (i = 0; i < 32; i++) a[i] += 0.1 * sin(i + 1.0);
+    tn_write(layer.b, TN_F64, a, 32);
+    tn_read(layer.a, TN_F64, a, 32);
+    for (k = 0; k < 3; k++) {                           /* to the fourth power, and squared again */
+        for (i = 0; i < 32; i++) a[i] *= scale[k] / (k > 0 ? scale[k - 1] : 1);
+        tn_write(layer.a, TN_F64, a, 32);
+        CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 5, &r[k]), TN_OK);
+        CHECK_INT(r[k].rule, rule);
+        CHECK_NEAR(r[k].margin, r[0].margin, 1e-12);
+        CHECK_NEAR(r[k].distance, r[0].distance, 1e-12);
+        for (i = 0; i < 8; i++) CHECK_NEAR(r[k].mean[i], r[0].mean[i], 1e-12);
+    }
+    CHECK(r[0].distance > 0.01 && r[0].margin < 0.99);
+    a[9] = (double)NAN;
+    tn_write(layer.a, TN_F64, a, 32);
+    CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 5, &r[0]), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is ");
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- long, short, zero, wrong ------------------------------------------------------------------------------------ */
 
 /* 20,000 sites of random matrices: finite, and as at a length of 400 far from the ends. */
@@ -825,9 +900,11 @@ TEST(wrong_input)
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 1, TN_BOUNDARY_FIRST, &ring), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_rules: boundary is 3, expected TN_BOUNDARY_CLOSED or TN_BOUNDARY_V");
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 0, TN_BOUNDARY_CLOSED, &ring), TN_ERR_SHAPE);
-    tn_ctx_clear_error(ctx);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_rules: count is 0, expected 1 to 2^31 - 2");
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "p", -3, &ring), TN_ERR_SHAPE);
-    tn_ctx_clear_error(ctx);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_permutations: in is -3, expected 1 to 46339");
+    CHECK_STATUS(tn_tn_attention_from_linear(ps, "l", NULL, NULL, NULL, false, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 2, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_rule: n is 2, expected 3 to 14");
     tn_ctx_destroy(ctx);
@@ -1015,6 +1092,8 @@ TEST(wrong_deep_networks)
     d = good; d.vocab = -1;    deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is -1, expected 0 or more");
     d = good; d.vocab = 3; d.map = TN_LOCAL_IDS;
     deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is 3, expected 0 with a map");
+    d = good; d.map = (tn_local_map)5; deep_refused(ctx, &d, TN_ERR_ARG, "deep net: map is 5, not a valid tn_local_map");
+    d = good; d.dim = 3;       deep_refused(ctx, &d, TN_ERR_ARG, "deep net: dim is 3, expected 2");
     d = good; d.causal = true; deep_refused(ctx, &d, TN_ERR_ARG, "deep net: head is 0, expected TN_DEEP_SITES in a causal");
     d = good; d.bond = -2;     deep_refused(ctx, &d, TN_ERR_SHAPE, "tn_attention net.0: bond is -2, expected");
     d = good; d.head_bond = -2; deep_refused(ctx, &d, TN_ERR_SHAPE, "mps net.head: bond is -2, expected");
@@ -1028,7 +1107,7 @@ TEST(wrong_deep_networks)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, square_is_linear_in_products, states_continue,
-          every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back, long_sequences,
+TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, gradients_of_dominant_boundaries, square_is_linear_in_products, states_continue,
+          every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back, rules_of_any_scale, long_sequences,
           zero_vectors, wrong_descs, wrong_input, small_extents, a_decoder_learns_parity, deep_networks_are_their_parts,
           wrong_deep_networks)
