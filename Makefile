@@ -80,6 +80,9 @@ build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
 
+# gcc takes five seconds to check how a C file as long as the header is indented; tests/standards.sh has it checked.
+build/tn.d/library.o build/gpu/tensornet.o: WARN += -Wno-misleading-indentation
+
 # With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
 ifndef NVCC

@@ -3,8 +3,9 @@
 
    And two more macros that change what is compiled, so that it is compiled once. TN_STATIC keeps every name inside this file: the
    program is linked with a second copy of the library, and nothing clashes. Under TN_NO_STDIO the library does without stdio.h:
-   whoever has no file system still has tensors. */
+   whoever has no file system still has tensors. SIMD kernels, a third of what there is to compile, know nothing of these macros. */
 
+#define TN_SIMD_MAX 0
 #define TN_DEBUG
 #define TN_STATIC
 #define TN_NO_STDIO

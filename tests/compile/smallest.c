@@ -1,13 +1,5 @@
 /* All that can be left out is left out, and what remains reads weights from memory and predicts. */
-#define TN_NO_TRAINING
-#define TN_NO_OPERATOR
-#define TN_NO_CONTRACTION
-#define TN_NO_TEXT
-#define TN_NO_MODELS
-#define TN_NO_CIRCUITS
-#define TN_NO_IMAGE
-#define TN_NO_F64
-#define TN_SIMD_MAX 0
+#include "smallest.h"
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #include "test.h"

@@ -1,3 +1,4 @@
+#include "smallest.h"
 #include "tensornet.h"
 
 tn_status other_unit(tn_ctx *ctx);

@@ -60,7 +60,8 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     check_ctx(ctx, "the model");
 }
 
-/* The number of steps that fit into so many minutes, estimated by training a copy of the model for a few steps. */
+/* The number of steps that fit into so many minutes, estimated by training a copy of the model for two seconds, or for as
+   long as the training takes if that is shorter. */
 static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
 {
     model     m;
@@ -75,7 +76,7 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
     if (tn_ctx_create(desc, &ctx, NULL) != TN_OK) fail("a context for measuring the speed cannot be created");
     make_model(r, ctx, &m, &optim);
     open_feed(r, &m, optim, &f);
-    while (done < warm + 2 || now() - start < 2) {
+    while (done < warm + 2 || now() - start < fmin(2, 60 * minutes)) {
         if (done == warm) start = now();
         launch_step(r, &f);
         forget_steps(&f);
