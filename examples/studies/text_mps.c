@@ -33,7 +33,7 @@ typedef struct options {
     double      lr, noise;
 } options;
 
-/* ---- a text as letters --------------------------------------------------------------------------------------------------- */
+/* ---- a text as letters ------------------------------------------------------------------------------------------------ */
 
 typedef struct letters {
     int32_t *id;                    /* [count]: 0 between words, 1 to 26 */
@@ -77,8 +77,8 @@ static int64_t held_window(const letters *t, int64_t length, int64_t i, int64_t 
     return t->held + (t->count - length - t->held) * i / count;
 }
 
-/* Nats per letter of TOLD held-out windows, by tables of the letter after up to `order` others. The first letters of a window
-   have fewer letters before them, for the tables as for the machine. Counts begin at 1/10. */
+/* Nats per letter of TOLD held-out windows, by tables of the letter after up to `order` others. The first letters of a
+   window have fewer letters before them, for the tables as for the machine. Counts begin at 1/10. */
 static double nats_of_table(const letters *t, int64_t length, int order)
 {
     double *table[ORDERS], nats = 0;
@@ -107,7 +107,7 @@ static double nats_of_table(const letters *t, int64_t length, int order)
     return nats / (double)(TOLD * length);
 }
 
-/* ---- the Born machine ------------------------------------------------------------------------------------------------------- */
+/* ---- the Born machine ------------------------------------------------------------------------------------------------- */
 
 /* Windows as ids [count,length] */
 static tn_tensor *windows_at(tn_ctx *ctx, const letters *t, const int64_t *first, int64_t count, int64_t length)
@@ -168,7 +168,7 @@ static double nats_held_out(tn_ctx *ctx, const letters *t, const tn_mps *mps)
     return nats;
 }
 
-/* ---- entropies of cuts ---------------------------------------------------------------------------------------------------- */
+/* ---- entropies of cuts ------------------------------------------------------------------------------------------------ */
 
 /* Of the cut after letter `cut` of a sentence, id [count of tt]. Letters more than `near` away from the cut are fixed: of
    their cores only the matrix of this letter remains. */
@@ -243,7 +243,7 @@ static int64_t next_sentence(const letters *t, int64_t from, int64_t length)
     return -1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------- */
+/* ----------------------------------------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
@@ -283,8 +283,8 @@ int main(int argc, char **argv)
         stop(why);
     }
     if (t.count - t.held <= o.length || t.held <= o.length) {
-        snprintf(why, sizeof why, "%s is too short: it has %lld letters, of which the last 5 %% are held out; a window has %lld",
-                 o.data, (long long)t.count, (long long)o.length);
+        snprintf(why, sizeof why, "%s is too short: it has %lld letters, of which the last 5 %% are held out; a window has"
+                 " %lld", o.data, (long long)t.count, (long long)o.length);
         stop(why);
     }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
