@@ -8,8 +8,9 @@
       texts that the machine writes.
    2. The entropy of each cut of a sentence, with the letters beneath, where only the letters near the cut are free: one, or
       three, on each side. All others are those of the sentence: of their cores one matrix remains, so that this is a state
-      of its own for each cut. Where the rest of the sentence says what must be on one side, the entropy is 0. A line shows
-      the entropies of the state in which all letters are free, which are the same for every sentence.
+      of its own for each cut. The entropy is 0 where, given the rest, the two sides are independent, for example because the
+      rest determines one of them. A line shows the entropies of the state in which all letters are free, which are the same
+      for every sentence.
 
    sh examples/get_data.sh kjv                          (or --data FILE: any text in English letters)
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/text_mps.c -o text_mps -lm && ./text_mps
