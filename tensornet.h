@@ -590,8 +590,8 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Scans: all prefixes of a chain of matrices, where tn_chain gives the whole product alone. Each y has Frobenius norm 1, and
-   *logs is the logarithm of its scale, so that 100,000 sites neither overflow nor vanish; logs may be NULL. A prefix that is
-   zero has y zero, the logarithm -inf and the gradient zero.
+   *logs is the logarithm of its scale, so that 100,000 sites neither overflow nor vanish; logs may be NULL. Only a site with
+   elements above 1e33 (F64: 1e303) may overflow. A prefix that is zero has y zero, the logarithm -inf and the gradient zero.
      tn_scan: all products.   m [b,n,d,d] -> y [b,n,d,d], *logs [b,n]
        M[b,0] ... M[b,j] = exp(logs[b,j]) y[b,j];   with reverse M[b,j] ... M[b,n-1]
      tn_scan_vector: an open chain, which begins with a vector.   v [d] or [b,d], m [b,n,d,d] -> y [b,n+1,d], *logs [b,n+1]
@@ -1531,10 +1531,11 @@ TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn
    Zunkovic 2022, Zunkovic & Ilievski 2024; docs/math.md, "Tensor-network attention" */
 typedef enum tn_boundary {
     TN_BOUNDARY_CLOSED = 0,     /* G = 1                                                                  */
-    TN_BOUNDARY_DOMINANT,       /* vL and vR are the left and right eigenvectors of A[:,:,0] (with `square` [:,:,0,0]) of
-                                   largest eigenvalue, as if infinitely many sites e_0 came before and after. Computed in
-                                   each call, on the host, with exact gradients. An error if the eigenvalue is not real
-                                   and simple, which for random matrices is frequent: use another boundary then     */
+    TN_BOUNDARY_DOMINANT,       /* vL and vR are the left and right eigenvectors of A[:,:,0] (with `square` [:,:,0,0]) for
+                                   the eigenvalue of largest magnitude, as if infinitely many sites e_0 came before and
+                                   after. Computed in each call, on the host, with exact gradients. An error if the
+                                   eigenvalue is not real and simple, which for random matrices is frequent: use another
+                                   boundary then                                                                    */
     TN_BOUNDARY_VECTORS,        /* vL and vR are parameters                                               */
     TN_BOUNDARY_FIRST           /* vL = vR = e_0                                                          */
 } tn_boundary;
@@ -1609,7 +1610,8 @@ typedef struct tn_rule_reading {
     double mean[8];             /* mean output of each neighbourhood 4 l + 2 c + r, divided by the same root mean square */
 } tn_rule_reading;
 /* Outside of an open boundary cells count as 0. `in` must be 2 and `out` 1, or 2, where the output is y[1] - y[0]; n is 3 to
-   14. Nothing depends on the basis (gauge) in which A and B are given. The arena is used, and released unless recording. */
+   14. Nothing depends on the basis (gauge) in which A and B are given, nor on the scale of the outputs. TN_ERR_NONFINITE if
+   one of these is NaN or infinite. The arena is used, and released unless recording. */
 TN_API tn_status  tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out);
 #endif /* TN_NO_MPS */
 
@@ -2160,10 +2162,11 @@ TN_API tn_status  tn_mps_init(tn_params *params, const char *name, const tn_mps_
    periodic N D^2 (s + D). */
 TN_API tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x, tn_tensor **logs);
 /* Computes ln of the sum of f^2 over all unit vectors as features of each site, and over the label: -> [], differentiable.
-   An open chain needs N D^3 s multiplications, a periodic one N D^5 s. An error for `sites` 0. */
+   An open chain needs N D^3 s multiplications, a periodic one N D^5 s. If all f are 0 it is -inf, with the gradient zero. An
+   error for `sites` 0. */
 TN_API tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *layer);
-/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0.   x as above
-   -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
+/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0, and NaN if all
+   f are 0.   x as above -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
 TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x);
 
 #ifndef TN_NO_OPERATOR
@@ -2226,7 +2229,7 @@ TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uin
    as the data need. White 1992, Stoudenmire & Schwab 2016 */
 typedef struct tn_tt_fit_desc {
     int64_t sweeps;             /* 0: 1                                                                                   */
-    int64_t rank;               /* no bond above this; 0: 16                                                              */
+    int64_t rank;               /* no bond above this, but for that of a label at an end, which may be `out`; 0: 16       */
     double  relative;           /* drops singular values <= relative times the largest of their bond; 0: 1e-6             */
     double  ridge;              /* minimises squares + ridge |tensor|^2, in units of the mean square of a feature; 0: 1e-9 */
     int64_t steps;              /* conjugate gradient steps for one tensor, at most; 0: as many as least squares need. Few
@@ -20417,6 +20420,9 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     int64_t              o;
     int                  p, c, r;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
+    if (!tni_is_extent(count))
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
+                        (long long)count);
     if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
                         "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
@@ -20427,7 +20433,7 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     memset(&d, 0, sizeof d);
     d.in = 2;
     d.bond = 4;
-    d.out = count > 0 ? count : -1;
+    d.out = count;
     d.boundary = boundary;
     if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
     a = tni_tna_numbers(layer);
@@ -20477,7 +20483,8 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.square = d.unit_inputs = true;
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
-    if (!layer || !tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
     if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     wk = wq + m * in; wv = wk + m * in;
     read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
@@ -20508,9 +20515,12 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
     int64_t              D, i, t, s;
     double              *a;
     tn_status            status;
+    if (in < 1 || in > 46339)                                    /* D is an extent, too */
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
+                        (long long)in);
     memset(&d, 0, sizeof d);
     d.in = in;
-    d.bond = D = tni_is_extent(in) && in < 1 << 15 ? in * in + 2 : 0;
+    d.bond = D = in * in + 2;
     d.square = d.unit_inputs = true;
     d.boundary = TN_BOUNDARY_VECTORS;
     if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
@@ -20532,12 +20542,13 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 
 /* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
 
-/* Outputs z [2^n,n] of all strings; cell j of string i is bit j of i. */
+/* Outputs z [2^n,n] of all strings, scaled to about one; cell j of string i is bit j of i. */
 static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
 {
     const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
     tn_tensor    *y;
     int64_t       i, j;
+    double        largest = 0;
     for (i = 0; i < strings; i++)
         for (j = 0; j < n; j++) {
             bits[2 * (i * n + j)] = !(i >> j & 1);
@@ -20546,7 +20557,15 @@ static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t 
     y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
     y = y ? tn_reshape(y, 2, flat) : NULL;
-    return y && tn_read(y, TN_F64, z, strings * n) == TN_OK;
+    if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
+    for (i = 0; i < strings * n; i++) {
+        largest = fmax(largest, fabs(z[i]));
+        if (fabs(z[i]) < HUGE_VAL) continue;
+        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
+        return false;
+    }
+    for (i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
+    return true;
 }
 
 /* The neighbourhood 4 l + 2 c + r of cell j of string i. */
@@ -20571,7 +20590,7 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
             square += z[i * n + j] * z[i * n + j];
         }
     size = sqrt(square / (double)(strings * n));
-    if (!(size > 0)) size = size == 0 ? 1 : size;
+    if (size == 0) size = 1;
     for (k = 0; k < 8; k++) {
         out->mean[k] /= count[k] * size;
         out->rule |= (out->mean[k] > 0) << k;
@@ -20583,13 +20602,13 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
             const int     c = (int)(i >> j & 1), at = tni_rule_around(i, j, n, ring);
             const double  goal = out->rule >> at & 1 ? 1 : -1, next = out->rule >> (at ^ 2) & 1 ? 1 : -1;
             const double  here = z[i * n + j], there = z[other * n + j], length = hypot(here, there);
-            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : length;
+            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : 0;
             agree += here * goal > 0;
-            if (!(here * goal / size >= out->margin)) out->margin = here * goal / size;
+            out->margin = fmin(out->margin, here * goal / size);
             if (c == 0) apart += 2 - 2 * dot;
         }
     out->agree = agree / (double)(strings * n);
-    out->distance = sqrt(apart > 0 || apart != apart ? apart / (double)(strings / 2 * n) : 0);
+    out->distance = apart > 0 ? sqrt(apart / (double)(strings / 2 * n)) : 0;
 }
 
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
@@ -26665,6 +26684,17 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 
 enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
 
+/* Checks a map and its number of features, for a function or a layer `op`. */
+static tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
+{
+    const int64_t most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX - 1 : 2;
+    if ((unsigned)map > TN_LOCAL_IDS)
+        return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: map is %d, not a valid tn_local_map", op, TNI_NAMED(name), (int)map);
+    if (dim >= (most == 2 ? 2 : 1) && dim <= most) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: dim is %lld, expected %s", op, TNI_NAMED(name), (long long)dim,
+                    most == 2 ? "2" : most < 100 ? "1 to 64" : "1 or more");
+}
+
 /* Taylor series of cos(pi x/2) and sin(pi x/2) about x = 1/2, as a matrix [terms,2] */
 static tn_tensor *tni_local_cosine(tn_ctx *ctx)
 {
@@ -26690,15 +26720,10 @@ static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
 
 tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_t dim)
 {
-    const int64_t one = 1, most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX : 2;
+    const int64_t one = 1;
     if (dim == 0) dim = 2;
     if (!tni_usable(ctx, x, "local_features", "x")) return NULL;
-    if ((unsigned)map > TN_LOCAL_IDS || dim < (most == 2 ? 2 : 1) || dim > most) {
-        tni_fail(ctx, TN_ERR_ARG, "local_features: %s is %lld, expected %s", (unsigned)map > TN_LOCAL_IDS ? "map" : "dim",
-                 (unsigned)map > TN_LOCAL_IDS ? (long long)map : (long long)dim,
-                 (unsigned)map > TN_LOCAL_IDS ? "a tn_local_map" : most == 2 ? "2" : most < 100 ? "1 to 64" : "1 or more");
-        return NULL;
-    }
+    if (tni_local_check(ctx, "local_features", NULL, map, dim) != TN_OK) return NULL;
     if (map == TN_LOCAL_IDS) return tn_embed(ctx, tn_eye(ctx, dim), x);
     if (!tni_is_real(ctx, x, "local_features", "x")) return NULL;
     if (map == TN_LOCAL_GIVEN) {
@@ -26723,22 +26748,15 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
 
 static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 {
-    tn_ctx     *ctx = tn_params_ctx(ps);
-    const char *what = NULL;
-    tn_status   s = tni_layer_extents(ps, "mps", name, "sites", d->uniform && d->sites == 0 ? 1 : d->sites, "bond", d->bond);
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "mps", name, "sites", d->uniform && d->sites == 0 ? 1 : d->sites, "bond", d->bond);
     if (s != TN_OK) return s;
     if (d->dim == 0) d->dim = 2;
-    if ((unsigned)d->map > TN_LOCAL_IDS) what = "map";
-    else if (d->dim < 1 || (d->map <= TN_LOCAL_COSINE && d->dim != 2)
-             || (d->map == TN_LOCAL_POWERS && d->dim > TNI_LOCAL_POWERS) || d->dim >= INT32_MAX) what = "dim";
-    else if (d->out < 0 || d->out >= INT32_MAX) what = "out";
-    else if (!(d->std >= 0) || !(d->std < HUGE_VAL)) what = "std";
-    if (what)
-        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: %s is %g, expected %s", TNI_NAMED(name), what,
-                        what[0] == 'm' ? (double)d->map : what[0] == 'd' ? (double)d->dim : what[0] == 'o' ? (double)d->out
-                        : d->std,
-                        what[0] == 'm' ? "a tn_local_map" : what[0] == 'd' ? "2, or 1 to 64 powers, or 1 or more features"
-                        : "0 or more");
+    if ((s = tni_local_check(ctx, "mps", name, d->map, d->dim)) != TN_OK) return s;
+    if (d->out < 0 || d->out >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: out is %lld, expected 0 to 2^31 - 2", TNI_NAMED(name), (long long)d->out);
+    if (!(d->std >= 0 && d->std < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: std is %g, expected 0 or more", TNI_NAMED(name), d->std);
     if (d->label < TN_MPS_FIRST || (d->sites > 0 && d->label > d->sites))
         return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: label is %lld, expected 1 to %lld sites before it, 0 for the default, or "
                         "TN_MPS_FIRST", TNI_NAMED(name), (long long)d->label, (long long)d->sites);
@@ -26917,26 +26935,39 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
     return !logs || log ? y : NULL;
 }
 
+/* x [b,rows rows] divided by its norms, whose logarithms are added to *log [b]. Zeros stay zeros, with the logarithm -inf
+   and the gradient zero. */
+static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t rows, tn_tensor **log)
+{
+    tn_tensor *more;
+    int64_t    shape[4];
+    shape[0] = b; shape[1] = 1; shape[2] = shape[3] = rows;
+    x = x ? tn_chain(ctx, tn_reshape(x, 4, shape), &more) : NULL;
+    if (x) *log = tn_add(ctx, *log, more);
+    return x && *log ? x : NULL;
+}
+
 /* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
     const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
     int64_t       shape[3];
-    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL, *norm;
+    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
     tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
     shape[0] = k; shape[1] = bond * s; shape[2] = bond;
     if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
-    norm = tn_sqrt(ctx, tn_sum(ctx, tn_mul(ctx, e, e)));
-    *log = tn_add(ctx, *log, tn_log(ctx, norm));
-    return tn_div(ctx, e, norm);
+    shape[1] = shape[2] = bond;
+    e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
+    return e ? tn_reshape(e, 3, shape) : NULL;
 }
 
 tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
 {
-    tn_tensor *e, *log, *l, *r;
-    int64_t    shape[3], j, bond, place;
-    tn_dtype   made;
+    const int64_t one = 1;
+    tn_tensor    *e, *log, *l, *r;
+    int64_t       shape[3], j, bond, place;
+    tn_dtype      made;
     if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
     if (m->desc.sites == 0) {
         tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
@@ -26946,7 +26977,7 @@ tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
     ctx->made = ctx->desc.dtype;
     bond = m->desc.bond;
     place = tni_mps_place(&m->desc, m->desc.sites);
-    log = tn_full(ctx, 0, NULL, 0);
+    log = tn_full(ctx, 1, &one, 0);
     l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
     r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
     if (!m->desc.periodic && l && r) {
@@ -26964,14 +26995,14 @@ tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
     }
     if (e && m->desc.periodic) e = tn_mul(ctx, tn_reshape_2d(e, bond * bond, bond * bond), l);
     else if (e) e = tn_mul(ctx, e, tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
-    log = e ? tn_add(ctx, log, tn_log(ctx, tn_sum(ctx, e))) : NULL;
+    e = e ? tni_mps_unit(ctx, tn_sum(ctx, e), 1, 1, &log) : NULL;
     ctx->made = made;
-    return log;
+    return e ? tn_reshape(log, 0, NULL) : NULL;
 }
 
 tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
-    tn_tensor *y, *logs, *square, *norm;
+    tn_tensor *y, *logs, *norm;
     tn_dtype   made;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
     if (m->desc.out > 0) {
@@ -26983,8 +27014,8 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
     norm = tn_mps_log_norm(ctx, m);
     made = ctx->made;
     ctx->made = ctx->desc.dtype;
-    square = y ? tn_log(ctx, tn_mul(ctx, y, y)) : NULL;
-    y = tn_sub(ctx, tn_add(ctx, square, tn_scale(ctx, logs, 2)), norm);
+    y = y ? tni_mps_unit(ctx, y, y->shape[0], 1, &logs) : NULL;
+    y = y ? tn_sub(ctx, tn_scale(ctx, logs, 2), norm) : NULL;
     ctx->made = made;
     return y;
 }
@@ -27100,13 +27131,21 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
     return TN_OK;
 }
 
+/* Whether there are a train, and a layer with this core. */
+static bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
+{
+    if (tt) return tni_usable(tt->ctx, core, op, "the layer's core");
+    if (tni_alive(core)) tni_fail(core->ctx, TN_ERR_ARG, "%s: the train is NULL", op);
+    return false;
+}
+
 tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     int64_t       bond, core, label, k, i, j;
     double       *room, *numbers, *to;
     tn_status     s;
-    if (!m || !tt || !tni_usable(tt->ctx, m->cores, "mps_from_tt", "cores")) return TN_ERR_ARG;
+    if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
     bond = m->desc.bond;
     core = bond * m->desc.dim * bond;
@@ -27511,7 +27550,8 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
     tn_status s;
     if (tt && (s = tni_count_check(tt->ctx, "tt_log_conditionals", "count", count)) != TN_OK) return s;
     if (tt && count == 0) return TN_OK;
-    if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, index ? log_p : NULL)) != TN_OK) return s;
+    if (tt && !index) return tni_fail(tt->ctx, TN_ERR_ARG, "tt_log_conditionals: index is NULL, expected numbers");
+    if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, log_p)) != TN_OK) return s;
     s = tni_born_begin(&b, tt, "tt_log_conditionals");
     for (e = 0; e < count && s == TN_OK; e++) {
         double p = 1;
@@ -27613,8 +27653,9 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     memset(&lay, 0, sizeof lay);
     w.cut.gap = 1;
     if (axis < 0 || axis + 1 >= from->count) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: axis is %lld, expected 0 to %lld", (long long)axis,
-                 (long long)from->count - 2);
+        if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
+        else tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: axis is %lld, expected 0 to %lld", (long long)axis,
+                      (long long)from->count - 2);
         return NULL;
     }
     if (tni_tt_options(from->ctx, "tt_swap", desc, &eps, &w.cut) != TN_OK) return NULL;
@@ -27732,6 +27773,14 @@ static void tni_fit_solve(const tni_fit *f, const tni_fit_problem *a, double *x,
     }
 }
 
+/* TN_ERR_NONFINITE if a size is not a number or infinite. */
+static tn_status tni_fit_finite(const tni_fit *f, double size)
+{
+    if (size < HUGE_VAL) return TN_OK;
+    return tni_fail(f->ctx, TN_ERR_NONFINITE, "tt_fit: products of cores and features overflow, expected features that give "
+                    "the train values whose squares are finite");
+}
+
 /* The SVD of X [m,width]: U [m,r] orthonormal, V [r,width] with the singular values, of at most `limit`; *dropped is the
    share of the squares that the limit has cost. */
 static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit, int64_t *rank, double *dropped)
@@ -27739,9 +27788,10 @@ static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit
     const int64_t k = tni_min(m, width);
     int64_t       i, l, r;
     double       *vt = f->g, all, kept;
-    tn_status     s = tni_svd(&f->host, m, width, tni_rows(f->x, width), tni_rows(f->dir, k), f->s, tni_rows(vt, width),
-                              f->svd);
-    if (s != TN_OK) return tni_fail(f->ctx, s, "tt_fit: the SVD of a tensor of two sites failed");
+    tn_status     s = tni_fit_finite(f, tni_largest_of(m * width, f->x));
+    if (s != TN_OK) return s;
+    s = tni_svd(&f->host, m, width, tni_rows(f->x, width), tni_rows(f->dir, k), f->s, tni_rows(vt, width), f->svd);
+    if (s != TN_OK) return tni_fail(f->ctx, s, "tt_fit: the SVD of a tensor of two sites did not converge");
     for (r = k; r > 1 && f->s[r - 1] <= f->d.relative * f->s[0]; r--) {}
     all = tni_tail_squares(r, f->s, 0);
     r = tni_min(r, limit);
@@ -27980,6 +28030,7 @@ static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error
     made = tni_fit_far(f, &a, q, f->z);
     tni_fit_predict(f, &made, f->v, f->res);
     for (i = 0; i < all; i++) f->res[i] -= f->y[i];
+    if ((s = tni_fit_finite(f, tni_largest_of(all, f->res))) != TN_OK) return s;
     if (error) *error = tni_frobenius(all, f->res) / sqrt((double)all);
     for (k = 0; k < q; k++)
         for (i = 0; i < n; i++) f->x[k * n + i] = f->u[i * q + k];
@@ -28112,9 +28163,12 @@ tn_tt *tn_tt_fit(const tn_tt *from, int64_t label, const tn_tensor *phi, const t
     tt = tni_fit_train(&f, moved ? moved : from, inside, phi, y, error);
     tn_tt_destroy(moved);
     if (!tt || inside == label) return tt;
-    back = tn_tt_swap(tt, label == 0 ? 0 : inside, NULL);
+    back = tn_tt_swap(tt, label == 0 ? 0 : inside, NULL);       /* leaves the norm in the second core */
     tn_tt_destroy(tt);
-    return back;
+    if (!back || label > 0) return back;
+    tt = tn_tt_canonical(back, 0, NULL);
+    tn_tt_destroy(back);
+    return tt;
 }
 #endif /* TN_NO_OPERATOR */
 
@@ -28147,6 +28201,12 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     if (!(desc->std >= 0 && desc->std < HUGE_VAL))
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
                         desc->std);
+    for (k = 0; k < desc->count; k++) {
+        const bool good = tni_is_extent(desc->in[k]);
+        if (good && tni_is_extent(desc->out[k])) continue;
+        return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "tt_linear%s%s: %s[%lld] is %lld, expected 1 to 2^31 - 2",
+                        TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? desc->out : desc->in)[k]);
+    }
     s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(desc, desc->in),
                           "the product of out", tni_tt_linear_size(desc, desc->out));
     if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", desc->rank, "rank", desc->rank);
@@ -28336,7 +28396,7 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
     int64_t   k, most, other;
     double   *room;
     tn_status s = TN_OK;
-    if (!m || !tt || !tni_usable(tt->ctx, m->core[0], "tt_linear_from_tt", "core 0")) return TN_ERR_ARG;
+    if (!tni_from_tt_given("tt_linear_from_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
         return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
                         (long long)tt->count, (long long)m->desc.count);
@@ -28470,6 +28530,7 @@ static tn_status tni_deep_check(tn_params *ps, const char *name, tn_deep_desc *d
     if (d->vocab < 0 || (d->vocab > 0 && d->map != TN_LOCAL_LINEAR))
         return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: vocab is %lld, expected %s", TNI_NAMED(name), (long long)d->vocab,
                         d->vocab < 0 ? "0 or more" : "0 with a map");
+    if (d->vocab == 0 && (s = tni_local_check(ctx, "deep", name, d->map, d->dim)) != TN_OK) return s;
     if ((unsigned)d->head > TN_DEEP_SITES || (d->causal && d->head != TN_DEEP_SITES))
         return tni_fail(ctx, TN_ERR_ARG, "deep%s%s: head is %d, expected %s", TNI_NAMED(name), (int)d->head,
                         d->causal ? "TN_DEEP_SITES in a causal network" : "TN_DEEP_MPS or TN_DEEP_SITES");
@@ -48277,7 +48338,7 @@ TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_
 TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
 {
     static const TNI_REAL one = 1;
-    const TNI_REAL     limit = (TNI_REAL)(TNI_BITS == 32 ? 1e30 : 1e300);
+    const TNI_REAL     limit = (TNI_REAL)4294967296.0;       /* of squared norms, as in the scan of matrices */
     const tni_scans   *p = (const tni_scans *)arg;
     const tni_prefixes s = p->s;
     const tn_view     *v = &p->call->in[p->phi ? 0 : 1];

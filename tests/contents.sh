@@ -1,9 +1,13 @@
 #!/bin/sh
 # sh tests/contents.sh [tensornet.h]: the table of contents in the first comment, the banners and the tags agree, also in
-# tensornet_cuda.cu; and files of the command `tn` call only files above them. tests/map.awk and tests/calls.awk say what is
-# checked. Prints only what is wrong.
+# tensornet_cuda.cu; files of the command `tn` call only files above them; and the lists of mutants fit the sources.
+# tests/map.awk, tests/calls.awk and tests/heavy/mutants/format.txt say what is checked. Prints only what is wrong.
 status=0
 awk -v check=1 -f tests/map.awk "${1:-tensornet.h}" || status=1
 awk -v check=1 -v cuda=1 -f tests/map.awk tensornet_cuda.cu || status=1
 awk -f tests/calls.awk tools/tn/tn.h tools/tn/*.c || status=1
+for list in "header tensornet.h" "cuda tensornet_cuda.cu"; do
+    awk -f tests/heavy/mutants/mutate.awk -v out=/dev/null -v list=/dev/null \
+        "tests/heavy/mutants/${list% *}.txt" "${list#* }" || status=1
+done
 exit $status

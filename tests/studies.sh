@@ -160,6 +160,17 @@ awk '{ v[$1] = $2 }
 "$programs/sweep" --threads 1 > "$folder/second" 2>&1 || { cat "$folder/second"; fail sweep; }
 grep -q '^parity_16_wrong: 0$' "$folder/second" || fail "sweep: $(cat "$folder/second")"
 
+# A Born machine over letters: what it has learned of a text, and the entropies of its cuts.
+"$programs/text_mps" --data "$folder/text" --length 29 --bond 8 --steps 200 --batch 32 --sentences 1 --threads 1 \
+    --sentence "as the text is short so is this sentence" --out "$folder/text_mps" > "$folder/second" 2>&1 || { cat "$folder/second"; fail text_mps; }
+awk '{ v[$1] = $2 } /the letter after 0 others: / { alone = $NF }
+     END { exit !(v["nats_per_letter:"] > 0 && v["nats_per_letter:"] < alone - 0.2 && v["largest_possible:"] == 2.0794 &&
+                  v["largest_entropy:"] > 0 && v["largest_entropy:"] <= 2.0794 && v["entropy_within_words:"] > 0 &&
+                  v["entropy_beside_spaces:"] > 0) }' "$folder/second" && [ -f "$folder/text_mps/sentence2.svg" ] ||
+    fail "text_mps: $(cat "$folder/second")"
+! "$programs/text_mps" --data "$folder/text" --sentence short > "$folder/refused" 2>&1 || fail "a short sentence is drawn"
+grep -q 'sentence has 5 letters and spaces, expected at least 32' "$folder/refused" || fail "text_mps: $(cat "$folder/refused")"
+
 # Both encoders find a dictionary that is known.
 "$programs/autoencoder" --threads 1 --out "$folder/autoencoder" > "$folder/second" 2>&1 ||
     { cat "$folder/second"; fail autoencoder; }

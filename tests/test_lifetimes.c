@@ -703,9 +703,9 @@ static void networks(life *l)
     nets[5] = tn_net_from_mps(ctx, 2, t);
     for (int k = 0; k < 2; k++) {
         tn_tt  *tt = k ? tn_tt_from_attention(ctx, &attention, 1) : tn_tt_from_cp(cp[0], 1);
-        tn_net *net = tn_net_from_tt(tt, NULL);
-        CHECK(tt && net);
-        tn_net_destroy(net);
+        tn_net *chain = tn_net_from_tt(tt, NULL);
+        CHECK(tt && chain);
+        tn_net_destroy(chain);
         tn_tt_destroy(tt);
     }
     nets[6] = tn_net_compose(nets[2], nets[3]);

@@ -248,6 +248,157 @@ TEST(born_layers_are_normalised)
     WORST("norm of a layer and of its train", apart, 1e-12);
 }
 
+/* The norm of a layer with a label is that of its train, wherever the label stands. */
+TEST(norms_count_the_label)
+{
+    double worst = 0;
+    world  w;
+    if (!open_on(&w, TN_F64, 25, 1, NULL)) return;
+    for (int k = 0; k < 12; k++) {
+        static const int64_t label[3] = {TN_MPS_FIRST, 0, 4};
+        tn_mps_desc d;
+        tn_mps      m;
+        tn_tt      *tt;
+        char        name[8];
+        double      norm;
+        memset(&d, 0, sizeof d);
+        d.sites = 4; d.bond = 3; d.dim = 2; d.out = 3; d.random = true;
+        d.periodic = (k & 1) != 0;
+        d.uniform = (k & 2) != 0;
+        d.label = label[k / 4];
+        snprintf(name, sizeof name, "m%d", k);
+        CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
+        tt = tn_mps_to_tt(&m);
+        CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
+        test_raise(&worst, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("norm of a layer with a label and of its train", worst, 1e-12);
+}
+
+/* What cores begin with: the identity for each feature, or for the first power, and noise; random ones and labels have the variance
+   1/bond. */
+TEST(first_cores)
+{
+    world w;
+    if (!open_on(&w, TN_F64, 26, 1, NULL)) return;
+    for (int k = 0; k < 3; k++) {
+        tn_mps_desc d;
+        tn_mps      m;
+        double      off = 0, square = 0;
+        int64_t     rows;
+        memset(&d, 0, sizeof d);
+        d.sites = 3; d.bond = 16; d.out = 5; d.dim = 3;
+        d.map = k == 0 ? TN_LOCAL_POWERS : TN_LOCAL_GIVEN;
+        d.random = k == 2;
+        CHECK_STATUS(tn_mps_init(w.params, k == 0 ? "a" : k == 1 ? "b" : "c", &d, &m), TN_OK);
+        rows = 3 * 16 * 3;
+        for (int64_t i = 0; i < rows; i++)                   /* (site, a, s), b */
+            for (int64_t b = 0; b < 16; b++) {
+                const bool one = k < 2 && i / 3 % 16 == b && (k == 1 || i % 3 == 0);
+                const double x = host(m.cores)[i * 16 + b] - (one ? 1 : 0);
+                test_raise(&off, fabs(x));
+                square += x * x / (double)(rows * 16);
+            }
+        CHECK(k == 2 ? fabs(square * 16 - 1) < 0.1 : off < 0.06);
+        square = 0;
+        for (int64_t i = 0; i < 16 * 5 * 16; i++) square += host(m.label)[i] * host(m.label)[i] / (16 * 5 * 16);
+        CHECK(fabs(square * 16 - 1) < 0.15);
+    }
+    close_world(&w);
+}
+
+/* BF16 activations: logarithms of long chains are not rounded to it. */
+TEST(bf16_activations)
+{
+    double got[2];
+    for (int k = 0; k < 2; k++) {
+        world         w;
+        tn_mps_desc   d;
+        tn_mps        m;
+        tn_tensor    *x, *logs = NULL;
+        const int64_t shape[2] = {1, 300};
+        if (!open_as(&w, TN_F32, k ? TN_BF16 : TN_REAL, 27, 1, NULL)) return;
+        memset(&d, 0, sizeof d);
+        d.bond = 3; d.sites = 300; d.out = 2; d.random = true;
+        CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+        x = tn_full(w.ctx, 2, shape, 0.5);
+        CHECK(tn_mps_forward(w.ctx, &m, x, &logs) != NULL && logs != NULL);
+        got[k] = tn_item(logs);
+        CHECK(tn_mul(w.ctx, tn_cast(w.ctx, x, k ? TN_BF16 : TN_F32), x)->dtype == (k ? TN_BF16 : TN_F32));
+        close_world(&w);
+    }
+    CHECK(fabs(got[0]) > 1);
+    CHECK_NEAR(got[1], got[0], 1e-4);
+}
+
+/* A layer of zeros has the norm 0, an input of zeros the probability 0, and neither gives a gradient that is not a number. */
+TEST(zero_layers)
+{
+    world w;
+    if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
+    for (int k = 0; k < 4; k++) {
+        const char *const name[4] = {"a", "b", "c", "d"};
+        const bool  born = k == 3;                               /* not zero, but for an input of zeros */
+        tn_mps_desc d;
+        tn_mps      m;
+        tn_tensor  *x, *y;
+        memset(&d, 0, sizeof d);
+        d.sites = 3; d.bond = 2; d.random = true; d.map = TN_LOCAL_GIVEN;
+        d.periodic = k == 1;
+        d.uniform = k == 2;
+        CHECK_STATUS(tn_mps_init(w.params, name[k], &d, &m), TN_OK);
+        x = any(&w, 3, 2, 3, 2, 0, 1);
+        if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_full(w.ctx, 3, (int64_t[]){1, 3, 2}, 0));
+        else tn_assign(m.cores, tn_full(w.ctx, 4, m.cores->shape, 0));
+        tn_record(w.ctx);
+        y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
+        if (!CHECK(y != NULL && y->rank == born)) break;
+        CHECK(host(y)[0] == -HUGE_VAL);
+        if (born) CHECK(host(y)[1] > -100 && host(y)[1] < 100);
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+        for (int p = 0; p < (int)tn_params_count(w.params); p++) {
+            tn_tensor *g = tn_params_at(w.params, p)->value->grad;
+            for (int64_t i = 0; g && i < tn_tensor_count(g); i++) CHECK(born ? fabs(host(g)[i]) < HUGE_VAL : host(g)[i] == 0);
+        }
+        if (!born) {                                             /* probabilities do not exist, values do */
+            y = tn_mps_log_probability(w.ctx, &m, x);
+            CHECK(host(y)[0] != host(y)[0]);
+            y = tn_mps_forward(w.ctx, &m, x, NULL);
+            CHECK(host(y)[0] == 0 && host(y)[1] == 0);
+        }
+        tn_ctx_reset(w.ctx);
+    }
+    close_world(&w);
+}
+
+/* f(x) of 1e-25 whose square is no F32: the probability is what it is. */
+TEST(small_values)
+{
+    const float   v[16] = {0, 1e-25f, 1, 0};                     /* (0,1e-25) and (1,0) of row 0, then rows of 1 */
+    const int32_t ids[4] = {0, 0, 1, 0};
+    const int64_t shape[2] = {2, 2};
+    world       w;
+    tn_mps_desc d;
+    tn_mps      m;
+    tn_tensor  *x, *logs;
+    float       cores[16];
+    if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    d.sites = 2; d.bond = 2; d.map = TN_LOCAL_IDS;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    memcpy(cores, v, sizeof cores);
+    cores[0] = 1;                                                /* id 0: e_0 + 1e-25 e_1 */
+    cores[8] = 0; cores[10] = 1; cores[12] = 1; cores[14] = 0;   /* the second core takes e_1 for id 0, e_0 for id 1 */
+    tn_write(m.cores, TN_F32, cores, 16);
+    x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
+    tn_write(x, TN_I32, ids, 4);
+    CHECK_NEAR(host(tn_mps_forward(w.ctx, &m, x, &logs))[0], 1e-25, 1e-31);
+    CHECK_NEAR(host(tn_mps_log_probability(w.ctx, &m, x))[0], 2 * log(1e-25) - log(2), 1e-4);
+    close_world(&w);
+}
+
 /* 100,000 sites: the logarithm is that of a long sum, and logits are finite. */
 TEST(long_chains_are_finite)
 {
@@ -310,11 +461,23 @@ TEST(layers_refuse)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps m: std is -1, expected 0 or more");
     d.std = 0;
     CHECK_INT(tn_params_count(w.params), 0);
+    d.sites = 0;
+    d.uniform = true;
+    d.label = 3;
+    CHECK_STATUS(tn_mps_init(w.params, "any", &d, &m), TN_OK);      /* of any length from 3 on */
+    CHECK(tn_mps_forward(w.ctx, &m, any(&w, 2, 4, 3, 0, 0, 1), NULL) != NULL);
+    CHECK(!tn_mps_forward(w.ctx, &m, any(&w, 2, 4, 2, 0, 0, 1), NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps: x is [4,2], expected [b,n] with n >= 3");
+    d.sites = 3;
+    d.uniform = false;
+    d.label = 0;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     CHECK(!tn_mps_forward(w.ctx, &m, any(&w, 2, 4, 2, 0, 0, 1), NULL));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps: x is [4,2], expected [b,3]");
     CHECK(!tn_mps_log_probability(w.ctx, &m, any(&w, 2, 4, 3, 0, 0, 1)));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_probability: out is 2, expected 0");
+    CHECK(!tn_local_features(w.ctx, any(&w, 2, 4, 3, 0, 0, 1), TN_LOCAL_GIVEN, 2));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "local_features: x is [4,3], expected 2 features on its last axis");
     CHECK(!tn_local_features(w.ctx, any(&w, 1, 4, 0, 0, 0, 1), TN_LOCAL_POWERS, 65));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "local_features: dim is 65, expected 1 to 64");
     close_world(&w);
@@ -357,8 +520,8 @@ static double distance(const tn_tt *a, const tn_tt *b, double factor)
     return sqrt(sum / size);
 }
 
-/* How far the cores around a site are from orthonormal, and its own norm from one. */
-static double from_canonical(const tn_tt *tt, int64_t site_)
+/* How far the cores around a site are from orthonormal, and its own norm from `size`. */
+static double from_canonical(const tn_tt *tt, int64_t site_, double size)
 {
     double worst = 0;
     for (int64_t k = 0; k < tt->count; k++) {
@@ -366,7 +529,7 @@ static double from_canonical(const tn_tt *tt, int64_t site_)
         const double  *g = host(tt->core[k]);
         double         norm = 0;
         for (int64_t i = 0; i < n[0] * n[1] * n[2]; i++) norm += g[i] * g[i];
-        if (k == site_) test_raise(&worst, fabs(norm - 1));
+        if (k == site_) test_raise(&worst, fabs(sqrt(norm) / size - 1));
         else for (int64_t a = 0; a < (k < site_ ? n[2] : n[0]); a++)
             for (int64_t b = 0; b < (k < site_ ? n[2] : n[0]); b++) {
                 double sum = 0;
@@ -442,6 +605,10 @@ TEST(trains_go_into_layers)
     back = tn_tt_add(tt, tt);                                /* bonds of 6 */
     CHECK_STATUS(tn_mps_from_tt(&m, back), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps_from_tt: core 0 is [1,2,6], expected 2 elements and bonds up to 5");
+    CHECK_STATUS(tn_mps_from_tt(&m, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the train is NULL");
+    CHECK_STATUS(tn_mps_from_tt(NULL, tt), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the layer's core is NULL");
     tn_tt_destroy(back);
     back = tn_mps_to_tt(&m);
     WORST("a layer that refused a train", distance(tt, back, 1), 1e-13);
@@ -467,7 +634,7 @@ TEST(canonical_forms)
                 double log_norm;
                 tn_tt *c = tn_tt_canonical(tt, k, &log_norm), *d = tn_tt_canonical(tt, k, NULL);
                 if (!CHECK(c && d)) return;
-                test_raise(&form, from_canonical(c, k));
+                test_raise(&form, from_canonical(c, k, 1));
                 test_raise(&same, distance(tt, d, 1));
                 test_raise(&same, distance(tt, c, exp(log_norm)));
                 test_raise(&logs, fabs(ln - log_norm));
@@ -498,7 +665,7 @@ TEST(norms_have_no_range)
     if (!open_on(&w, TN_F32, 9, 1, NULL)) return;
     for (int i = 0; i < 2; i++) {
         const float v[2] = {i ? 60.0f : 0, i ? 80.0f : 0};
-        tn_tensor  *t = tn_tensor_from(w.ctx, 3, shape, TN_F32, v), *e;
+        tn_tensor  *t = tn_tensor_from(w.ctx, 3, shape, TN_F32, v), *e, *s;
         tn_tt      *tt, *c;
         double      ln, sign, inner;
         for (int k = 0; k < 3000; k++) core[k] = t;
@@ -506,7 +673,9 @@ TEST(norms_have_no_range)
         CHECK_STATUS(tn_tt_log_norm(tt, &ln), TN_OK);
         c = tn_tt_canonical(tt, 2999, &inner);
         e = tn_tt_entropies(tt);
-        CHECK(c && e && host(e)[77] == 0);
+        s = tn_tt_spectra(tt);
+        CHECK(c && e && host(e)[77] == 0 && s && fabs(host(s)[77] - i) < 1e-6);
+        tn_tensor_destroy(s);
         if (i) CHECK(fabs(ln - 3000 * log(100)) < 1e-9 && fabs(inner - ln) < 1e-9);
         else CHECK(ln == -HUGE_VAL && inner == -HUGE_VAL);
         CHECK_STATUS(tn_tt_log_inner(tt, c, &inner, &sign), TN_OK);
@@ -561,6 +730,11 @@ TEST(spectra_are_those_of_the_unfoldings)
     double     worst = 0, entropies = 0, norm;
     int64_t    rows = 1;
     if (!open_on(&w, TN_F64, 11, 1, NULL)) return;
+    tt = train(&w, 2, extents + 1, 3);                       /* of two axes: one bond, of both extents at most */
+    s = tn_tt_spectra(tt);
+    CHECK(s && s->rank == 2 && s->shape[0] == 1 && s->shape[1] == 2);
+    tn_tensor_destroy(s);
+    tn_tt_destroy(tt);
     tt = train(&w, 5, extents, 3);
     s = tn_tt_spectra(tt);
     e = tn_tt_entropies(tt);
@@ -656,6 +830,14 @@ TEST(samples_follow_the_square)
     index[0] = 3;
     CHECK_STATUS(tn_tt_conditional(tt, 1, index, got), TN_ERR_DATA);
     CHECK_ERROR(w.ctx, TN_ERR_DATA, "tt_conditional: index 0 is 3, expected 0 to 2");
+    CHECK_STATUS(tn_tt_conditional(tt, 4, index, got), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_conditional: known is 4, expected 0 to 3");
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, NULL, ln), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_log_conditionals: index is NULL, expected numbers");
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_log_conditionals: the result is NULL, expected numbers");
+    CHECK_STATUS(tn_tt_sample(tt, 1, 5, 5, index), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_sample: known is 5, expected 0 to 4");
     tn_tt_destroy(tt);
     close_world(&w);
     WORST("ln p against dense", worst, 1e-12);
@@ -742,11 +924,33 @@ TEST(axes_are_exchanged)
         c = tn_copy(w.ctx, tn_transpose(a, (int)axis, (int)axis + 1));
         memcpy(x, host(b), sizeof x);
         for (int i = 0; i < 48; i++) test_raise(&worst, fabs(x[i] - host(c)[i]));
+        {
+            tn_tt_desc loose;
+            tn_tt     *less;
+            double     apart, exact;
+            memset(&loose, 0, sizeof loose);
+            loose.eps = 0.7;
+            less = tn_tt_swap(tt, axis, &loose);
+            apart = distance(swapped, less, 1);
+            CHECK_STATUS(tn_tt_norm(tt, &exact), TN_OK);
+            CHECK(exact > 2);                                /* the error is relative to it */
+            CHECK(less && less->core[axis]->shape[2] < swapped->core[axis]->shape[2]);
+            CHECK(less && apart > 0.01 && apart <= 0.7);
+            CHECK_NEAR(less ? less->error : -1, apart, 1e-12);
+            tn_tt_destroy(less);
+        }
         CHECK(!tn_tt_swap(tt, 3, NULL));
         CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_swap: axis is 3, expected 0 to 2");
         tn_tensor_destroy(a);
         tn_tensor_destroy(b);
         tn_tt_destroy(swapped);
+        tn_tt_destroy(tt);
+    }
+    {
+        static const int64_t one = 2;
+        tn_tt *tt = train(&w, 1, &one, 1);
+        CHECK(!tn_tt_swap(tt, 0, NULL));
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
         tn_tt_destroy(tt);
     }
     close_world(&w);
@@ -822,7 +1026,13 @@ TEST(tt_linear_is_its_matrix)
         tn_tt_destroy(tt);
         tt = tn_tt_from_matrix(w.ctx, matrix, k, d.out, d.in, &exact);         /* by SVDs, and into another layer */
         tn_tensor_destroy(matrix);
+        snprintf(name, sizeof name, "s%d", k);
+        d.rank = 1;
+        CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
+        CHECK_STATUS(tn_tt_linear_from_tt(&copy, tt), k == 1 ? TN_OK : TN_ERR_SHAPE);
+        if (k > 1) CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "expected bonds up to 1");
         snprintf(name, sizeof name, "c%d", k);
+        d.rank = 7;                                          /* more than the train has */
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
         CHECK_STATUS(tn_tt_linear_from_tt(&copy, tt), TN_OK);
         tn_assign(copy.b, m.b);
@@ -843,10 +1053,54 @@ TEST(tt_linear_is_its_matrix)
         tn_tt_destroy(tt);
         tn_tensor_destroy(x);
     }
+    {
+        tn_tt_linear_desc d;
+        tn_tt_linear      m;
+        memset(&d, 0, sizeof d);
+        d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: out[1] is -3, expected 1 to 2^31 - 2");
+        d.in[1] = 0;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: in[1] is 0, expected 1 to 2^31 - 2");
+        d.in[0] = d.in[1] = 1 << 20; d.out[1] = 1;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
+        CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: the product of in is 1099511627776, expected 1 to 2^31 - 2");
+    }
     close_world(&w);
     WORST("a linear layer against its matrix", worst, 1e-13);
     WORST("by rounding its matrix", round, 1e-11);
     WORST("gradients of its cores", slope, 1e-12);
+}
+
+/* The weights of a new layer, as a matrix, have the variance that was asked for, or 1/inputs: the sum over all bonds has it. */
+TEST(tt_linear_has_its_variance)
+{
+    static const int64_t wide[2] = {65536, 65536}, one[2] = {1, 1};
+    world w;
+    if (!open_on(&w, TN_F64, 28, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        tn_tt_linear_desc d;
+        tn_tt_linear      m;
+        tn_tt            *tt;
+        tn_tensor        *matrix;
+        double            square = 0;
+        memset(&d, 0, sizeof d);
+        d.count = 2; d.rank = 16;
+        for (int i = 0; i < 2; i++) d.in[i] = d.out[i] = 8;
+        d.std = k ? 0.5 : 0;
+        CHECK_STATUS(tn_tt_linear_init(w.params, k ? "a" : "b", &d, &m), TN_OK);
+        tt = tn_tt_linear_to_tt(&m);
+        matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        if (!CHECK(matrix && tn_tensor_count(matrix) == 4096)) return;
+        for (int i = 0; i < 4096; i++) square += host(matrix)[i] * host(matrix)[i] / 4096;
+        CHECK(fabs(square / (k ? 0.25 : 1.0 / 64) - 1) < 0.25);
+        tn_tensor_destroy(matrix);
+        tn_tt_destroy(tt);
+    }
+    CHECK(!tn_tt_from_matrix(w.ctx, any(&w, 2, 2, 2, 0, 0, 1), 2, wide, one, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_from_matrix: the extents of axis 1 are 65536 and 1, expected 1 or more, and products below");
+    close_world(&w);
 }
 
 /* ---- networks ------------------------------------------------------------------------------------ */
@@ -1064,6 +1318,12 @@ TEST(sweeps_tell_their_error)
         CHECK(error != error);
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "tt_fit: y, [300,4], has NaN or infinity");
     }
+    CHECK(!tn_tt_fit(tt, 3, tn_copy(w.ctx, tn_slice(phi, 1, 0, 4)), y, &f, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_fit: phi is [300,4,3], expected [b,5,3]");
+    f.ridge = -1;
+    CHECK(!tn_tt_fit(tt, 3, phi, y, &f, NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "and ridge -1, expected 0 or more");
+    f.ridge = 0;
     CHECK(!tn_tt_fit(tt, 6, phi, y, &f, NULL));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_fit: label is 6 of 6 axes");
     CHECK(!tn_tt_fit(tt, 2, phi, y, &f, NULL));
@@ -1075,9 +1335,177 @@ TEST(sweeps_tell_their_error)
     WORST("the error of a fit", apart, 1e-10);
 }
 
-TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, long_chains_are_finite,
-          layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
+/* Two sites: one tensor X, so that a fit is ridge regression with the features p (x) q, whatever their scales and correlation. */
+TEST(sweeps_are_ridge_regression)
+{
+    enum { N = 40, D = 2, OUT = 3, M = D * D };
+    static const int64_t extents[3] = {D, OUT, D}, data[3] = {N, 2, D}, out[2] = {N, OUT};
+    world  w;
+    double worst = 0;
+    if (!open_on(&w, TN_F64, 29, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        double         phi[N * 2 * D], y[N * OUT], a[M][M + OUT], mean = 0, got;
+        tn_tt_fit_desc d;
+        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, 4, 3), *fit;
+        uint64_t       rng = 31;
+        memset(&d, 0, sizeof d);
+        memset(a, 0, sizeof a);
+        d.ridge = k ? 0.5 : 1e-3;
+        for (int i = 0; i < N * 2 * D; i++) phi[i] = test_random_real(&rng) * (i % D ? 0.3 : 1) + (i % D ? phi[i - 1] : 0);
+        for (int i = 0; i < N * OUT; i++) y[i] = test_random_real(&rng);
+        for (int b = 0; b < N; b++)
+            for (int i = 0; i < M; i++) {
+                const double f = phi[b * 4 + i / D] * phi[b * 4 + 2 + i % D];
+                for (int j = 0; j < M; j++) a[i][j] += f * phi[b * 4 + j / D] * phi[b * 4 + 2 + j % D];
+                for (int o = 0; o < OUT; o++) a[i][M + o] += f * y[b * OUT + o];
+                mean += f * f / M;                           /* the squares of a feature, summed over the data */
+            }
+        for (int i = 0; i < M; i++) a[i][i] += d.ridge * mean;
+        for (int i = 0; i < M; i++)                          /* Gauss and Jordan: the matrix is positive */
+            for (int j = 0; j < M; j++) {
+                const double f = a[j][i] / a[i][i];
+                for (int c = i; c < M + OUT && j != i; c++) a[j][c] -= f * a[i][c];
+            }
+        fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &d, NULL);
+        for (int64_t i = 0; CHECK(fit != NULL) && i < M * OUT; i++) {
+            const int64_t index[3] = {i / OUT / D, i % OUT, i / OUT % D};
+            CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK);
+            test_raise(&worst, fabs(got - a[i / OUT][M + i % OUT] / a[i / OUT][i / OUT]));
+        }
+        tn_tt_destroy(fit);
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("a fit of two sites against ridge regression", worst, 1e-8);
+}
+
+/* One step of conjugate gradients leaves a train alone that fits: what the next bond begins with has the right numbers. */
+TEST(sweeps_keep_what_fits)
+{
+    static const int64_t extents[8] = {3, 3, 3, 2, 3, 3, 3, 3};
+    world          w;
+    tn_mps_desc    d;
+    tn_mps         m;
+    tn_tt_fit_desc f;
+    tn_tensor     *phi, *y;
+    tn_tt         *tt, *fit;
+    double         error = 1, size = 0;
+    if (!open_on(&w, TN_F64, 30, 1, NULL)) return;
+    memset(&d, 0, sizeof d);
+    memset(&f, 0, sizeof f);
+    d.sites = 7; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    tt = train(&w, 8, extents, 3);
+    CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
+    phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
+    y = tn_mps_forward(w.ctx, &m, phi, NULL);
+    for (int i = 0; i < 1200; i++) size += host(y)[i] * host(y)[i] / 1200;
+    f.rank = 6;                                              /* bonds that the label has passed have both extents */
+    f.steps = 1;
+    f.ridge = 1e-14;
+    fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
+    CHECK(fit != NULL);
+    WORST("what fitted before", error / sqrt(size), 1e-9);
+    tn_tt_destroy(fit);
+    tn_tt_destroy(tt);
+    close_world(&w);
+}
+
+/* A matrix of rank 2 from 30 of its 36 elements, by rows and columns as features: one singular vector is not enough, and with two
+   the others follow. `relative` drops the smaller one. */
+TEST(sweeps_find_the_rank)
+{
+    enum { D = 6 };
+    static const int64_t extents[3] = {D, 1, D};
+    world  w;
+    double worst = 0;
+    if (!open_on(&w, TN_F64, 32, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        const int64_t  count = k ? 36 : 30, data[3] = {count, 2, D}, out[2] = {count, 1};
+        double         phi[36 * 2 * D], y[36], x[D][D], error, got;
+        tn_tt_fit_desc f;
+        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, D, 5), *fit;
+        int64_t        n = 0;
+        memset(&f, 0, sizeof f);
+        memset(phi, 0, sizeof phi);
+        for (int i = 0; i < D; i++)
+            for (int j = 0; j < D; j++) {
+                x[i][j] = k ? (i == j) * (i ? 0 : 3) + (i == 1 && j == 1) : cos(i + 2.0 * j);
+                if (!k && (i * 5 + j * 2) % 6 == 1) continue;
+                if (n == count) break;
+                phi[n * 2 * D + i] = phi[n * 2 * D + D + j] = 1;
+                y[n++] = x[i][j];
+            }
+        f.relative = k ? 0.5 : 0;
+        f.rank = k ? 0 : 2;
+        fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f, &error);
+        if (!CHECK(fit != NULL)) break;
+        CHECK_INT(fit->core[0]->shape[2], k ? 1 : 2);
+        if (k) CHECK_NEAR(error, 1.0 / 6, 1e-8);             /* the element 1 beside 3, among 36 */
+        for (int64_t i = 0; !k && i < D * D; i++) {
+            const int64_t index[3] = {i / D, 0, i % D};
+            CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK);
+            test_raise(&worst, fabs(got - x[i / D][i % D]));
+        }
+        tn_tt_destroy(fit);
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("a matrix of rank 2 from a part of it", worst, 1e-2);
+}
+
+/* The result is in the canonical form of the label wherever that is, and values that no double holds are an error. */
+TEST(sweeps_with_labels_at_ends)
+{
+    world          w;
+    tn_tt_fit_desc f;
+    double         form = 0, apart = 0, error, norm;
+    if (!open_on(&w, TN_F64, 23, 1, NULL)) return;
+    memset(&f, 0, sizeof f);
+    f.rank = 2;
+    for (int64_t label = 0; label <= 4; label++) {
+        int64_t       extents[5] = {2, 2, 2, 2, 2};
+        tn_mps_desc   d;
+        tn_mps        m;
+        tn_tensor    *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1), *made;
+        tn_tt        *tt, *fit;
+        double        sum = 0;
+        const char    name[2] = {(char)('a' + label), 0};
+        memset(&d, 0, sizeof d);
+        d.sites = 4; d.bond = 5; d.out = 5; d.map = TN_LOCAL_GIVEN;
+        d.label = label ? label : (int64_t)TN_MPS_FIRST;
+        CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
+        extents[label] = 5;
+        tt = tn_tt_random(w.ctx, 5, extents, 4, 1);
+        fit = tn_tt_fit(tt, label, phi, y, &f, &error);
+        if (!CHECK(fit != NULL)) break;
+        CHECK_STATUS(tn_tt_norm(fit, &norm), TN_OK);
+        test_raise(&form, from_canonical(fit, label, norm));
+        for (int64_t k = 1; k < 5; k++)
+            CHECK(fit->core[k]->shape[0] <= (label == 0 && k == 1 ? 4 : label == 4 && k == 4 ? 4 : 2));
+        CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
+        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        for (int i = 0; i < 250; i++) sum += host(made)[i] * host(made)[i];
+        test_raise(&apart, fabs(sqrt(sum / 250) - error));
+        tn_tt_destroy(fit);
+        for (int k = 0; k < 2; k++) {                            /* finite features whose products are not */
+            error = 0;
+            CHECK(!tn_tt_fit(tt, label, tn_scale(w.ctx, phi, k ? 1e100 : 1e30), y, &f, &error));
+            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "tt_fit: products of cores and features overflow");
+            CHECK(error != error);
+        }
+        tn_tt_destroy(tt);
+    }
+    close_world(&w);
+    WORST("canonical form of a label at an end", form, 1e-12);
+    WORST("the error of a fit of a label at an end", apart, 1e-10);
+}
+
+TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, norms_count_the_label,
+          first_cores, bf16_activations, zero_layers, small_values, long_chains_are_finite, layers_refuse,
+          layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
           samples_follow_the_square, impossible_strings, trains_refuse, axes_are_exchanged, operators_are_applied,
-          tt_linear_is_its_matrix, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers,
-          sweeps_are_exact, sweeps_tell_their_error)
+          tt_linear_is_its_matrix, tt_linear_has_its_variance, bilinear_layers_are_trains, attention_is_a_train,
+          nets_of_layers, sweeps_are_exact, sweeps_tell_their_error, sweeps_are_ridge_regression, sweeps_keep_what_fits,
+          sweeps_find_the_rank, sweeps_with_labels_at_ends)

@@ -11,17 +11,21 @@ static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, voi
     for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
 }
 
-static tn_ctx *ctx_of(tn_dtype dtype, int threads)
+static tn_ctx *ctx_as(tn_dtype dtype, tn_dtype activations, int threads, const tn_backend *backend)
 {
     tn_desc d;
     tn_ctx *ctx;
     memset(&d, 0, sizeof d);
     d.dtype = dtype;
+    d.activations = activations;
     d.seed = 5;
     d.threads = threads;
+    d.backend = backend;
     if (threads > 1) d.parallel_for = backwards;
     return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
+
+static tn_ctx *ctx_of(tn_dtype dtype, int threads) { return ctx_as(dtype, TN_REAL, threads, NULL); }
 
 static double *numbers(tn_tensor *t)
 {
@@ -184,11 +188,11 @@ TEST(scales)
 }
 
 /* M_1 makes the product zero. Before it all is as without it; from there on there are zeros, and no gradient. */
-TEST(zeros)
+static void zeros_on(const tn_backend *backend)
 {
     static const double v[24] = {1, 2, 3, 5,  0, 0, 0, 0,  5, 6, 7, 8,   1, 2, 3, 4,  1, 1, 1, 1,  5, 6, 7, 8};
     static const double start[2] = {3, 4}, none[2] = {0, 0};
-    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_ctx    *ctx = ctx_as(TN_F32, TN_REAL, 1, backend);
     tn_tensor *m, *y, *logs, *b, *phi;
     double    *got, *of, *gradient;
     int        i, k;
@@ -242,6 +246,46 @@ TEST(zeros)
     CHECK_NEAR(of[0], 0.032, 1e-6);                             /* (1 - 1.4 * 0.6) / 5 */
     free(got); free(of);
     tn_ctx_destroy(ctx);
+}
+
+/* A state of norm 1e4 to 1e17, not yet normalised by the kernels, times a site whose elements are near the end of the range. */
+TEST(scales_that_change)
+{
+    static const double size[][3] = {{5e4, 1e33, 1}, {1e14, 1e25, 1}, {1e17, 1e-17, 1e33}, {2e-5, 1e-30, 1e33}, {1e-14, 1e-20, 1}};
+    tn_ctx *ctx = ctx_of(TN_F32, 1);
+    size_t  i;
+    int     k, e, kind;
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < sizeof size / sizeof *size; i++)
+        for (kind = 0; kind < 3; kind++) {
+            static const double m[4] = {0.7, 0.1, 0, 0.3}, one[3] = {1, 1, 1};
+            tn_tensor *y, *logs;
+            double     v[12], x[4] = {1, kind == 0 ? 0 : 1, 0, 1}, *got, *of, sum = 0;      /* the identity, or the vector (1,1) */
+            for (k = 0; k < 12; k++) v[k] = m[k % 4] * size[i][k / 4];
+            if (kind == 0) y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
+            else if (kind == 1) y = tn_scan_vector(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
+            else y = tn_scan_states(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 3, 2, 1, 2, v), given(ctx, 3, 1, 3, 1, 0, one),
+                                    false, &logs);
+            CHECK_CTX(ctx);
+            got = numbers(y); of = numbers(logs);
+            for (k = 0; k < 3; k++) {
+                const int at = kind == 0 ? 4 * k : 2 * k + 2;
+                double    next[4] = {0, 0, 0, 0}, squares = 0;
+                for (e = 0; e < 4; e++) next[e] = x[e / 2 * 2] * m[e % 2] + x[e / 2 * 2 + 1] * m[2 + e % 2];
+                for (e = 0; e < (kind == 0 ? 4 : 2); e++) squares += next[e] * next[e];
+                sum += log(size[i][k]) + log(squares) / 2;
+                for (e = 0; e < (kind == 0 ? 4 : 2); e++) CHECK_NEAR(got[at + e], x[e] = next[e] / sqrt(squares), 1e-5);
+                CHECK_NEAR(of[kind == 0 ? k : k + 1], sum, 1e-4);
+            }
+            free(got); free(of);
+        }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(zeros)
+{
+    zeros_on(tn_cpu_backend());
+    zeros_on(tn_reference_backend());
 }
 
 /* From a site with a NaN or an infinity on nothing is a number, and before it all is. */
@@ -298,6 +342,9 @@ TEST(shapes)
     v = normal(ctx, 1, 4, 0, 0, 0);
     CHECK(tn_scan_states(ctx, v, m, normal(ctx, 2, 2, 3, 0, 0), false, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: phi is [2,3], expected [b,n,s]");
+    logs = v;
+    CHECK(tn_scan_states(ctx, v, m, NULL, false, &logs) == NULL && logs == NULL);
+    tn_ctx_clear_error(ctx);
     CHECK(tn_scan_states(ctx, v, m, normal(ctx, 3, 2, 3, 5, 0), false, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: cores is [2,3,4,4], expected [3,d,5,d] or [1,d,5,d], for phi is [2,3,5]");
     CHECK(tn_scan_states(ctx, v, normal(ctx, 4, 2, 4, 5, 4), normal(ctx, 3, 2, 3, 5, 0), false, NULL) == NULL);
@@ -387,6 +434,66 @@ TEST(padded_bonds)
     }
     free(got);
     tn_ctx_destroy(ctx);
+}
+
+/* Where only the features have a gradient, or both scans of the same cores have one, which then add up. */
+TEST(who_has_a_gradient)
+{
+    double *got[3], worst = 0;
+    int     k, i;
+    for (k = 0; k < 3; k++) {                                   /* the gradients of both sums, and of either */
+        tn_ctx    *ctx = ctx_of(TN_F64, 1);
+        tn_tensor *v, *cores, *phi, *y[2];
+        int64_t    shape[3] = {2, 5, 2}, twos[4] = {2, 5, 2, 5};
+        REQUIRE(ctx != NULL);
+        v = tn_normal(ctx, 1, shape + 1, 0, 1);
+        cores = normal(ctx, 4, 5, 5, 2, 5);
+        phi = tn_normal(ctx, 3, shape, 0, 1);
+        tn_record(ctx);
+        for (i = 0; i < 2; i++) y[i] = tn_scan_states(ctx, v, cores, phi, i, NULL);
+        for (i = 0; i < 2; i++) y[i] = tn_sum(ctx, tn_mul(ctx, y[i], tn_mul(ctx, y[i], y[i])));
+        CHECK_STATUS(tn_backward(ctx, k == 0 ? tn_add(ctx, y[0], y[1]) : y[k - 1]), TN_OK);
+        got[k] = numbers(cores->grad);
+        if (k == 0) {
+            tn_ctx_reset(ctx);
+            v = tn_full(ctx, 1, shape + 1, 1);
+            phi = normal(ctx, 3, 1, 2, 2, 0);
+            cores = tn_full(ctx, 4, twos, 1);
+            tn_record(ctx);
+            tn_scan_states(ctx, v, cores, phi, false, &y[0]);
+            CHECK_STATUS(tn_backward(ctx, whole(ctx, y[0], false)), TN_OK);
+            CHECK(phi->grad != NULL);
+            CHECK_NEAR(tn_item(tn_sum(ctx, tn_mul(ctx, phi->grad, phi))), 2, 1e-13);
+        }
+        tn_ctx_destroy(ctx);
+    }
+    for (i = 0; i < 250; i++) test_raise(&worst, fabs(got[0][i] - got[1][i] - got[2][i]));
+    WORST("gradients of two scans", worst, 1e-14);
+    for (k = 0; k < 3; k++) free(got[k]);
+}
+
+/* BF16 activations round the matrices, and nothing of the scan; what the context makes afterwards is BF16 again. */
+TEST(bf16_in_blocks)
+{
+    double *got[2], worst = 0;
+    int64_t i;
+    int     k;
+    for (k = 0; k < 2; k++) {
+        tn_ctx    *ctx = ctx_as(TN_F32, TN_BF16, 1, NULL);
+        tn_tensor *m, *logs;
+        REQUIRE(ctx != NULL);
+        m = tn_cast(ctx, normal(ctx, 4, 1, 40, 3, 3), TN_BF16);
+        CHECK(m->dtype == TN_BF16);
+        CHECK(k ? tn_scan(ctx, m, false, &logs) != NULL : tn_scan_blocks(ctx, m, 6, false, &logs) != NULL);
+        REQUIRE(logs != NULL);
+        CHECK(tn_mul(ctx, m, m)->dtype == TN_BF16);
+        got[k] = numbers(logs);
+        tn_ctx_destroy(ctx);
+    }
+    for (i = 0; i < 40; i++) test_raise(&worst, fabs(got[0][i] - got[1][i]));
+    WORST("logarithms of BF16 matrices", worst, 2e-5);
+    free(got[0]);
+    free(got[1]);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------------- */
@@ -488,4 +595,5 @@ TEST(threads)
             }
 }
 
-TEST_MAIN(long_open_chains, long_chains, scales, zeros, not_numbers, shapes, no_site, padded_bonds, blocks, threads)
+TEST_MAIN(long_open_chains, long_chains, scales, scales_that_change, zeros, not_numbers, shapes, no_site, padded_bonds,
+          who_has_a_gradient, blocks, bf16_in_blocks, threads)

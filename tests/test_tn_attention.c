@@ -127,7 +127,7 @@ static tn_tn_attention_desc kind_of(int kind)
 {
     tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)(kind % 4));
     if (kind / 4 % 2) d.square = true;
-    if (kind / 8 == 1) d.sites = 4;
+    if (kind / 8 == 1) { d.sites = 4; d.residual = d.boundary == TN_BOUNDARY_VECTORS; }
     if (kind / 8 == 2) { d.unit_inputs = d.unit_weights = true; d.scale = 1.5; d.out = 3; d.act = TN_ACT_SIGMOID; }
     if (kind / 8 == 3) { d.unit_weights = true; d.residual = d.bias = true; d.norm = TN_ROW_NORM_L2; d.act = TN_ACT_EXP; }
     if (kind / 8 == 4) { d.unit_inputs = true; d.act = TN_ACT_RELU; d.leak = 0.1; d.norm = TN_ROW_NORM_L1; d.bias = true; }
@@ -137,15 +137,20 @@ static tn_tn_attention_desc kind_of(int kind)
 }
 enum { KINDS = 7 * 8 };
 
-/* The parameters of the layer, random. For the dominant boundary A[:,:,0] is symmetric by its init, and stays so. */
+/* The parameters of the layer, random. For the dominant boundary A[:,:,0] has positive elements: its dominant eigenvalue is
+   then real and above all others (Perron). */
 static void draw_layer(tn_params *ps, const tn_tn_attention *layer, uint64_t *rng)
 {
     double  v[MOST];
     int64_t i;
     for (i = 0; i < tn_params_count(ps); i++) {
         tn_param *p = tn_params_at(ps, i);
-        if (p->value == layer->a && layer->desc.boundary == TN_BOUNDARY_DOMINANT) continue;
         fill(v, tn_tensor_count(p->value), rng);
+        if (p->value == layer->a && layer->desc.boundary == TN_BOUNDARY_DOMINANT) {
+            const int64_t n = tn_tensor_count(p->value), s = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
+            int64_t       k;
+            for (k = 0; k < n; k += s) v[k] = fabs(v[k]) + 0.1;
+        }
         CHECK_STATUS(tn_write(p->value, TN_F64, v, tn_tensor_count(p->value)), TN_OK);
     }
 }
@@ -356,6 +361,47 @@ TEST(gradients)
     tn_ctx_destroy(ctx);
 }
 
+/* The dominant boundary of matrices that are not symmetric: positive ones, whose dominant eigenvalue is real, or their
+   negatives. */
+TEST(gradients_of_dominant_boundaries)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 12;
+    double   worst = 0;
+    tn_init  plain;
+    int      kind;
+    REQUIRE(ctx != NULL);
+    memset(&plain, 0, sizeof plain);
+    for (kind = 0; kind < 8; kind++) {
+        tn_tn_attention_desc d = desc_of(2, 2 + kind % 3, 2, TN_BOUNDARY_DOMINANT);
+        const int64_t   shape[3] = {2, 3, 2};
+        tn_params      *ps = tn_params_create(ctx);
+        tn_tn_attention layer;
+        tn_param       *x = tn_params_add(ps, "x", 3, shape, plain);
+        double          v[MOST];
+        int64_t         i, count;
+        d.square = kind / 2 % 2;
+        d.sites = kind / 4 ? 3 : 0;
+        d.causal = kind == 5;
+        REQUIRE(x != NULL);
+        CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
+        count = tn_tensor_count(layer.a);
+        fill(v, count, &rng);
+        for (i = 0; i < count; i++) v[i] = (kind % 2 ? -1 : 1) * (fabs(v[i]) + 0.1);
+        tn_write(layer.a, TN_F64, v, count);
+        fill(v, 12, &rng);
+        tn_write(x->value, TN_F64, v, 12);
+        tn_ctx_reset(ctx);
+        tn_record(ctx);
+        CHECK_STATUS(tn_backward(ctx, weighted(ctx, &layer, x->value)), TN_OK);
+        test_raise(&worst, difference_error(ctx, &layer, x->value, layer.a));
+        tn_params_destroy(ps);
+    }
+    CHECK_CTX(ctx);
+    WORST("gradients of dominant boundaries", worst, 1e-8);
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- forms that are equal ---------------------------------------------------------------------------------------- */
 
 /* Contexts that are quadratic in x are linear in x (x) x: W of one layer is the column 0 of W of the other, whose A has
@@ -434,6 +480,11 @@ TEST(states_continue)
                 got[i / (3 * (next - at)) * 27 + at * 3 + i % (3 * (next - at))] = part[i];
         }
         test_raise(&worst, test_frobenius(got, want, 2 * 9 * 3));
+        CHECK_CTX(ctx);
+        tn_record(ctx);
+        CHECK(tn_tn_attention_decode(ctx, &layer, whole, state) == NULL);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention: the context is recording, expected decoding without it");
+        tn_ctx_reset(ctx);
         tn_tensor_destroy(state);
         tn_params_destroy(ps);
     }
@@ -626,6 +677,34 @@ TEST(sum_of_permutations)
 /* ---- its rule ---------------------------------------------------------------------------------------------------- */
 
 /* The rule of an exact layer, in another basis and with other factors at each cell; and of one that was changed. */
+/* Margin and distance of a layer by their definitions, from its outputs and those of the layer of its rule. */
+static void read_rule(tn_ctx *ctx, const tn_tn_attention *layer, int n, const tn_rule_reading *got)
+{
+    const int       strings = 1 << n;
+    tn_params      *ps = tn_params_create(ctx);
+    tn_tn_attention ideal;
+    double          x[2 * 7 * 128], z[7 * 128], u[7 * 128], square = 0, margin = HUGE_VAL, apart = 0;
+    int             i, j;
+    CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &got->rule, 1, layer->desc.boundary, &ideal), TN_OK);
+    for (i = 0; i < strings * n; i++) {
+        x[2 * i + 1] = i / n >> i % n & 1;
+        x[2 * i] = 1 - x[2 * i + 1];
+    }
+    tn_read(tn_tn_attention_forward(ctx, layer, tensor_of(ctx, strings, n, 2, x)), TN_F64, z, strings * n);
+    tn_read(tn_tn_attention_forward(ctx, &ideal, tensor_of(ctx, strings, n, 2, x)), TN_F64, u, strings * n);
+    for (i = 0; i < strings * n; i++) square += z[i] * z[i] / (strings * n);
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            const int    at = i * n + j, other = (i ^ 1 << j) * n + j;
+            const double length = hypot(z[at], z[other]), ideally = hypot(u[at], u[other]);
+            if (z[at] * u[at] / sqrt(square) < margin) margin = z[at] * u[at] / sqrt(square);
+            apart += pow(z[at] / length - u[at] / ideally, 2) / (strings * n);      /* each pair is met twice, with one half */
+        }
+    CHECK_NEAR(got->margin, margin, 1e-12);
+    CHECK_NEAR(got->distance, sqrt(2 * apart), 1e-12);
+    tn_params_destroy(ps);
+}
+
 TEST(rules_are_read_back)
 {
     static const int rules[4] = {30, 110, 184, 0};
@@ -637,6 +716,7 @@ TEST(rules_are_read_back)
         tn_tn_attention layer;
         tn_rule_reading r;
         double          a[32], b[32], ga[32], gb[32];
+        tn_mark         before, after;
         int             i, j, s;
         CHECK_STATUS(tn_tn_attention_from_rules(ps, "", rules + k / 2, 1, k % 2 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED,
                                                 &layer), TN_OK);
@@ -666,11 +746,49 @@ TEST(rules_are_read_back)
         for (i = 0; i < 32; i++) b[i] = 0.5 * b[i] + 0.3 * sin(i + 1.0);
         tn_write(layer.a, TN_F64, a, 32);
         tn_write(layer.b, TN_F64, b, 32);
+        before = tn_arena_mark(ctx);
         CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 7, &r), TN_OK);
+        after = tn_arena_mark(ctx);
+        CHECK(before.head_used == after.head_used && before.data_used == after.data_used);      /* nothing stays */
         CHECK(r.distance > 0.1);
+        read_rule(ctx, &layer, 7, &r);
         tn_params_destroy(ps);
     }
     CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have none. */
+TEST(rules_of_any_scale)
+{
+    static const double scale[3] = {1, 1e-60, 1e60};
+    const int       rule = 110;
+    tn_ctx         *ctx = ctx_of(TN_F64);
+    tn_params      *ps = ctx ? tn_params_create(ctx) : NULL;
+    tn_tn_attention layer;
+    tn_rule_reading r[3];
+    double          a[32];
+    int             i, k;
+    REQUIRE(ps != NULL);
+    CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &rule, 1, TN_BOUNDARY_CLOSED, &layer), TN_OK);
+    tn_read(layer.b, TN_F64, a, 32);
+    for (i = 0; i < 32; i++) a[i] += 0.1 * sin(i + 1.0);
+    tn_write(layer.b, TN_F64, a, 32);
+    tn_read(layer.a, TN_F64, a, 32);
+    for (k = 0; k < 3; k++) {                           /* to the fourth power, and squared again */
+        for (i = 0; i < 32; i++) a[i] *= scale[k] / (k > 0 ? scale[k - 1] : 1);
+        tn_write(layer.a, TN_F64, a, 32);
+        CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 5, &r[k]), TN_OK);
+        CHECK_INT(r[k].rule, rule);
+        CHECK_NEAR(r[k].margin, r[0].margin, 1e-12);
+        CHECK_NEAR(r[k].distance, r[0].distance, 1e-12);
+        for (i = 0; i < 8; i++) CHECK_NEAR(r[k].mean[i], r[0].mean[i], 1e-12);
+    }
+    CHECK(r[0].distance > 0.01 && r[0].margin < 0.99);
+    a[9] = (double)NAN;
+    tn_write(layer.a, TN_F64, a, 32);
+    CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 5, &r[0]), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is ");
     tn_ctx_destroy(ctx);
 }
 
@@ -790,11 +908,12 @@ static void forward_fails(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *
 TEST(wrong_input)
 {
     static const double turn[8] = {0, 9, 1, 9, -1, 9, 0, 9}, swap[8] = {0, 9, 1, 9, 1, 9, 0, 9};
+    static const double pair[18] = {1 + 1e-12, 9, 0, 9, 0, 9,  0, 9, 0, 9, 1, 9,  0, 9, -1, 9, 0, 9};      /* 1, i, -i */
     static const double nan_[8] = {(double)NAN, 9, 1, 9, 1, 9, 0, 9}, nothing[8] = {0, 1, 0, 1, 0, 1, 0, 1};
     tn_ctx              *ctx = ctx_of(TN_F64);
     tn_params           *ps = ctx ? tn_params_create(ctx) : NULL;
     tn_tn_attention_desc d = desc_of(2, 2, 2, TN_BOUNDARY_DOMINANT);
-    tn_tn_attention      layer, ring;
+    tn_tn_attention      layer, ring, three;
     double               x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     int                  rule = 256;
     tn_rule_reading      r;
@@ -810,6 +929,12 @@ TEST(wrong_input)
     forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 1 and 1, expected one");
     tn_write(layer.a, TN_F64, nothing, 8);
     forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 0 and 0, expected one");
+    d.sites = 0;
+    d.bond = 3;
+    d.boundary = TN_BOUNDARY_DOMINANT;
+    CHECK_STATUS(tn_tn_attention_init(ps, "three", &d, &three), TN_OK);
+    tn_write(three.a, TN_F64, pair, 18);
+    forward_fails(ctx, &three, tensor_of(ctx, 1, 4, 2, x), TN_ERR_ARG, "have the magnitudes 1 and 1, expected one");
     tn_write(layer.a, TN_F64, nan_, 8);
     forward_fails(ctx, &layer, tensor_of(ctx, 1, 4, 2, x), TN_ERR_NONFINITE, "");
     forward_fails(ctx, &layer, tensor_of(ctx, 2, 2, 1, x), TN_ERR_SHAPE, "x is [2,2,1], expected [batch,sites,2]");
@@ -825,12 +950,81 @@ TEST(wrong_input)
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 1, TN_BOUNDARY_FIRST, &ring), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_rules: boundary is 3, expected TN_BOUNDARY_CLOSED or TN_BOUNDARY_V");
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", &rule, 0, TN_BOUNDARY_CLOSED, &ring), TN_ERR_SHAPE);
-    tn_ctx_clear_error(ctx);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_rules: count is 0, expected 1 to 2^31 - 2");
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "p", -3, &ring), TN_ERR_SHAPE);
-    tn_ctx_clear_error(ctx);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_permutations: in is -3, expected 1 to 46339");
+    CHECK_STATUS(tn_tn_attention_from_linear(ps, "l", NULL, NULL, NULL, false, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 2, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention_rule: n is 2, expected 3 to 14");
     tn_ctx_destroy(ctx);
+}
+
+/* What a layer begins with: a residual of weight 1, no bias; for the dominant boundary a symmetric A[:,:,0] at each site, unless
+   another rule was asked for. */
+TEST(first_parameters)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    int     k;
+    REQUIRE(ctx != NULL);
+    for (k = 0; k < 2; k++) {
+        tn_tn_attention_desc d = desc_of(2, 3, 0, TN_BOUNDARY_DOMINANT);
+        tn_params           *ps = tn_params_create(ctx);
+        tn_tn_attention      layer;
+        double               a[36], bias[2];
+        int                  i, j, site, apart = 0;
+        d.residual = d.bias = true;
+        d.sites = 2;
+        if (k) { d.init_a.rule = TN_INIT_NORMAL; d.init_a.std = 1; }
+        CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &layer), TN_OK);
+        CHECK_INT(layer.desc.out, 2);
+        tn_read(layer.a, TN_F64, a, 36);
+        tn_read(layer.bias, TN_F64, bias, 2);
+        CHECK(tn_item(layer.r) == 1 && bias[0] == 0 && bias[1] == 0);
+        for (site = 0; site < 2; site++)
+            for (i = 0; i < 3; i++)
+                for (j = 0; j < i; j++) apart += a[((site * 3 + i) * 3 + j) * 2] != a[((site * 3 + j) * 3 + i) * 2];
+        CHECK_INT(apart, k ? 6 : 0);
+        tn_params_destroy(ps);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* BF16 activations round inputs and results, but no context, of which there may be 40 one after the other. */
+TEST(bf16_activations)
+{
+    double   got[2][40 * 2], x[40 * 2], size = 0, worst = 0;
+    uint64_t rng = 61;
+    int      k, i, boundary;
+    for (i = 0; i < 80; i++) x[i] = (double)(2 * test_random_int(&rng, -8, 8) + 1) / 16;
+    for (boundary = 0; boundary < 4; boundary++) {
+        for (k = 0; k < 2; k++) {
+            tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)boundary);
+            tn_tn_attention      layer;
+            tn_desc              desc;
+            tn_ctx              *ctx;
+            tn_tensor           *y;
+            memset(&desc, 0, sizeof desc);
+            desc.dtype = TN_F32;
+            desc.activations = k ? TN_BF16 : TN_REAL;
+            desc.threads = 1;
+            if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
+            d.unit_inputs = d.unit_weights = true;
+            CHECK_STATUS(tn_tn_attention_init(tn_params_create(ctx), "", &d, &layer), TN_OK);
+            y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
+            CHECK(y && y->dtype == (k ? TN_BF16 : TN_F32));
+            y = tn_tn_attention_weights(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
+            CHECK(y && y->dtype == (k ? TN_BF16 : TN_F32));
+            y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
+            CHECK_STATUS(tn_read(y, TN_F64, got[k], 80), TN_OK);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+        }
+        for (size = 0, i = 0; i < 80; i++) size += got[0][i] * got[0][i] / 80;
+        for (i = 0; i < 80; i++) test_raise(&worst, fabs(got[1][i] - got[0][i]) / (fabs(got[0][i]) + 1e-3 * sqrt(size)));
+    }
+    WORST("results in BF16, relatively", worst, 0.00391);       /* 2^-8: one rounding */
 }
 
 /* No site, and extents of 1. */
@@ -961,6 +1155,7 @@ TEST(deep_networks_are_their_parts)
         d.bond = 3;
         d.map = kind == 0 ? TN_LOCAL_COSINE : TN_LOCAL_POWERS;
         d.dim = kind == 0 ? 0 : 3;
+        d.layers = kind == 2 ? 3 : 0;
         d.head = kind == 1 ? TN_DEEP_SITES : TN_DEEP_MPS;
         d.sites = kind == 2 ? 5 : 0;
         d.boundary = kind == 3 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
@@ -969,7 +1164,7 @@ TEST(deep_networks_are_their_parts)
         fill(v, 15, &rng);
         x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
         t = tn_local_features(ctx, x, d.map, d.dim);
-        t = tn_tn_attention_forward(ctx, &model.layer[1], tn_tn_attention_forward(ctx, &model.layer[0], t));
+        for (i = 0; i < model.desc.layers; i++) t = tn_tn_attention_forward(ctx, &model.layer[i], t);
         t = kind == 1 ? tn_linear_forward(ctx, &model.linear, t) : tn_mps_forward(ctx, &model.mps, t, NULL);
         tn_read(t, TN_F64, want, count);
         tn_record(ctx);
@@ -986,6 +1181,44 @@ TEST(deep_networks_are_their_parts)
     }
     CHECK_CTX(ctx);
     WORST("deep networks against their parts", worst, 1e-15);
+    tn_ctx_destroy(ctx);
+}
+
+/* What the desc says reaches every layer and the head. */
+TEST(deep_descs_reach_their_layers)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    int     k, l;
+    REQUIRE(ctx != NULL);
+    for (k = 0; k < 2; k++) {
+        tn_params   *ps = tn_params_create(ctx);
+        tn_deep_desc d;
+        tn_deep      model;
+        memset(&d, 0, sizeof d);
+        d.out = 4;
+        d.layers = 3;
+        d.bond = 3;
+        d.dim = 2;
+        d.map = TN_LOCAL_COSINE;
+        d.boundary = TN_BOUNDARY_FIRST;
+        if (k) {
+            d.head = TN_DEEP_SITES;
+            d.causal = d.square = d.no_residual = d.no_norm = true;
+            d.act = TN_ACT_SIGMOID;
+        } else { d.sites = 5; d.head_bond = 7; }
+        CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
+        for (l = 0; l < 3; l++) {
+            const tn_tn_attention_desc *a = &model.layer[l].desc;
+            CHECK(a->in == 2 && a->out == 2 && a->bond == 3 && a->sites == (k ? 0 : 5) && a->boundary == TN_BOUNDARY_FIRST);
+            CHECK(a->unit_inputs && a->unit_weights && a->square == (k == 1) && a->causal == (k == 1) && !a->bias);
+            CHECK(a->residual == (k == 0) && a->norm == (k ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2));
+            CHECK(a->act == (k ? TN_ACT_SIGMOID : TN_ACT_NONE));
+        }
+        if (k) CHECK(model.linear.b != NULL && model.linear.desc.in == 2 && model.linear.desc.out == 4);
+        else CHECK(model.mps.desc.bond == 7 && model.mps.desc.sites == 5 && model.mps.desc.dim == 2 && model.mps.desc.out == 4);
+        tn_params_destroy(ps);
+    }
+    CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }
 
@@ -1015,6 +1248,8 @@ TEST(wrong_deep_networks)
     d = good; d.vocab = -1;    deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is -1, expected 0 or more");
     d = good; d.vocab = 3; d.map = TN_LOCAL_IDS;
     deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is 3, expected 0 with a map");
+    d = good; d.map = (tn_local_map)5; deep_refused(ctx, &d, TN_ERR_ARG, "deep net: map is 5, not a valid tn_local_map");
+    d = good; d.dim = 3;       deep_refused(ctx, &d, TN_ERR_ARG, "deep net: dim is 3, expected 2");
     d = good; d.causal = true; deep_refused(ctx, &d, TN_ERR_ARG, "deep net: head is 0, expected TN_DEEP_SITES in a causal");
     d = good; d.bond = -2;     deep_refused(ctx, &d, TN_ERR_SHAPE, "tn_attention net.0: bond is -2, expected");
     d = good; d.head_bond = -2; deep_refused(ctx, &d, TN_ERR_SHAPE, "mps net.head: bond is -2, expected");
@@ -1023,12 +1258,16 @@ TEST(wrong_deep_networks)
     CHECK_ERROR(ctx, TN_ERR_ARG, "tn_attention: the layer is not causal, expected a causal uniform one for a state");
     CHECK(tn_deep_decode(ctx, &model, tn_reshape_2d(tensor_of(ctx, 1, 2, 2, x), 2, 2), tensor_of(ctx, 1, 2, 2, x)) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "deep: state is [1,2,2], expected [batch,18]");
+    CHECK(tn_deep_decode(ctx, &model, tn_reshape_2d(tensor_of(ctx, 1, 2, 2, x), 2, 2),
+                         tn_reshape_2d(tensor_of(ctx, 1, 2, 2, x), 2, 2)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "deep: state is [2,2], expected [batch,18]");
     CHECK(tn_deep_forward(ctx, NULL, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "deep: the layer is NULL");
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, square_is_linear_in_products, states_continue,
-          every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back, long_sequences,
-          zero_vectors, wrong_descs, wrong_input, small_extents, a_decoder_learns_parity, deep_networks_are_their_parts,
+TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, gradients_of_dominant_boundaries, square_is_linear_in_products,
+          states_continue, every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back,
+          rules_of_any_scale, long_sequences, zero_vectors, wrong_descs, wrong_input, first_parameters, bf16_activations,
+          small_extents, a_decoder_learns_parity, deep_networks_are_their_parts, deep_descs_reach_their_layers,
           wrong_deep_networks)

@@ -7,8 +7,9 @@
       of 1,000 (nothing is chosen by the test). Several lengths are needed: strings of 10 cells alone do not determine the
       sign that the layer has at other lengths.
    3. From few strings. The layer is right on those that it was trained on long before it is on others (grokking: Zunkovic &
-      Ilievski 2024). Meanwhile it is compared with the exact layer, as a function (tn_tn_attention_rule): the distance falls
-      smoothly, and the mean outputs of the eight neighbourhoods tell the rule before unseen strings are right.
+      Ilievski 2024). Meanwhile it is compared with the exact layer, as a function (tn_tn_attention_rule): the distance is
+      already falling, with small rises in between, and the mean outputs of the eight neighbourhoods tell the rule before
+      unseen strings are right.
    4. Two steps of the rule at once, by one layer.
    Two pictures: the automaton that was learned, fed with its own cells, beside the true one; errors and distance by step.
 

@@ -14,21 +14,46 @@ function called(line, word,    at, from) {
     return 0
 }
 
-# Marks in `inside` the lines of all definitions of a function.
-function scope(word,    l, k, open) {
-    delete inside
-    for (l = 1; l <= lines; l++) {
-        if (source[l] !~ /^[A-Za-z_]/ || !called(source[l], word)) continue
+# Puts the lines of all definitions of a function into `inside`, in the order of the file, and returns how many there are.
+function scope(word,    h, l, k, open, n, last) {
+    for (h = 1; h <= heads; h++) {
+        l = head[h]
+        if (l <= last || !called(source[l], word)) continue
         for (k = l; k <= lines && source[k] !~ /[{]/ && source[k] !~ /;[ \t]*(\/\*.*)?$/; k++) ;
         if (source[k] !~ /[{]/) continue                            # a declaration
         open = k
         if (source[open] !~ /[}][ \t]*(\/[\/*].*)?$/ || source[open] ~ /^[{]/) while (k < lines && source[k] !~ /^[}]/) k++
-        for (; l <= k; l++) inside[l] = 1
-        l = k
+        for (; l <= k; l++) inside[++n] = l
+        last = k
     }
+    return n
 }
 
-function place(i,    l, from, at, seen, first, mark, whole) {
+# What keeps TEXT from being an expression, or some statements: a bracket without its partner, a comma or a colon outside of
+# all brackets, an operator that has lost one of its operands. `before` is the code to the left, whose last character
+# says whether a sign or a star in front of TEXT has two operands.
+function broken(s, statement, before,    i, c, depth, asks, quote) {
+    for (i = 1; i <= length(s); i++) {
+        c = substr(s, i, 1)
+        if (quote != "") { if (c == "\\") i++; else if (c == quote) quote = ""; continue }
+        if (c == "\"" || c == "'") quote = c
+        else if (index("([{", c)) depth++
+        else if (index(")]}", c) && --depth < 0) return "a bracket that it does not open"
+        if (depth > 0 || statement) continue
+        if (c == "," || c == ";") return "a " (c == "," ? "comma" : "semicolon") " outside of brackets"
+        if (c == "?") asks++
+        if (c == ":" && asks-- < 1) return "a colon without its question mark"
+    }
+    if (depth > 0) return "a bracket that it does not close"
+    sub(/[ \t]+$/, "", before)
+    if (statement) return before ~ /(^|[;{})\\:]|else|do)$/ ? "" : "code to its left that belongs to it"
+    if (s ~ /^[ \t]*([|\/%^<>=,?:.]|&&|->|!=)/ || s ~ /^[ \t]*[-+*&]/ && before ~ /[])A-Za-z0-9_]$/ && before !~ /return$/)
+        return "an operator without its left side"
+    if (s ~ /[-+*\/%&|^<>=!~?:,.][ \t]*$/ && s !~ /([+][+]|--)[ \t]*$/) return "an operator without its right side"
+    return ""
+}
+
+function place(i,    k, l, count, from, at, seen, first, mark, whole) {
     whole = text[i]
     first = 1
     size[i] = length(whole)
@@ -39,14 +64,11 @@ function place(i,    l, from, at, seen, first, mark, whole) {
         size[i] = mark - first
         whole = substr(whole, 1, mark - 1) substr(whole, mark + 1)
     }
-    if (func_of[i] != "") {
-        scope(func_of[i])
-        for (l in inside) break
-        if (!(l in inside)) { bad(i, "no function " func_of[i]); return }
-    }
+    count = func_of[i] == "" ? lines : scope(func_of[i])
+    if (!count) { bad(i, "no function " func_of[i]); return }
     seen = 0
-    for (l = 1; l <= lines; l++) {
-        if (func_of[i] != "" && !(l in inside)) continue
+    for (k = 1; k <= count; k++) {
+        l = func_of[i] == "" ? k : inside[k]
         for (from = 1; (at = index(substr(source[l], from), whole)) > 0; from = at + 1) {
             at += from - 1
             if (++seen == (nth[i] ? nth[i] : 1)) { line[i] = l; column[i] = at + first - 1 }
@@ -56,7 +78,11 @@ function place(i,    l, from, at, seen, first, mark, whole) {
     else if (!nth[i] && seen > 1) { bad(i, "found " seen " times: " text[i]); line[i] = 0 }
 }
 
-FILENAME != ARGV[1] { source[++lines] = $0; next }
+FILENAME != ARGV[1] {
+    source[++lines] = $0
+    if ($0 ~ /^[A-Za-z_]/ && index($0, "(")) head[++heads] = lines
+    next
+}
 /^[ \t]*(#|$)/ { next }
 $1 == "section" { section = $2; sub(/:$/, "", section); programs = $0; sub(/^[^:]*:[ \t]*/, "", programs); next }
 $1 == "mutant" {
@@ -100,6 +126,11 @@ END {
         old = substr(source[line[i]], column[i], size[i])
         statement = old ~ /[;}][ \t]*$/
         if (!statement && new[i] == "") { bad(i, "an expression needs another: " text[i]); continue }
+        if ((why = broken(old, statement, substr(source[line[i]], 1, column[i] - 1))) != "") {
+            bad(i, "not " (statement ? "a statement" : "an expression") ", for it has " why ": " old)
+            continue
+        }
+        if ((why = broken(new[i], statement, "")) != "") { bad(i, "the new text has " why ": " new[i]); continue }
         if (k = overlapped(i)) { bad(i, "overlaps with " name[k]); continue }
         here[line[i]] = here[line[i]] " " i
         with[i] = statement ? "{ if (TN_MUTANT(" i ")) { " new[i] " } else { " old " } }" : \
