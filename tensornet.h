@@ -3143,6 +3143,9 @@ typedef struct tn_circuit_entries {
 /* Finds the first entries in an order. The matrix is computed in blocks of rows and never stored: they take at most an
    eighth of desc.max_bytes, 32 MiB without a limit. TN_ERR_NONFINITE. */
 TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
+/* Does the same for 1 to 4 descs, such as one of each order, while the matrix is computed once. desc[count]  out[count] */
+TN_API tn_status   tn_circuit_tops(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
+                                   tn_circuit_entries *out);
 TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
 /* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
 TN_API tn_status   tn_circuit_top_rows(const tn_circuit *circuit, int64_t top, tn_order order, tn_tensor **values,
@@ -37657,15 +37660,21 @@ tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
 
 /* ---- tables ------------------------------------------------------------- >>circuits-tables-impl */
 
-/* The stream of each token after some blocks whose patterns are 0: [vocab,1,dim]. b_O is all that attention adds. */
+/* The stream of each token after some blocks whose patterns are 0: [vocab,1,dim], owned. b_O is all that attention adds. What
+   a block needs meanwhile, some times vocab hidden units, is released before the next one. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0;
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL, *y;
     int64_t    l;
     for (l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
-        if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
-        x = tni_model_after(ctx, m, b, x, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL);
+        const tni_scope scope = tni_scope_begin(ctx);
+        y = b->lambdas ? tni_model_mix(ctx, b->lambdas, x, x0) : x;
+        y = tni_model_after(ctx, m, b, y, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL);
+        if (y) y = tn_tensor_keep(y);
+        tni_scope_end(ctx, scope);
+        tn_tensor_destroy(x);
+        x = y;
     }
     return x;
 }
@@ -37673,7 +37682,7 @@ static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_
 tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
     tni_scope   scope;
-    tn_tensor  *x, *head;
+    tn_tensor  *stream, *x, *head;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
     if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
@@ -37682,12 +37691,13 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
         return NULL;
     }
     scope = tni_scope_begin(ctx);
-    x = tni_circuit_alone(ctx, m, blocks, position);
+    x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
     tni_scope_end(ctx, scope);
+    tn_tensor_destroy(stream);
     return c;
 }
 
@@ -37827,6 +37837,18 @@ static tn_status tni_circuit_offer(void *user, int64_t first, int64_t count, con
     return TN_OK;
 }
 
+enum { TNI_CIRCUIT_LISTS = 4 };
+typedef struct tni_circuit_searches { int count; tni_circuit_search list[TNI_CIRCUIT_LISTS]; } tni_circuit_searches;
+
+static tn_status tni_circuit_offer_all(void *user, int64_t first, int64_t count, const double *v)
+{
+    tni_circuit_searches *t = (tni_circuit_searches *)user;
+    tn_status s = TN_OK;
+    int       k;
+    for (k = 0; k < t->count && s == TN_OK; k++) s = tni_circuit_offer(&t->list[k], first, count, v);
+    return s;
+}
+
 static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *out)
 {
     tn_ctx       *ctx = t->c->ctx;
@@ -37855,32 +37877,47 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     return s;
 }
 
-tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circuit *c, const tn_circuit_top_desc *desc)
 {
-    tni_circuit_search t;
-    tn_status          s;
-    if (!out) return TN_ERR_ARG;
-    memset(out, 0, sizeof *out);
-    if (!c) return TN_ERR_ARG;
     if (!desc || desc->top < 1 || desc->top > INT32_MAX / 8 || (unsigned)desc->order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top: top is %lld and order %d, expected at least 1 and a tn_order",
                         desc ? (long long)desc->top : 0, desc ? (int)desc->order : 0);
     if (desc->pairs && c->rows != c->columns)
         return tni_fail(c->ctx, TN_ERR_SHAPE, "circuit_top: the circuit is [%lld,%lld], expected a square one for pairs",
                         (long long)c->rows, (long long)c->columns);
+    t->c = c;
+    t->desc = *desc;
+    if (c->columns == 0 || c->rows <= desc->top / c->columns) t->desc.top = c->rows * c->columns;
+    return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
+}
+
+tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+{
+    tni_circuit_searches t;
+    tn_status            s = TN_OK;
+    int                  k;
+    if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
+    if (!c || !out) return TN_ERR_ARG;
+    if (count < 1 || count > TNI_CIRCUIT_LISTS)
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_tops: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
     memset(&t, 0, sizeof t);
-    t.c = c;
-    t.desc = *desc;
-    if (c->columns == 0 || c->rows <= desc->top / c->columns) t.desc.top = c->rows * c->columns;
-    s = tni_heap_begin(c->ctx, &t.best, desc->order, t.desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer, &t);
-    if (s == TN_OK) {
-        tni_heap_sort(&t.best);
-        s = tni_circuit_found(&t, out);
+    t.count = count;
+    for (k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
+    if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
+    for (k = 0; k < count && s == TN_OK; k++) {
+        tni_heap_sort(&t.list[k].best);
+        s = tni_circuit_found(&t.list[k], &out[k]);
     }
-    if (t.best.found) tni_heap_end(c->ctx, &t.best);
-    if (s != TN_OK) tn_circuit_entries_destroy(out);
+    for (k = 0; k < count; k++) {
+        if (t.list[k].best.found) tni_heap_end(c->ctx, &t.list[k].best);
+        if (s != TN_OK) tn_circuit_entries_destroy(&out[k]);
+    }
     return s;
+}
+
+tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+{
+    return tn_circuit_tops(c, 1, desc, out);
 }
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)

@@ -132,7 +132,11 @@ grep -q '^claims_that_fail: 0$' "$folder/second" || fail "a claim fails: $(cat "
     { cat "$folder/second"; fail similarity; }
 grep -q '^pairs_of_the_same_function: 1 in pixel space, 1 in the data metric$' "$folder/second" &&
     grep -q '^units_alike_disguised: 1.000$' "$folder/second" || fail "similarity: $(cat "$folder/second")"
-"$programs/analyses" --steps 30 --out "$folder/analyses" > "$folder/second" 2>&1 || { cat "$folder/second"; fail analyses; }
+while [ "$(cat "$folder/long" 2>/dev/null | wc -c)" -le 1048576 ]; do cat docs/*.md >> "$folder/long"; done
+"$programs/analyses" --steps 30 --text "$folder/long" --out "$folder/analyses" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail analyses; }
+grep -q "^text: $(($(wc -c < "$folder/long"))) bytes, [1-9][0-9]* tokens\$" "$folder/second" ||
+    fail "analyses: not all of the text is read: $(cat "$folder/second")"
 awk '/^lines: / { lines = $2 } / right$/ { right = $(NF - 1); n++ }
      END { exit !(n == 5 && right > 0.8 && lines > 0 && lines <= 52) }' "$folder/second" ||
     fail "analyses: five accuracies, the last above 0.8, in 52 lines: $(cat "$folder/second")"

@@ -571,6 +571,32 @@ TEST(bigrams_are_the_model_without_attention)
     close_world(&w);
 }
 
+/* Blocks reuse one block's memory: the hidden units of a large vocabulary are most of what the table needs. */
+TEST(bigrams_of_many_blocks)
+{
+    tn_transformer_desc d = usual();
+    tn_transformer      m;
+    tn_desc             desc;
+    tn_ctx             *ctx;
+    size_t              peak[2];
+    memset(&desc, 0, sizeof desc);
+    desc.arena_bytes = 1 << 12;                                 /* grows as it has to */
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
+    d.layers = 8;
+    d.vocab = 400;
+    d.hidden = 60;
+    CHECK_STATUS(tn_transformer_init(tn_params_create(ctx), "", &d, &m), TN_OK);
+    for (int i = 0; i < 2; i++) {
+        tn_circuit *c = tn_circuit_bigrams(ctx, &m, i ? 8 : 1, 0);
+        REQUIRE(c != NULL);
+        peak[i] = tn_ctx_memory(ctx).peak;
+        tn_circuit_destroy(c);
+    }
+    CHECK(peak[0] > 400 * 60 * sizeof(float));
+    WORST("memory of eight blocks beside that of one", (double)peak[1] / (double)peak[0], 1.1);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(pairs_of_tokens)
 {
     world               w;
@@ -619,6 +645,34 @@ TEST(pairs_of_tokens)
         }
     }
     tn_circuit_entries_destroy(&e);
+    {                                                           /* all orders in one pass are those of three passes */
+        tn_circuit_top_desc each[4];
+        tn_circuit_entries  one[4];
+        for (int k = 0; k < 4; k++) {
+            memset(&each[k], 0, sizeof each[k]);
+            each[k].top = 4 + k;
+            each[k].order = (tn_order)(k % 3);
+            each[k].pairs = k < 2;
+        }
+        CHECK_STATUS(tn_circuit_tops(c, 4, each, one), TN_OK);
+        for (int k = 0; k < 4; k++) {
+            CHECK_STATUS(tn_circuit_top(c, &each[k], &e), TN_OK);
+            CHECK_INT(one[k].count, 4 + k);
+            test_raise(&worst, differs(one[k].values, e.values));
+            test_raise(&worst, differs(one[k].index, e.index));
+            test_raise(&worst, differs(one[k].share, e.share));
+            test_raise(&worst, fabs(one[k].norm - e.norm));
+            tn_circuit_entries_destroy(&e);
+            tn_circuit_entries_destroy(&one[k]);
+        }
+        CHECK_STATUS(tn_circuit_tops(c, 0, each, one), TN_ERR_ARG);
+        CHECK(strstr(tn_ctx_error(w.ctx), "count is 0, expected 1 to 4"));
+        tn_ctx_clear_error(w.ctx);
+        each[3].top = 0;
+        CHECK_STATUS(tn_circuit_tops(c, 4, each, one), TN_ERR_ARG);
+        CHECK(one[0].values == NULL && one[3].values == NULL);
+        tn_ctx_clear_error(w.ctx);
+    }
     CHECK_STATUS(tn_circuit_top_rows(c, 3, TN_ORDER_LARGEST, &values, &ids), TN_OK);
     x = tn_topk(w.ctx, y, 1, 3, TN_ORDER_LARGEST, &rows);
     test_raise(&worst, differs(values, x));
@@ -1043,5 +1097,5 @@ TEST(refusals_by_name)
 
 TEST_MAIN(factors_give_rows, first_block_is_exact_with_norms, directions_of_a_later_block, tokens_of_a_later_block,
           virtual_heads_and_scores, copying_scores, ovpp_doubled_compact_and_direct, bigrams_are_the_model_without_attention,
-          pairs_of_tokens, a_large_table_is_streamed, maximising_inputs, evidence_of_a_data_set, sparsity_of_directions,
+          bigrams_of_many_blocks, pairs_of_tokens, a_large_table_is_streamed, maximising_inputs, evidence_of_a_data_set, sparsity_of_directions,
           refusals_by_name)

@@ -19,7 +19,7 @@
 #define PROGRAM "analyses"
 #include "program.h"
 
-enum { TRAIN = 1500, ALL = 1797, BATCH = 50, VOCAB = 400, CONTEXT = 32, TEXTS = 16, DIM = 32, MOST_IDS = 1 << 20 };
+enum { TRAIN = 1500, ALL = 1797, BATCH = 50, VOCAB = 400, CONTEXT = 32, TEXTS = 16, DIM = 32 };
 
 /* [ */
 typedef struct net { tn_params *params; tn_linear embed, unembed; tn_mlp mlp; } net;
@@ -139,10 +139,17 @@ static void train_lm(tn_ctx *ctx, const tn_transformer_desc *desc, int64_t steps
 
 static char *read_text(const char *path, size_t *bytes)
 {
-    FILE *f = fopen(path, "rb");
-    char *text = malloc(1 << 20);
-    if (!f || !text) stop("the text cannot be read; --text names it");
-    *bytes = fread(text, 1, 1 << 20, f);
+    FILE  *f = fopen(path, "rb");
+    char  *text = NULL;
+    size_t room = 1 << 16;
+    if (!f) stop("the text cannot be read; --text names it");
+    for (*bytes = 0; !text || *bytes == room / 2; ) {           /* until a read does not fill the room */
+        text = realloc(text, room);
+        if (!text) stop("no memory for the text");
+        *bytes += fread(text + *bytes, 1, room - *bytes, f);
+        room *= 2;
+    }
+    if (ferror(f)) stop("the text cannot be read; --text names it");
     fclose(f);
     return text;
 }
@@ -171,11 +178,11 @@ int main(int argc, char **argv)
     };
     static const char *const shown[] = {"the", "a", "of", "is", "layer"};
     static const char *names[VOCAB + 5];
-    static int32_t ids[MOST_IDS];
     char      why[TN_WHY], path[3][600];
     const char *paths[3];
     int32_t   rows[5];
     int64_t   count, i, five = 5;
+    int32_t  *ids;
     size_t    bytes;
     tn_ctx   *ctx;
     tn_tensor *images, *labels, *of;
@@ -198,12 +205,15 @@ int main(int argc, char **argv)
     train_net(ctx, 2, 30, images, labels, paths[1]);
     text = read_text(o.text, &bytes);
     tokenizer = tn_tokenizer_train(ctx, text, bytes, VOCAB, NULL);
-    count = tn_tokenizer_encode(tokenizer, text, bytes, TN_BOS_NONE, ids, MOST_IDS, NULL);
+    ids = malloc((bytes + 1) * sizeof *ids);                     /* a token has a byte or more */
+    if (!ids) stop("no memory for the tokens");
+    count = tn_tokenizer_encode(tokenizer, text, bytes, TN_BOS_NONE, ids, (int64_t)bytes, NULL);
     check(ctx);
-    if (count > MOST_IDS) count = MOST_IDS;
+    printf("text: %.0f bytes, %.0f tokens\n", (double)bytes, (double)count);
     desc.vocab = tn_tokenizer_count(tokenizer);
     if (count <= CONTEXT || desc.vocab != VOCAB) stop("the text is too short");
     train_lm(ctx, &desc, o.steps, ids, count, paths[2]);
+    free(ids);
     for (i = 0; i < VOCAB; i++) names[i] = tn_tokenizer_token(tokenizer, i);
     for (i = 0; i < 5; i++) {
         int32_t id = (int32_t)tn_tokenizer_id(tokenizer, shown[i]);

@@ -35,37 +35,26 @@ static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
     return some;
 }
 
-/* Returns the sum of the shares; *norm: of all pairs. */
-static double report_pairs(const subject *s, const tn_circuit *c, int64_t n, tn_order order, double *norm)
+/* The pairs of one order, whose tensors are freed. Returns the sum of their shares. */
+static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, tn_order order)
 {
     static const column columns[] = {
         {"left", NULL, 20, "%s"}, {"right", NULL, 20, "%s"}, {"value", NULL, 12, "%.5g"}, {"share", "share, %", 9, "%.3g"},
         {NULL, NULL, 0, NULL}
     };
-    const bool          whole = n == s->m.desc.vocab, against = order == TN_ORDER_SMALLEST;
-    tn_circuit_top_desc d;
-    tn_circuit_entries  e;
-    double             *value, *share, *at, sum = 0;
-    int64_t             k;
-    memset(&d, 0, sizeof d);
-    d.top = circuit_settings.top ? circuit_settings.top : 10;
-    d.order = order;
-    d.pairs = true;
-    tn_ctx_reset(s->m.ctx);
-    tn_circuit_top(c, &d, &e);
-    check_ctx(s->m.ctx, "pairs");
-    value = numbers_in(e.values), share = numbers_in(e.share), at = numbers_in(e.index);
+    const bool whole = n == s->m.desc.vocab, against = order == TN_ORDER_SMALLEST;
+    double    *value = numbers_in(e->values), *share = numbers_in(e->share), *at = numbers_in(e->index), sum = 0;
+    int64_t    k;
     report_table(against ? "against" : "for", against ? "Pairs that lower the logit:" : "Pairs that raise the logit:",
                  columns);
-    for (k = 0; k < e.count; k++) {
+    for (k = 0; k < e->count; k++) {
         const int64_t i = (int64_t)at[2 * k], j = (int64_t)at[2 * k + 1];
         const char   *left = i == n ? "1" : s->names[whole ? i : s->common[i]];
         if (against ? value[k] >= 0 : value[k] <= 0) break;
         report_row(columns, left, j == n ? "1" : s->names[whole ? j : s->common[j]], value[k], 100 * share[k]);
         sum += share[k];
     }
-    *norm = e.norm;
-    tn_circuit_entries_destroy(&e);
+    tn_circuit_entries_destroy(e);
     free(value);
     free(share);
     free(at);
@@ -78,6 +67,8 @@ void pairs_report(subject *s, const char *token)
     int64_t       n;
     double        norm, shown;
     tn_circuit   *c;
+    tn_circuit_top_desc d[2];
+    tn_circuit_entries  e[2];
     if (circuit_settings.block >= layers)
         usage_error("--block is %lld, expected less than %lld, the model's blocks", (long long)circuit_settings.block,
                     (long long)layers);
@@ -85,8 +76,17 @@ void pairs_report(subject *s, const char *token)
     if (c->rows > MANY)
         warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N "
              "commonest alone", (long long)n, (double)c->rows * (double)c->rows / 2);
-    shown = report_pairs(s, c, n, TN_ORDER_LARGEST, &norm);
-    shown += report_pairs(s, c, n, TN_ORDER_SMALLEST, &norm);
+    memset(d, 0, sizeof d);
+    d[0].top = circuit_settings.top ? circuit_settings.top : 10;
+    d[0].pairs = true;
+    d[1] = d[0];
+    d[1].order = TN_ORDER_SMALLEST;
+    tn_ctx_reset(s->m.ctx);
+    tn_circuit_tops(c, 2, d, e);
+    check_ctx(s->m.ctx, "pairs");
+    norm = e[0].norm;
+    shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);
+    shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
                 "the value is what the pair adds to the logit, before the denominator of the last norm. 1 is the "
                 "constant, through the biases. The share is that of the square of all pairs' norm.",
