@@ -13411,8 +13411,8 @@ struct tni_algebra {
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written. */
-    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+       upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
+    void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
     /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
@@ -13825,9 +13825,9 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
    For large ones the reflections of a block are applied together, at its end, by one matrix product; until
    then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
-enum { TNI_TRIDIAGONAL_SMALL = 512 };
+enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
 
-static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
+static int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
@@ -13854,12 +13854,42 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        h->by->upper_times(from, n, a, n, v, w, row, next);
+        h->by->upper_times(from, n, n, a, n, v, w, row, next);
         tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
         v = row;
         w = next;
         next = spare;
     }
+}
+
+/* p = A v, without the first `from` rows and columns: bands of rows of the triangle of about equal areas, whose results are
+   added in their order. */
+typedef struct tni_bands {
+    const tni_host *host;
+    int64_t       n, begin[TNI_TRIDIAGONAL_BANDS + 1];
+    double       *a, *part;             /* [n,n], [bands,n] */
+    const double *v;
+} tni_bands;
+
+static void tni_band_times(void *arg, int64_t task, int worker)
+{
+    const tni_bands *b = (const tni_bands *)arg;
+    (void)worker;
+    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->n, NULL, NULL, b->v, b->part + task * b->n);
+}
+
+static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t from, const double *v, double *p,
+                                  double *part)
+{
+    tni_bands b;
+    int64_t   i;
+    b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
+    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++)              /* the rest of the triangle has this share of its area */
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(1 - (double)i / TNI_TRIDIAGONAL_BANDS))) / 4 * 4;
+    b.begin[i] = n;
+    tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
+    memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
+    for (i = 1; i < TNI_TRIDIAGONAL_BANDS; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], p + b.begin[i]);
 }
 
 /* Rows first .. first+w-1; ws gets [V;-W;V], where V and W have a row for each reflection. */
@@ -13881,7 +13911,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
         memcpy(vs + before * n, row, (size_t)n * sizeof *row);
-        h->by->upper_times(from, n, a, n, NULL, NULL, row, partners + before * n);
+        tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
         if (before > 0) {
             h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
             h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
@@ -45419,12 +45449,11 @@ TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_RE
     TNI_T(chain_multiply_by)(&x);
 }
 
-TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+/* Squares of x, added in the lanes of a vector. */
+TNI_INLINE TNI_V TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
 {
-    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
-    TNI_REAL lane[TNI_W];
-    double   total = 0;
-    int64_t  i;
+    TNI_V   even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t i;
     for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
         TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
         even = TNI_FMA(v, v, even);
@@ -45434,9 +45463,27 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
         TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
         even = TNI_FMA(v, v, even);
     }
-    TNI_STORE(lane, even + odd, TNI_W);
+    return even + odd;
+}
+
+TNI_FAST double TNI_T(chain_total)(const TNI_REAL *x, int64_t n)
+{
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    TNI_STORE(lane, TNI_T(chain_squares)(x, n), TNI_W);
     for (i = 0; i < TNI_W; i++) total += (double)lane[i];
     return total;
+}
+
+/* Is the norm within 2^+-16? The lanes are added in vectors, without the precision that a norm needs. */
+TNI_INLINE bool TNI_T(chain_near_one)(const TNI_REAL *x, int64_t n)
+{
+    const TNI_REAL near_one = (TNI_REAL)4294967296.0;
+    const TNI_V    squares = TNI_T(chain_squares)(x, n);
+    TNI_REAL       total[4];
+    TNI_T(lane_sums)(squares, squares, squares, squares, total);
+    return total[0] > 1 / near_one && total[0] < near_one;
 }
 
 /* Divides x by the number that it returns: 1 if `must` is not set and the norm is within 2^+-16, so that most products of a
@@ -45444,15 +45491,16 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
    first. Zeros stay zeros, an infinity becomes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
-    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
-    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    const double limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total;
     int64_t      i;
-    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!must && TNI_T(chain_near_one)(x, n)) return 1;
+    total = TNI_T(chain_total)(x, n);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
         if (most == 0) return 0;
         for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
-        total = TNI_T(chain_squares)(x, n);
+        total = TNI_T(chain_total)(x, n);
     }
     total = sqrt(total);
     for (i = 0; i < n; i += TNI_W) {
@@ -46979,12 +47027,12 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 
 /* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
    speed (not at aligned addresses, on which the order of sums would then depend). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
-                             const double *w, const double *x, double *y)
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
+                             const double *v, const double *w, const double *x, double *y)
 {
     int64_t i, j, r, c, begin;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < n; i += 4) {
+    for (i = from; i < end; i += 4) {
         const int64_t rows = tni_min(4, n - i);
         double       *row = a + i * stride;
         TNI_V         vi[4], wi[4], xi[4], sums[4];
@@ -47013,11 +47061,11 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
     }
 }
 
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                                 const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
+                                 const double *w, const double *x, double *y)
 {
-    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+    if (v) TNI_T(upper)(true, from, end, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, end, n, a, stride, x, x, x, y);
 }
 
 /* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
