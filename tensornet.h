@@ -13417,8 +13417,8 @@ struct tni_algebra {
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written. */
-    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+       upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
+    void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
     /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
@@ -13427,6 +13427,9 @@ struct tni_algebra {
     void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);
     /* row_i = z_i/pole_i, then to unit length */
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
+    /* >>cp-pairs, order 2: from a row of [A_00 A_01] and of [A_10 A_11], k = weight/2 (A_00 A_11 + A_01 A_10); then, unless
+       pp is NULL, each A_st is replaced by weight pp times the A that has neither its row nor its column */
+    void   (*pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k);
 };
 
 /* From >>cpu: the loops of a level, and the size in doubles of a block of gemm for extents up to `extent`. */
@@ -13611,9 +13614,9 @@ static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
     tni_block_factor(h, m, w, v, tau, gram, t);
-    h->by->gemm(h, w, m, w, 1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
+    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
     h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
-    h->by->gemm(h, m, n, w, -1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
+    h->by->gemm(h, m, n, w, 1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
@@ -13828,9 +13831,9 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
    For large ones the reflections of a block are applied together, at its end, by one matrix product; until
    then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
-enum { TNI_TRIDIAGONAL_SMALL = 512 };
+enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
 
-static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
+static int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
@@ -13857,7 +13860,7 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        h->by->upper_times(from, n, a, n, v, w, row, next);
+        h->by->upper_times(from, n, n, a, n, v, w, row, next);
         tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
         v = row;
         w = next;
@@ -13865,7 +13868,37 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
     }
 }
 
-/* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
+/* p = A v, without the first `from` rows and columns: bands of rows of the triangle of about equal areas, whose results are
+   added in their order. */
+typedef struct tni_bands {
+    const tni_host *host;
+    int64_t       n, begin[TNI_TRIDIAGONAL_BANDS + 1];
+    double       *a, *part;             /* [n,n], [bands,n] */
+    const double *v;
+} tni_bands;
+
+static void tni_band_times(void *arg, int64_t task, int worker)
+{
+    const tni_bands *b = (const tni_bands *)arg;
+    (void)worker;
+    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->n, NULL, NULL, b->v, b->part + task * b->n);
+}
+
+static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t from, const double *v, double *p,
+                                  double *part)
+{
+    tni_bands b;
+    int64_t   i;
+    b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
+    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++)              /* the rest of the triangle has this share of its area */
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(1 - (double)i / TNI_TRIDIAGONAL_BANDS))) / 4 * 4;
+    b.begin[i] = n;
+    tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
+    memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
+    for (i = 1; i < TNI_TRIDIAGONAL_BANDS; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], p + b.begin[i]);
+}
+
+/* Rows first .. first+w-1; ws gets [V;-W;V], where V and W have a row for each reflection. */
 static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e,
                                   double *tau, double *ws)
 {
@@ -13884,7 +13917,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
         memcpy(vs + before * n, row, (size_t)n * sizeof *row);
-        h->by->upper_times(from, n, a, n, NULL, NULL, row, partners + before * n);
+        tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
         if (before > 0) {
             h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
             h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
@@ -13893,16 +13926,17 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         }
         tni_tridiagonal_partner(h, m, row + from, tau[k], p);
     }
+    h->by->scale(w * n, -1, partners);
     memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
 }
 
-/* A[next:, next:] -= [V;W]^T [W;V], upper triangle */
+/* A[next:, next:] += [V;-W]^T [-W;V], upper triangle */
 static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
     for (i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
                     tni_rows(a + i * n + i, n));
 }
 
@@ -21176,21 +21210,15 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
     int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  group;                     /* terms of a group, see below                    */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
     double  *scale;                     /* [order + 2,terms]: of factors; exponents: sums of those of the factors, or
                                            TNI_TERM_ZERO; of columns of P                 */
     int     *row;                       /* [out] shift, or the exponents of rows of P     */
-    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
+    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in] if all are one group; else of the first group */
     int      shift;
 } tni_terms;
-
-static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
-
-static tni_mat tni_terms_f(const tni_terms *t, int k)
-{
-    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
-}
 
 static int64_t tni_terms_width(const tn_cp *cp)
 {
@@ -21198,6 +21226,33 @@ static int64_t tni_terms_width(const tn_cp *cp)
     int     k;
     for (k = 0; k < cp->order; k++) n += cp->in[k];
     return n;
+}
+
+/* Terms are held in groups of `group` (by default all of them), each [out,rows] of P and then [rows,in] of every factor,
+   so that the factors of a whole group are one matrix if their inputs are equal. */
+static int64_t tni_terms_start(const tni_terms *t, int64_t term) { return term - (term - t->base) % t->group; }
+static int64_t tni_terms_rows(const tni_terms *t, int64_t start) { return tni_min(t->group, t->base + t->held - start); }
+
+static double *tni_terms_group_p(const tni_terms *t, int64_t start) { return t->p + (start - t->base) * t->cp->out; }
+
+static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
+{
+    double *f = t->f[0] + (start - t->base) * (tni_terms_width(t->cp) - t->cp->out);
+    int     s;
+    for (s = 0; s < k; s++) f += tni_terms_rows(t, start) * t->cp->in[s];
+    return f;
+}
+
+static tni_mat tni_terms_p(const tni_terms *t)
+{
+    const int64_t start = tni_terms_start(t, t->first);
+    return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
+}
+
+static tni_mat tni_terms_f(const tni_terms *t, int k)
+{
+    const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
+    return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
 }
 
 static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
@@ -21223,14 +21278,45 @@ static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     tni_scope    scope = tni_scope_begin(cp->ctx);
-    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
+    tn_status    s = TN_OK;
+    int64_t      start;
     int          k;
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
-    tni_scope_end(cp->ctx, scope);
     t->base = first;
     t->held = rows;
     t->scaled = false;
+    for (start = first; start < first + rows && s == TN_OK; start += t->group) {
+        const int64_t now = tni_terms_rows(t, start);
+        s = tni_read_block(cp->p, 0, cp->out, start, now, tni_terms_group_p(t, start));
+        for (k = 0; k < cp->order && s == TN_OK; k++)
+            s = tni_read_block(cp->f[k], start, now, 0, cp->in[k], tni_terms_group_f(t, start, k));
+    }
+    for (k = 1; k < cp->order; k++) t->f[k] = tni_terms_group_f(t, first, k);
+    tni_scope_end(cp->ctx, scope);
     return s;
+}
+
+enum { TNI_TERMS_SHARE = 16 };
+typedef struct tni_terms_lines { const tni_terms *t; int64_t start, rows; } tni_terms_lines;
+
+/* Task: some rows of a group's P and factors are scaled. */
+static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
+{
+    const tni_terms_lines *l = (const tni_terms_lines *)arg;
+    const tni_terms *t = l->t;
+    const int64_t    h = t->cp->terms, lines = t->cp->out + t->cp->order * l->rows;
+    const double    *scale = t->scale + t->cp->order * h + l->start;
+    int64_t          i, j;
+    (void)worker;
+    for (i = task * TNI_TERMS_SHARE; i < tni_min(lines, (task + 1) * TNI_TERMS_SHARE); i++)
+        if (i < t->cp->out) {
+            double *p = tni_terms_group_p(t, l->start) + i * l->rows;
+            for (j = 0; j < l->rows; j++) p[j] = tni_times_power(p[j], (int)scale[j] - t->row[i]);
+        } else {
+            const int64_t row = (i - t->cp->out) % l->rows;
+            const int     k = (int)((i - t->cp->out) / l->rows);
+            tni_algebra_of(t->cp->ctx->desc.simd)->scale(t->cp->in[k], t->scale[k * h + l->start + row],
+                                                         tni_terms_group_f(t, l->start, k) + row * t->cp->in[k]);
+        }
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
@@ -21240,17 +21326,16 @@ static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
     const int64_t h = cp->terms;
     bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
     tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
-    int64_t      i, j, at = t->base;
-    int          k;
+    tni_terms_lines l;
     t->first = first;
     t->rows = rows;
     if (s != TN_OK || t->scaled) return s;
-    for (k = 0; k < cp->order; k++)
-        for (i = 0; i < t->held; i++)
-            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
-    for (i = 0; i < cp->out; i++)
-        for (j = 0; j < t->held; j++)
-            t->p[i * t->held + j] = tni_times_power(t->p[i * t->held + j], (int)t->scale[k * h + at + j] - t->row[i]);
+    l.t = t;
+    for (l.start = t->base; l.start < t->base + t->held; l.start += t->group) {
+        l.rows = tni_terms_rows(t, l.start);
+        tni_parallel_for(tni_ctx_pool(cp->ctx), tni_ceil_div(cp->out + cp->order * l.rows, TNI_TERMS_SHARE),
+                         tni_terms_scale_lines, &l);
+    }
     t->scaled = true;
     return TN_OK;
 }
@@ -21270,10 +21355,13 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
         for (i = 0; i < rows; i++) {
-            double sum = 0, zero = 1;
+            tni_mat p;
+            double  sum = 0, zero = 1;
+            t->first = at + i;
+            p = tni_terms_p(t);
             for (k = 0; k <= order; k++) {
-                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
-                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
+                tni_mat m = k < order ? tni_terms_f(t, k) : p;
+                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(cp->out, 1, m);
                 if (!(largest < HUGE_VAL))
                     return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
                                     "numbers", op);
@@ -21289,8 +21377,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 if (zero > 0 && sum + exponent > shift) shift = (int)sum + exponent;
             }
             for (o = 0; o < cp->out && by_row && zero > 0; o++) {
-                frexp(t->p[o * rows + i], &exponent);
-                if (fabs(t->p[o * rows + i]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
+                frexp(p.p[o * p.row], &exponent);
+                if (fabs(p.p[o * p.row]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
             }
         }
     }
@@ -21301,34 +21389,38 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
 
 static void tni_terms_end(tni_terms *t)
 {
-    int k;
     if (!t->cp) return;
     tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
     tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
     tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
+    tni_free_f64(t->cp->ctx, t->f[0], t->room, tni_terms_width(t->cp) - t->cp->out);
 }
 
-/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
-static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const tni_terms *like,
-                                 const char *op)
+/* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
+   operator. */
+static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like, const char *op)
 {
-    bool whole;
-    int  k;
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->room = room;
+    t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
     t->row = (int *)tni_alloc(cp->ctx, sizeof *t->row * (size_t)cp->out, op);
     t->p = tni_room_f64(cp->ctx, cp->out, room, op);
-    for (whole = t->scale && t->row && t->p, k = 0; k < cp->order && whole; k++)
-        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
-    if (!whole) return TN_ERR_MEMORY;
+    t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
+    if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
     t->shift = like->shift;
     memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
     memcpy(t->row, like->row, sizeof *t->row * (size_t)cp->out);
     return TN_OK;
+}
+
+/* Prepares blocks of up to `room` terms, which are one group. */
+static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+{
+    return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -21361,7 +21453,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
-    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, NULL, op);
+    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
     int64_t   i;
     int       k, order = cp->order;
     for (k = 0; k <= order; k++)
@@ -22548,10 +22640,14 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 
 /* ---- inner products of terms -------------------------------------------- >>cp-pairs
    Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
-   of products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
-   stored. On the host in double, scaled as in >>cp-terms. */
+   products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
+   stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
+   equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-enum { TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23 };
+enum {
+    TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23,
+    TNI_PAIRS_SHARE = 1 << 12                  /* pairs of a task */
+};
 
 typedef struct tni_pairs {
     tn_ctx   *ctx;
@@ -22561,16 +22657,18 @@ typedef struct tni_pairs {
     int64_t   m, n;                     /* size of this one                                        */
     double    weight;                   /* 1/2 on the diagonal if same: the other half is transposed */
     tni_terms a, b;
-    double   *gram;                     /* [order,order,block,block]: A_st, where wanted           */
-    double   *k, *pp;                   /* [block,block] what a caller makes of them; P^T P'        */
+    double   *gram;                     /* [order,m,order,n]: A_st, where wanted                   */
+    double   *k, *pp;                   /* [m,n] what a caller makes of them; P^T P'                */
+    bool      inputs;                   /* see tni_pairs_symmetric */
+    double   *sums;                     /* [block] of rows of k * pp, or NULL                      */
     double   *work;
     int64_t   work_size;
     tni_host  host;
 } tni_pairs;
 
-static double *tni_pairs_gram(const tni_pairs *g, int s, int t)
+static tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
-    return g->gram + (s * g->order + t) * g->block * g->block;
+    return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
 static void tni_pairs_end(tni_pairs *g)
@@ -22596,7 +22694,7 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
     else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
-    extent = tni_max(g->block, width);
+    extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
     g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
     g->k = tni_room_f64(g->ctx, g->block, g->block, op);
@@ -22604,8 +22702,8 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
-    s = tni_terms_begin(&g->a, a, room, by_row, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, by_row, &g->a, op) : s;
+    s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -22631,20 +22729,28 @@ static bool tni_pairs_next(tni_pairs *g, tn_status *s)
 /* Whether this was the last block of its columns. */
 static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
+/* The factors of a block, one after the other. */
+static tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
 static void tni_pairs_grams(tni_pairs *g, bool all)
 {
-    int64_t i, j;
-    int     s, t;
-    for (s = 0; s < g->order; s++)
-        for (t = 0; t < g->order; t++)
-            if (all && t < s && g->same && g->a.first == g->b.first)
-                for (i = 0; i < g->m; i++)
-                    for (j = 0; j < g->n; j++)
-                        tni_pairs_gram(g, s, t)[i * g->n + j] = tni_pairs_gram(g, t, s)[j * g->n + i];
-            else if (all || s == t)
-                g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
-                                 tni_turned(tni_terms_f(&g->b, t)), 0, tni_rows(tni_pairs_gram(g, s, t), g->n));
+    const bool diagonal = g->same && g->a.first == g->b.first;
+    int64_t    i, j;
+    int        s, t;
+    if (all && !diagonal)
+        g->host.by->gemm(&g->host, g->order * g->m, g->order * g->n, g->a.cp->in[0], 1, tni_pairs_factors(&g->a),
+                         tni_turned(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
+    else
+        for (s = 0; s < g->order; s++)
+            g->host.by->gemm(&g->host, g->m, all ? (g->order - s) * g->n : g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
+                             tni_turned(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
+    for (s = 0; s < g->order && all && diagonal; s++)
+        for (t = 0; t < s; t++) {
+            const tni_mat to = tni_pairs_gram(g, s, t), from = tni_pairs_gram(g, t, s);
+            for (i = 0; i < g->m; i++)
+                for (j = 0; j < g->n; j++) to.p[i * to.row + j] = from.p[j * from.row + i];
+        }
 }
 
 static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
@@ -22667,25 +22773,45 @@ static double tni_permanent(int n, const double *m)
     return sums[(1u << n) - 1];
 }
 
-/* k = the mean over permutations of prod A_(s,permutation(s)), without row `row` and column `column` (-1: with all) */
-static void tni_pairs_symmetric(tni_pairs *g, int row, int column)
+/* Element j of row i of tni_pairs_symmetric. */
+static void tni_pairs_permute(const tni_pairs *g, int64_t i, int64_t j)
 {
-    const double *a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER];
-    double   m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
-    int64_t  i, size = g->m * g->n;
-    int      n = row < 0 ? g->order : g->order - 1, s, t, at = 0;
-    for (s = 0; s < g->order; s++)
-        for (t = 0; t < g->order; t++)
-            if (s != row && t != column) a[at++] = tni_pairs_gram(g, s, t);
-    for (s = 2; s <= n; s++) scale /= s;
-    if (n == 0) for (i = 0; i < size; i++) g->k[i] = 1;
-    else if (n == 1) memcpy(g->k, a[0], sizeof *g->k * (size_t)size);
-    else if (n == 2) for (i = 0; i < size; i++) g->k[i] = 0.5 * (a[0][i] * a[3][i] + a[1][i] * a[2][i]);
-    else
-        for (i = 0; i < size; i++) {
-            for (t = 0; t < at; t++) m[t] = a[t][i];
-            g->k[i] = scale * tni_permanent(n, m);
+    double a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
+    int    n = g->order, s, t, row, column, at;
+    for (s = 0; s < n; s++)
+        for (t = 0; t < n; t++) a[s * n + t] = g->gram[((s * g->m + i) * n + t) * g->n + j];
+    for (s = 2; s < n; s++) scale /= s;
+    g->k[i * g->n + j] = scale * g->weight / n * tni_permanent(n, a);
+    for (row = 0; row < n && g->inputs; row++)
+        for (column = 0; column < n; column++) {
+            for (at = 0, s = 0; s < n; s++)
+                for (t = 0; t < n; t++) if (s != row && t != column) m[at++] = a[s * n + t];
+            g->gram[((row * g->m + i) * n + column) * g->n + j] = scale * tni_permanent(n - 1, m) * g->weight
+                                                                  * g->pp[i * g->n + j];
         }
+}
+
+/* Task: some rows of the block. */
+static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
+{
+    const tni_pairs *g = (const tni_pairs *)arg;
+    const int64_t    share = tni_ceil_div(TNI_PAIRS_SHARE, g->n), end = tni_min(g->m, (task + 1) * share);
+    int64_t          i, j;
+    (void)worker;
+    for (i = task * share; i < end; i++) {
+        double *k = g->k + i * g->n, *pp = g->pp + i * g->n, *row = g->gram + i * 2 * g->n;
+        if (g->order == 2) g->host.by->pair_products(g->n, g->weight, row, row + g->m * 2 * g->n, g->inputs ? pp : NULL, k);
+        else for (j = 0; j < g->n; j++) tni_pairs_permute(g, i, j);
+        if (g->sums) g->sums[i] = g->host.by->dot(g->n, k, pp);
+    }
+}
+
+/* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
+   without row s and column q, times P^T P'. */
+static void tni_pairs_symmetric(tni_pairs *g)
+{
+    if (g->n == 0) return;
+    tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
 }
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
@@ -22702,8 +22828,8 @@ static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
-        tni_pairs_symmetric(&g, -1, -1);
-        g.host.by->gemm(&g.host, a->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
+        tni_pairs_symmetric(&g);
+        g.host.by->gemm(&g.host, a->out, g.n, g.m, 1, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
                         tni_rows(t, g.n));
         if (!tni_pairs_column_done(&g)) continue;
         if (!diagonal)
@@ -22731,14 +22857,16 @@ static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
     int64_t   i;
     tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
+    g.sums = tni_room_f64(a->ctx, 1, g.block, op);
+    if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
-        tni_pairs_symmetric(&g, -1, -1);
         tni_pairs_outputs(&g);
-        for (i = 0; i < g.m; i++)
-            *sum += (g.same ? 2 : 1) * g.weight * g.host.by->dot(g.n, g.k + i * g.n, g.pp + i * g.n);
+        tni_pairs_symmetric(&g);
+        for (i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
     }
     *shift = g.a.shift + g.b.shift;
+    tni_free_f64(a->ctx, g.sums, 1, g.block);
     tni_pairs_end(&g);
     return s;
 }
@@ -23106,71 +23234,91 @@ typedef struct tni_hosvd {
     int      shift;
 } tni_hosvd;
 
-static void tni_pairs_product(tni_pairs *g, int skip)        /* k = prod over s != skip of A_ss */
+static void tni_pairs_product(tni_pairs *g, int skip)        /* k = weight prod over s != skip of A_ss */
 {
-    int64_t i, size = g->m * g->n;
+    int64_t i, j;
     int     s;
-    for (i = 0; i < size; i++) g->k[i] = 1;
+    for (i = 0; i < g->m * g->n; i++) g->k[i] = g->weight;
     for (s = 0; s < g->order; s++)
-        for (i = 0; s != skip && i < size; i++) g->k[i] *= tni_pairs_gram(g, s, s)[i];
+        for (i = 0; s != skip && i < g->m; i++) {
+            const double *a = tni_from(tni_pairs_gram(g, s, s), i, 0).p;
+            for (j = 0; j < g->n; j++) g->k[i * g->n + j] *= a[j];
+        }
 }
 
-/* u[n,in] += weight (k * pp)^T F_s: what F_q, of the columns, is multiplied with when they are done */
-static void tni_pairs_input(tni_pairs *g, int s, double weight, bool first, double *u)
+/* u_q[n,in] += weight sum_s (C_sq * P^T P)^T F_s, which F_q of the columns is multiplied with when they are done. Symmetrised,
+   it is one product for all s and q. */
+static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, double *u)
 {
-    int64_t i, n = g->a.cp->in[s];
-    for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
-    g->host.by->gemm(&g->host, g->n, n, g->m, weight, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s), first ? 0 : 1,
-                     tni_rows(u, n));
+    const int64_t columns = g->order * g->n, rows = g->order * g->m;
+    int64_t       i, n = g->a.cp->in[0];
+    int           s;
+    if (v->symmetric) {
+        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_turned(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
+                         first ? 0 : 1, tni_rows(u, n));
+        return;
+    }
+    for (s = 0; s < g->order; s++, u += g->n * n) {
+        n = g->a.cp->in[s];
+        tni_pairs_product(g, s);
+        for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
+        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
+                         first ? 0 : 1, tni_rows(u, n));
+    }
 }
 
-/* The Gram matrices of all modes, by blocks of pairs. t [out,block] and u[q] [block,in] collect a column of blocks. */
+/* gram += sum_q u_q^T F_q, of a column of blocks; symmetrised, this is k^2 times G_in */
+static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
+{
+    int64_t n = g->a.cp->in[0];
+    int     s;
+    if (v->symmetric)
+        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_turned(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
+                         tni_rows(v->gram[1], n));
+    for (s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
+        n = g->a.cp->in[s];
+        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_turned(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
+                         tni_rows(v->gram[1 + s], n));
+    }
+}
+
+/* The Gram matrices of all modes, by blocks of pairs. t [out,block] and u, [block,in] of each input, collect a column of
+   blocks. */
 static tn_status tni_hosvd_grams(tni_hosvd *v)
 {
     const tn_cp *cp = v->cp;
-    int64_t   i, j, n;
-    int       order = cp->order, s, q, m;
-    double   *t, *u[TN_CP_MAX_ORDER];
-    bool      whole;
+    int64_t   i, j, inputs = tni_terms_width(cp) - cp->out;
+    int       m;
+    double   *t, *u;
     tni_pairs g;
     tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    whole = (t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd")) != NULL;
-    for (q = 0; q < order; q++) whole = (u[q] = tni_room_f64(cp->ctx, cp->in[q], g.block, "hosvd")) != NULL && whole;
-    if (!whole && status == TN_OK) status = TN_ERR_MEMORY;
+    t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
+    u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
+    if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
+    g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
         const bool first = g.a.first == 0;
         tni_pairs_grams(&g, v->symmetric);
         tni_pairs_outputs(&g);
-        if (v->symmetric) tni_pairs_symmetric(&g, -1, -1);
+        if (v->symmetric) tni_pairs_symmetric(&g);
         else tni_pairs_product(&g, -1);
-        g.host.by->gemm(&g.host, cp->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), first ? 0 : 1,
+        g.host.by->gemm(&g.host, cp->out, g.n, g.m, 1, tni_terms_p(&g.a), tni_rows(g.k, g.n), first ? 0 : 1,
                         tni_rows(t, g.n));
-        for (q = 0; q < order; q++)
-            for (s = 0; s < order; s++) {
-                if (v->symmetric) tni_pairs_symmetric(&g, s, q);
-                else if (s == q) tni_pairs_product(&g, s);
-                else continue;
-                tni_pairs_input(&g, s, v->symmetric ? g.weight / (order * order) : g.weight,
-                                first && (s == 0 || !v->symmetric), u[q]);
-            }
+        tni_hosvd_inputs(v, &g, first, u);
         if (!tni_pairs_column_done(&g)) continue;
         g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
                         tni_rows(v->gram[0], cp->out));
-        for (q = 0; q < order; q++) {
-            n = cp->in[q];
-            g.host.by->gemm(&g.host, n, n, g.n, 1, tni_turned(tni_rows(u[q], n)), tni_terms_f(&g.b, q), 1,
-                            tni_rows(v->gram[v->symmetric ? 1 : 1 + q], n));
-        }
+        tni_hosvd_columns(v, &g, u);
     }
     v->shift = 2 * g.a.shift;
     for (m = 0; m < v->modes; m++)                           /* the other half of the blocks */
         for (i = 0; i < v->n[m]; i++)
             for (j = 0; j <= i; j++) {
                 double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
-                *a = *b = *a + *b;
+                *a = *b = (*a + *b) / (m > 0 && v->symmetric ? cp->order * cp->order : 1);
             }
     tni_free_f64(cp->ctx, t, cp->out, g.block);
-    for (q = 0; q < order; q++) tni_free_f64(cp->ctx, u[q], cp->in[q], g.block);
+    tni_free_f64(cp->ctx, u, inputs, g.block);
     tni_pairs_end(&g);
     return status;
 }
@@ -23285,7 +23433,7 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms)         /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
-    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "hosvd");
+    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "hosvd");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     for (m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
@@ -23334,7 +23482,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     b = tni_room_f64(ctx, room, width, "hosvd");
     f = tni_room_f64(ctx, room, width, "hosvd");
     work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    s = tni_terms_begin(&t, cp, room, false, NULL, "hosvd");
+    s = tni_terms_begin(&t, cp, room, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
     for (at = 0; at < cp->terms && s == TN_OK; at += room) {
@@ -23618,7 +23766,7 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, NULL, "top");
+    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
     if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
@@ -23699,7 +23847,7 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, false, NULL, op);
+    tn_status status = tni_terms_begin(&t, cp, room, false, op);
     if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
     if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
     for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
@@ -23849,7 +23997,7 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
     l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "stack_inner");
+    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     if (s == TN_OK) {
         l->shift = carry && t.shift < 0 ? 0 : t.shift;
@@ -44302,7 +44450,7 @@ static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL)
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
     TNI_HOST_CUT  = 1 << 21,            /* operations from which a product uses several threads */
-    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
+    TNI_HOST_MOST = TNI_GEMM_LARGE / 8, /* doubles of a block of gemm, */
     TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16    /* and the fewest that hold a panel */
 };
 
@@ -44719,6 +44867,21 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
+#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+/* As TNI_TRANSPOSE, for 4 lanes of doubles. */
+TNI_INLINE void TNI_T(transpose_4)(double *to, int64_t width, const double *from, int64_t stride)
+{
+    const __m256d r0 = _mm256_loadu_pd(from), r1 = _mm256_loadu_pd(from + stride);
+    const __m256d r2 = _mm256_loadu_pd(from + 2 * stride), r3 = _mm256_loadu_pd(from + 3 * stride);
+    const __m256d a0 = _mm256_unpacklo_pd(r0, r1), a1 = _mm256_unpackhi_pd(r0, r1);
+    const __m256d a2 = _mm256_unpacklo_pd(r2, r3), a3 = _mm256_unpackhi_pd(r2, r3);
+    _mm256_storeu_pd(to, _mm256_permute2f128_pd(a0, a2, 0x20));
+    _mm256_storeu_pd(to + width, _mm256_permute2f128_pd(a1, a3, 0x20));
+    _mm256_storeu_pd(to + 2 * width, _mm256_permute2f128_pd(a0, a2, 0x31));
+    _mm256_storeu_pd(to + 3 * width, _mm256_permute2f128_pd(a1, a3, 0x31));
+}
+#endif
+
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
 TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
                            int64_t depth)
@@ -44751,16 +44914,22 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 #if TNI_X86 || TNI_NEON
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
+#define TNI_STRIPS(side, turn) \
+        for (; lane + side <= lanes; lane += side) { \
+            const TNI_REAL *from = src + lane * stride; \
+            for (d = start; d + side <= end; d += side) turn(dst + d * width + lane, width, from + d, stride); \
+            for (; d < end; d++) \
+                for (k = 0; k < side; k++) dst[d * width + lane + k] = from[k * stride + d]; \
+        }
         for (start = 0; start < depth; start = end) {
             end = tni_min(start + 64, depth);
-            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
-                const TNI_REAL *from = src + lane * stride;
-                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
-                    TNI_TRANSPOSE(dst + d * width + lane, width, from + d, stride);
-                for (; d < end; d++)
-                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
-            }
+            lane = 0;
+#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+            TNI_STRIPS(4, TNI_T(transpose_4))
+#endif
+            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
         }
+#undef TNI_STRIPS
     }
 #endif
     for (; lane < lanes; lane++)
@@ -45378,12 +45547,11 @@ TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_RE
     TNI_T(chain_multiply_by)(&x);
 }
 
-TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+/* Squares of x, added in the lanes of a vector. */
+TNI_INLINE TNI_V TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
 {
-    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
-    TNI_REAL lane[TNI_W];
-    double   total = 0;
-    int64_t  i;
+    TNI_V   even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t i;
     for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
         TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
         even = TNI_FMA(v, v, even);
@@ -45393,9 +45561,27 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
         TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
         even = TNI_FMA(v, v, even);
     }
-    TNI_STORE(lane, even + odd, TNI_W);
+    return even + odd;
+}
+
+TNI_FAST double TNI_T(chain_total)(const TNI_REAL *x, int64_t n)
+{
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    TNI_STORE(lane, TNI_T(chain_squares)(x, n), TNI_W);
     for (i = 0; i < TNI_W; i++) total += (double)lane[i];
     return total;
+}
+
+/* Is the norm within 2^+-16? The lanes are added in vectors, without the precision that a norm needs. */
+TNI_INLINE bool TNI_T(chain_near_one)(const TNI_REAL *x, int64_t n)
+{
+    const TNI_REAL near_one = (TNI_REAL)4294967296.0;
+    const TNI_V    squares = TNI_T(chain_squares)(x, n);
+    TNI_REAL       total[4];
+    TNI_T(lane_sums)(squares, squares, squares, squares, total);
+    return total[0] > 1 / near_one && total[0] < near_one;
 }
 
 /* Divides x by the number that it returns: 1 if `must` is not set and the norm is within 2^+-16, so that most products of a
@@ -45403,15 +45589,16 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
    first. Zeros stay zeros, an infinity becomes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
-    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
-    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    const double limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total;
     int64_t      i;
-    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!must && TNI_T(chain_near_one)(x, n)) return 1;
+    total = TNI_T(chain_total)(x, n);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
         if (most == 0) return 0;
         for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
-        total = TNI_T(chain_squares)(x, n);
+        total = TNI_T(chain_total)(x, n);
     }
     total = sqrt(total);
     for (i = 0; i < n; i += TNI_W) {
@@ -46938,12 +47125,12 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 
 /* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
    speed (not at aligned addresses, on which the order of sums would then depend). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
-                             const double *w, const double *x, double *y)
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
+                             const double *v, const double *w, const double *x, double *y)
 {
     int64_t i, j, r, c, begin;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < n; i += 4) {
+    for (i = from; i < end; i += 4) {
         const int64_t rows = tni_min(4, n - i);
         double       *row = a + i * stride;
         TNI_V         vi[4], wi[4], xi[4], sums[4];
@@ -46972,11 +47159,11 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
     }
 }
 
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                                 const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
+                                 const double *w, const double *x, double *y)
 {
-    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+    if (v) TNI_T(upper)(true, from, end, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, end, n, a, stride, x, x, x, y);
 }
 
 /* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
@@ -47073,9 +47260,29 @@ TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, do
     TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
 }
 
+TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k)
+{
+    const TNI_V half = TNI_SET(0.5 * weight), whole = TNI_SET(weight);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   lanes = TNI_T(lanes)(n - i);
+        TNI_V a = TNI_LOAD(first + i, lanes), b = TNI_LOAD(first + n + i, lanes), c = TNI_LOAD(second + i, lanes);
+        TNI_V d = TNI_LOAD(second + n + i, lanes);
+        TNI_STORE(k + i, half * TNI_FMA(a, d, b * c), lanes);
+        if (pp) {
+            TNI_V p = whole * TNI_LOAD(pp + i, lanes);
+            TNI_STORE(first + i, p * d, lanes);
+            TNI_STORE(first + n + i, p * c, lanes);
+            TNI_STORE(second + i, p * b, lanes);
+            TNI_STORE(second + n + i, p * a, lanes);
+        }
+    }
+}
+
 static const tni_algebra TNI_T(algebra) = {
     TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
-    TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+    TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector),
+    TNI_T(pair_products)
 };
 #endif /* double */
 
