@@ -45164,6 +45164,96 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     if (!g->few && (turned.few || thin || by_columns)) *g = turned;
 }
 
+#if TNI_ALL
+/* ---- products of small matrices, without packing ------------------------ >>pass-small
+   The left factor is read element by element. */
+#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+typedef struct TNI_T(chain_factors) {
+    const TNI_REAL *a, *b;
+    TNI_REAL       *out;
+    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
+} TNI_T(chain_factors);
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past the
+   last one repeat it and store the same numbers. */
+TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
+{
+    const int64_t d = x->depth, step = x->a_column;
+    const int     first = wide ? TNI_W : lanes;
+    int64_t       k;
+#define TNI_X(r) \
+    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
+    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_TEN(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r) \
+        if (r < n) { \
+            const TNI_V v = TNI_SET(a##r[k * step]); \
+            x##r = TNI_FMA(v, left, x##r); \
+            if (wide) y##r = TNI_FMA(v, right, y##r); \
+        }
+        TNI_TEN(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) \
+    if (r < n) { \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
+        TNI_STORE(to, x##r, first); \
+        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
+    TNI_TEN(TNI_X)
+#undef TNI_X
+}
+#undef TNI_TEN
+
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+{
+    int64_t i, j, left;
+    for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
+        const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
+    }
+    if (j >= x->columns) return;
+    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
+        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+}
+
+/* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
+TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
+{
+    const int64_t        most = 32, size = (int64_t)sizeof *spare;
+    TNI_T(chain_factors) x;
+    if (g->m > most || g->n > most || g->k > most || g->k < 1 || g->alpha != 1 || g->beta != 0 || g->bias || g->c_col != 1
+        || (g->b_col != 1 && g->b_row != 1)) return false;
+    x.a = g->a;
+    x.a_row = g->a_row;
+    x.a_column = g->a_col;
+    x.b = g->b;
+    x.b_row = g->b_row;
+    if (g->b_col != 1) {
+        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        x.b = spare;
+        x.b_row = g->n;
+    }
+    x.out = g->c;
+    x.out_row = g->c_row;
+    x.rows = g->m;
+    x.depth = g->k;
+    x.columns = g->n;
+    TNI_T(chain_multiply_by)(&x);
+    return true;
+}
+#endif
+
 /* Task: `share` products, by one worker in its own blocks. */
 TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 {
@@ -45171,8 +45261,12 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     int64_t         i;
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
+        char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
+#if TNI_ALL
+        if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
+#endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
-        TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
+        TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
     }
 }
 
@@ -45223,73 +45317,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 #if TNI_ALL
-/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
-   The left factor is read element by element. */
-#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = x->a + tni_min(i + r, x->rows - 1) * x->a_row;
-#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
-
-/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
-typedef struct TNI_T(chain_factors) {
-    const TNI_REAL *a, *b;
-    TNI_REAL       *out;
-    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
-} TNI_T(chain_factors);
-
-/* Rows past the last one repeat it and store the same numbers. */
-TNI_INLINE void TNI_T(chain_8x1)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        TNI_V row = TNI_LOAD(x->b + k * x->b_row + j, lanes);
-#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k * step]), row, x##r);
-        TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) TNI_STORE(x->out + tni_min(i + r, x->rows - 1) * x->out_row + j, x##r, lanes);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-}
-
-TNI_INLINE void TNI_T(chain_4x2)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        const TNI_REAL *b = x->b + k * x->b_row + j;
-        TNI_V left = TNI_LOAD(b, TNI_W), right = TNI_LOAD(b + TNI_W, lanes);
-#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k * step]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
-        TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) { \
-        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
-        TNI_STORE(to, x##r, TNI_W); \
-        TNI_STORE(to + TNI_W, y##r, lanes); \
-    }
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-}
-#undef TNI_CHAIN_ROW
-#undef TNI_CHAIN_ONE
-#undef TNI_CHAIN_TWO
-
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
-{
-    const int64_t n = x->columns;
-    int64_t       i, j;
-    for (j = 0; j < n; j += n - j > TNI_W ? 2 * TNI_W : TNI_W) {
-        if (n - j > TNI_W) for (i = 0; i < x->rows; i += 4) TNI_T(chain_4x2)(x, i, j, TNI_T(lanes)(n - j - TNI_W));
-        else               for (i = 0; i < x->rows; i += 8) TNI_T(chain_8x1)(x, i, j, TNI_T(lanes)(n - j));
-    }
-}
+/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 
 /* out = a b   all [d,d]; turned: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
@@ -48442,18 +48470,24 @@ TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_RE
     else           TNI_T(scan_lanes_product)(false, core, d, columns, x, t);
 }
 
-/* out [d,W] = sum_s by[s] t[s], and their squares are summed */
-TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by, TNI_REAL *out)
+/* out [d] = sum_s by[s] t[s], added to what is there if `add`. Returns the inner products with `with`, NULL: with out. */
+TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by,
+                                           const TNI_REAL *with, TNI_REAL *out)
 {
     const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
     TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
     int64_t       f, j;
     for (f = 0; f < d; f++, t += step) {
-        TNI_V sum = TNI_SET((TNI_REAL)0);
-        for (j = 0; j < S; j++) sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+        TNI_V sum = add ? TNI_LOAD(out + f * TNI_W, TNI_W) : TNI_SET((TNI_REAL)0), other;
+        for (j = 0; j + 2 <= S; j += 2) {
+            sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+            sum = TNI_FMA(TNI_LOAD(by + (j + 1) * TNI_W, TNI_W), TNI_LOAD(t + (j + 1) * next, TNI_W), sum);
+        }
+        if (j < S) sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
         TNI_STORE(out + f * TNI_W, sum, TNI_W);
-        if (f % 2 == 0) even = TNI_FMA(sum, sum, even);
-        else odd = TNI_FMA(sum, sum, odd);
+        other = with ? TNI_LOAD(with + f * TNI_W, TNI_W) : sum;
+        if (f % 2 == 0) even = TNI_FMA(sum, other, even);
+        else odd = TNI_FMA(sum, other, odd);
     }
     return even + odd;
 }
@@ -48491,12 +48525,12 @@ TNI_INLINE void TNI_T(scan_lanes_request)(const bool write, const TNI_REAL *at, 
 }
 
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
-TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, const TNI_REAL *squares, TNI_REAL limit,
-                                              TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
+TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
 {
-    int64_t f, i;
+    const TNI_REAL limit = (TNI_REAL)(TNI_BITS == 32 ? 1e15 : 1e150);
+    int64_t        f, i;
     for (i = 0; i < TNI_W; i++) {
-        if (squares[i] > 1 / limit && squares[i] < limit) continue;
+        if (norm[i] > 1 / limit && norm[i] < limit) continue;
         for (f = 0; f < d; f++) spare[f] = x[f * TNI_W + i];
         norm[i] = (TNI_REAL)TNI_T(chain_norm)(spare, d, true);
         inverse[i] = 1;
@@ -48507,69 +48541,97 @@ TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, const TNI_
 /* Sites of a block */
 TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
 
+/* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
+   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]: vectors */
+typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
+
+/* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
+   multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
+   overflowed or underflowed meanwhile. */
+TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_room) *w, int64_t begin,
+                                         int64_t end, TNI_REAL *y, int64_t chains)
+{
+    const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
+    const TNI_V   zero = TNI_SET((TNI_REAL)0);
+    TNI_V         range = zero, total, root, scale = zero;
+    TNI_REAL      lane[TNI_W], *state = NULL;
+    bool          good = true;
+    int64_t       f, i, j, k;
+    for (k = begin; k < end; k++) {
+        const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
+        const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
+        if (k == 0)
+            for (total = zero, f = 0; f < d; f++) {
+                const TNI_V number = TNI_LOAD(w->x + f * TNI_W, TNI_W);
+                total = TNI_FMA(number, number, total);
+            }
+        else {
+            TNI_T(scan_lanes_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_lanes_step)(p, k, w->x, w->t);
+            if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
+            for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+            for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
+        }
+#if TNI_BITS == 32 || TNI_LEVEL > 0
+        root = TNI_SQRT(total);
+#else
+        TNI_STORE(lane, total, TNI_W);
+        for (i = 0; i < TNI_W; i++) lane[i] = sqrt(lane[i]);
+        root = TNI_LOAD(lane, TNI_W);
+#endif
+        scale = TNI_SET((TNI_REAL)1) / root;
+        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large if a norm was small, NaN if one was infinite */
+        TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
+        TNI_STORE(w->inverse, scale, TNI_W);
+        if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
+        scale = TNI_LOAD(w->inverse, TNI_W);
+        state = w->states + at * d * TNI_W;
+    }
+    for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+    TNI_STORE(lane, range, TNI_W);
+    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)(TNI_BITS == 32 ? 1e28 : 1e290);
+    return good;
+}
+
 TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
 {
-    const TNI_REAL     limit = (TNI_REAL)(TNI_BITS == 32 ? 1e30 : 1e300);
-    const tni_scans   *p = (const tni_scans *)arg;
-    const tni_prefixes s = p->s;
-    const tn_view     *v = &p->call->in[0];
-    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
-    const int64_t      block = TNI_T(scan_lanes_block)(d);
-    const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
-    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
-    TNI_REAL          *by = x + d * TNI_W, *t = by + S * TNI_W, *states = t + tni_max(S, 1) * d * TNI_W;
-    TNI_REAL          *phi = states + block * d * TNI_W, *norms = phi + block * S * TNI_W;
-    TNI_REAL           squares[TNI_W], inverse[TNI_W];
-    double             sums[TNI_W];
-    int64_t            begin, f, i, j, k;
+    const tni_scans     *p = (const tni_scans *)arg;
+    const tni_prefixes   s = p->s;
+    const tn_view       *v = &p->call->in[0];
+    const int64_t        d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t        block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
+    const TNI_REAL      *given = (const TNI_REAL *)p->phi->data;
+    TNI_REAL            *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL            *r = (TNI_REAL *)p->call->out[2].data;
+    TNI_T(lanes_room)    w;
+    double               sums[TNI_W];
+    int64_t              begin, i, k;
+    w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    w.inverse = w.x + d * TNI_W;
+    w.begin = w.inverse + TNI_W;
+    w.by = w.begin + (d + 1) * TNI_W;
+    w.t = w.by + S * TNI_W;
+    w.states = w.t + tni_max(S, 1) * d * TNI_W;
+    w.phi = w.states + block * d * TNI_W;
+    w.norms = w.phi + block * S * TNI_W;
     for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
+    TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
     for (begin = 0; begin < s.states; begin += block) {
         const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
-        if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, phi);
-        for (k = begin; k < end; k++) {
-            const int64_t   at = s.reverse ? end - 1 - k : k - begin;
-            const TNI_REAL *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
-            TNI_REAL       *norm = norms + at * TNI_W, *state = states + at * d * TNI_W;
-            bool            edge = false;
-            TNI_V           total, scale;
-            TNI_T(scan_lanes_request)(true, y + place * d, s.states * d, chains, n * d, k - begin, n);
-            if (k == 0) {
-                TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + (v->shape[0] > 1 ? first * d : 0), v->shape[0] > 1 ? d : 0,
-                                     chains, d, x);
-                for (total = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
-                    const TNI_V number = TNI_LOAD(x + f * TNI_W, TNI_W);
-                    total = TNI_FMA(number, number, total);
-                }
-            } else {
-                TNI_T(scan_lanes_step)(p, k, x, t);
-                scale = TNI_LOAD(inverse, TNI_W);
-                for (j = 0; j < S; j++) TNI_STORE(by + j * TNI_W, TNI_LOAD(features + j * TNI_W, TNI_W) * scale, TNI_W);
-                total = TNI_T(scan_lanes_combine)(p, t, by, x);
-            }
-            TNI_STORE(squares, total, TNI_W);
-#if TNI_BITS == 32
-            total = TNI_SQRT(total);
-            TNI_STORE(norm, total, TNI_W);
-#else
-            for (i = 0; i < TNI_W; i++) norm[i] = sqrt(squares[i]);
-            total = TNI_LOAD(norm, TNI_W);
-#endif
-            scale = TNI_SET((TNI_REAL)1) / total;
-            TNI_STORE(inverse, scale, TNI_W);
-            for (i = 0; i < TNI_W; i++) edge |= !(squares[i] > 1 / limit && squares[i] < limit);
-            if (edge) {
-                TNI_T(scan_lanes_edge)(x, d, squares, limit, norm, inverse, t);
-                scale = TNI_LOAD(inverse, TNI_W);
-            }
-            for (f = 0; f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(x + f * TNI_W, TNI_W) * scale, TNI_W);
+        if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
+        memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
+            memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
         }
-        TNI_T(scan_from_lanes)(states, y + place * d, s.states * d, chains, n * d);
-        if (r) TNI_T(scan_from_lanes)(norms, r + place, s.states, chains, n);
+        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
         for (k = begin; k < end; k++) {
-            TNI_REAL *log_scale = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
 #if TNI_BITS == 32
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
 #else
@@ -48580,7 +48642,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
                 log_scale[i] = (TNI_REAL)sums[i];
             }
         }
-        TNI_T(scan_from_lanes)(norms, logs + place, s.states, chains, n);
+        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
     }
 }
 
@@ -48598,6 +48660,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
+    TNI_V              dot;
     int64_t            end, f, i, j, k;
     for (i = 0; i < TNI_W; i++) sums[i] = 0;
     memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
@@ -48621,34 +48684,36 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
                 norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
             }
         }
+        dot = TNI_SET((TNI_REAL)0);
         for (k = end - 1; k >= begin; k--) {
             const int64_t   at = s.reverse ? end - 1 - k : k - begin;
             const TNI_REAL *now = states + (s.reverse ? at : k - before) * d * TNI_W;
             const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
             TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
             const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
-            TNI_V           even = TNI_SET((TNI_REAL)0), odd = even, along;
-            TNI_T(scan_lanes_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
-            if (begin > 0) {
-                const int64_t next = tni_min(block, begin);
-                const int64_t there = place + (s.reverse ? n : -next);
-                TNI_T(scan_lanes_request)(false, y + there * d, s.states * d, chains, next * d, end - 1 - k, n);
-                TNI_T(scan_lanes_request)(false, dy + there * d, s.states * d, chains, next * d, end - 1 - k, n);
-            }
-            for (f = 0; f < d; f++) {
-                const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
-                TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
-                if (f % 2 == 0) even = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), even);
-                else odd = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), odd);
-            }
-            along = TNI_LOAD(later + at * TNI_W, TNI_W) - (even + odd);
+            TNI_V           along;
+            if (k == end - 1)
+                for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
+                    const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
+                    TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
+                    dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
+                }
+            along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
             for (f = 0; f < d; f++) {
                 const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
             }
             if (k == 0) break;
+            TNI_T(scan_lanes_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
+            if (begin > 0) {
+                const int64_t ahead = tni_min(block, begin), there = (place + (s.reverse ? n : -ahead)) * d;
+                TNI_T(scan_lanes_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+                TNI_T(scan_lanes_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+            }
             TNI_T(scan_lanes_step)(p, k, adjoint, t);
-            TNI_T(scan_lanes_combine)(p, t, features, x);
+            if (k > begin)
+                dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
+            else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
             for (j = 0; dphi && j < S; j++) {
                 const int64_t next = p->turned ? S : 1;
                 TNI_V         sum = TNI_SET((TNI_REAL)0);
@@ -48687,7 +48752,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     }
     if (states && TNI_W > 2 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
-        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + S * (block + 1) + 2 * block), 0,
+        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
