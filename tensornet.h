@@ -328,6 +328,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
     X(SCAN_STATES,            scan_states)            /* the same                               */ \
     T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    T(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -602,7 +603,7 @@ TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
    Flops per site: 2 d^3, 2 d^2 and 2 s d^2; backward passes take twice as many. While recording, a scan keeps one norm for
    each state besides its results: at 100,000 sites of d = 10 in F32 tn_scan gives 40 MB and keeps 0.4 MB, tn_scan_states
    gives 4.4 MB and keeps 0.4 MB. During the backward pass there are gradients of the results, and tn_scan_states needs
-   b n d (s + 2) numbers of scratch besides.
+   b n d numbers of scratch besides, on a GPU b n d (s + 2).
      tn_scan_blocks: tn_scan, parallel in n. Blocks of `length` sites are multiplied side by side, then the products of the
        blocks are scanned, then all blocks side by side, each after what comes before it. Equal to tn_scan up to rounding.
        It needs twice the flops and three times the memory, so it is faster only where few long chains meet many processors:
@@ -8846,7 +8847,8 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    Where r_k is 0, so are z_k and L_k. States are stored at their place in the chain, k or, with reverse, N-1-k: [b,N,size].
    N = n and size = d d if it begins with a matrix, N = n+1 and size = d if it begins with v. tn_scan_states has the matrices
      M[e,f] = sum_s core[e,s,f] phi[s]    dphi[s] = sum_ef y[e] core[e,s,f] z[f]    dcore[e,s,f] = sum_b y[e] phi[s] z[f]
-   where e and f change places with reverse. Its kernel gives all z; dcore is a matrix product of the z.
+   where e and f change places with reverse. The first kernel gives all z; from them and the y another one
+   computes dcores.
    The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
    context's dtype, for the reason given at >>op-chain. saves r [b,N] */
 
@@ -9038,6 +9040,29 @@ static void TNI_T(scan_states_backward)(const tn_call *c)
     }
 }
 
+/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
+   the sites if all have the same core. With reverse, states and z exchange their roles. */
+static void TNI_T(scan_cores)(const tn_call *c)
+{
+    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
+    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    const bool      uniform = c->out[0].shape[0] == 1;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    int64_t         core, e, f, i, k, j;
+    for (core = 0; core < (uniform ? 1 : n); core++)
+        for (e = 0; e < d; e++)
+            for (i = 0; i < S; i++)
+                for (f = 0; f < d; f++, to++) {
+                    double sum = c->accumulate ? (double)*to : 0;
+                    for (k = 0; k < b; k++)
+                        for (j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
+                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
+                    *to = (TNI_REAL)sum;
+                }
+}
+
 #ifdef TNI_ONCE
 /* The two parts of the result of a scan, or of its gradient: states [b,N,size] and logarithms [b,N]. */
 static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y, tn_tensor **logs)
@@ -9070,65 +9095,6 @@ static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
     if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
 }
 
-/* dcores[e,s,f] = the states before each core times phi[s], times the z after it, summed over the batch, and over the sites if
-   all have the same core. With reverse both exchange their roles. */
-static void tni_scan_cores(tn_ctx *ctx, const tni_node *n, tn_tensor *y, tn_tensor *z)
-{
-    bool       add;
-    tn_tensor *cores = n->in[1], *phi = n->in[2], *g = tni_grad(cores, &add), *left, *right, *flat, *product;
-    int64_t    b = phi->shape[0], sites = phi->shape[1], d = cores->shape[1], S = cores->shape[2], shape[4], i;
-    tn_view    to, from, out;
-    tn_call    c;
-    if (!g) return;
-    left = tn_slice(n->i[3] ? z : y, 1, 0, sites);
-    right = tn_slice(n->i[3] ? y : z, 1, 1, sites + 1);
-    shape[0] = b; shape[1] = sites; shape[2] = S; shape[3] = d;
-    if (!left || !right || !(product = tn_tensor_nd(ctx, TN_REAL, 4, shape))) return;
-    c = tni_call(TN_KERNEL_MUL, 0, NULL, 1, &product);       /* [b,n,1,d] * [b,n,s,1] */
-    from = tni_view(left);
-    from.rank = 4;
-    from.shape[3] = d;
-    from.strides[3] = 1;
-    from.shape[2] = S;
-    from.strides[2] = 0;
-    c.in[c.n_in++] = from;
-    from = tni_view(phi);
-    from.rank = 4;
-    from.shape[3] = d;
-    from.strides[3] = 0;
-    c.in[c.n_in++] = from;
-    c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return;
-    from = tni_view(product);                                /* for each s: [n,d,b], or [1,d,b n] */
-    to = tni_view(right);                                    /* [n,b,d], or [1,b n,d]             */
-    out = tni_view(g);                                       /* [n,d,d]                           */
-    from.rank = out.rank = 3;
-    from.shape[1] = d;
-    from.strides[1] = 1;
-    out.shape[2] = d;
-    out.strides[2] = 1;
-    if (cores->shape[0] == 1) {
-        if (!(flat = tn_tensor_nd(ctx, TN_REAL, 3, right->shape)) || tni_copy(flat, right) != TN_OK) return;
-        to = tni_view(flat);
-        to.shape[0] = from.shape[0] = 1;
-        to.shape[1] = from.shape[2] = b * sites;
-        from.strides[2] = S * d;
-    } else {
-        to.shape[0] = from.shape[0] = sites;
-        to.shape[1] = from.shape[2] = b;
-        to.strides[0] = right->strides[1];
-        to.strides[1] = right->strides[0];
-        from.strides[0] = S * d;
-        from.strides[2] = sites * S * d;
-    }
-    for (i = 0; i < S; i++) {
-        tn_view       x = from, w = out;
-        x.data = (char *)x.data + i * d * (int64_t)tni_dtype_size(product->dtype);
-        w.data = (char *)w.data + i * d * (int64_t)tni_dtype_size(g->dtype);
-        tni_gemm(ctx, x, to, NULL, w, 1, add ? 1 : 0);
-    }
-}
-
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
@@ -9153,7 +9119,14 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
         first->strides[1] = 1;
         tni_grad_sum(ctx, n->in[0], first, 1);
     }
-    tni_scan_cores(ctx, n, y, z);
+    if (!tni_wants_grad(n->in[1])) return;
+    c = tni_call(TN_KERNEL_SCAN_CORES, 0, NULL, 0, NULL);
+    tni_in(&c, y);
+    tni_in(&c, n->in[2]);
+    tni_in(&c, z);
+    tni_out(&c, tni_grad(n->in[1], &c.accumulate));
+    c.i[0] = n->i[3];
+    if (c.out[0].data) tni_run(ctx, &c);
 }
 
 /* Makes the results, runs the call, whose inputs are given, and records it. */
@@ -10758,12 +10731,63 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 }
 #endif
 
+#ifndef TN_NO_TRAINING
+/* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
+static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
+{
+    const tn_view *phi = &call->in[1];
+    const int64_t  b = phi->shape[0], n = phi->shape[1], S = phi->shape[2], d = call->in[0].shape[2];
+    const int64_t  size = (int64_t)tni_dtype_size(call->out[0].dtype);
+    tn_view        left = call->in[call->i[0] ? 2 : 0], right = call->in[call->i[0] ? 0 : 2];
+    tn_view        out = call->out[0], by = *phi, from;
+    tn_tensor     *product, *flat;
+    int64_t        shape[4], i;
+    tn_status      s;
+    shape[0] = b; shape[1] = n; shape[2] = S; shape[3] = d;
+    if (!(product = tn_tensor_nd(ctx, left.dtype, 4, shape))) return TN_ERR_MEMORY;
+    right.data = (char *)right.data + d * size;
+    left.shape[1] = right.shape[1] = n;
+    left.rank = by.rank = 4;                                 /* [b,n,1,d] * [b,n,s,1] */
+    left.shape[2] = S; left.shape[3] = by.shape[3] = d;
+    left.strides[2] = by.strides[3] = 0; left.strides[3] = 1;
+    from = tni_view(product);
+    if ((s = tni_run_views(ctx, TN_KERNEL_MUL, &left, &by, &from, 0, false)) != TN_OK) return s;
+    from.rank = out.rank = 3;                                /* for each s: [n,d,b], or [1,d,b n], and out [n,d,d] */
+    from.shape[1] = out.shape[2] = d;
+    from.strides[1] = out.strides[2] = 1;
+    if (out.shape[0] == 1) {
+        shape[2] = d;
+        if (!(flat = tn_tensor_nd(ctx, right.dtype, 3, shape))) return TN_ERR_MEMORY;
+        left = tni_view(flat);
+        if ((s = tni_run_views(ctx, TN_KERNEL_COPY, &right, NULL, &left, 0, false)) != TN_OK) return s;
+        right = left;
+        right.shape[0] = from.shape[0] = 1;
+        right.shape[1] = from.shape[2] = b * n;
+        from.strides[2] = S * d;
+    } else {
+        i = right.strides[1];
+        right.strides[1] = right.strides[0]; right.strides[0] = i;
+        right.shape[0] = from.shape[0] = n;
+        right.shape[1] = from.shape[2] = b;
+        from.strides[0] = S * d;
+        from.strides[2] = n * S * d;
+    }
+    for (i = 0; i < S && s == TN_OK; i++) {
+        s = tni_gemm(ctx, from, right, NULL, out, 1, call->accumulate ? 1 : 0);
+        from.data = (char *)from.data + d * size;
+        out.data = (char *)out.data + d * size;
+    }
+    return s;
+}
+#endif
+
 static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+    case TN_KERNEL_SCAN_CORES:   *s = tni_compose_scan_cores(ctx, call); return true;
 #endif
     default: return false;
     }
@@ -45407,6 +45431,96 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     if (!g->few && (turned.few || thin || by_columns)) *g = turned;
 }
 
+#if TNI_ALL
+/* ---- products of small matrices, without packing ------------------------ >>pass-small
+   The left factor is read element by element. */
+#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+typedef struct TNI_T(chain_factors) {
+    const TNI_REAL *a, *b;
+    TNI_REAL       *out;
+    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
+} TNI_T(chain_factors);
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past the
+   last one repeat it and store the same numbers. */
+TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
+{
+    const int64_t d = x->depth, step = x->a_column;
+    const int     first = wide ? TNI_W : lanes;
+    int64_t       k;
+#define TNI_X(r) \
+    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
+    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_TEN(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r) \
+        if (r < n) { \
+            const TNI_V v = TNI_SET(a##r[k * step]); \
+            x##r = TNI_FMA(v, left, x##r); \
+            if (wide) y##r = TNI_FMA(v, right, y##r); \
+        }
+        TNI_TEN(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) \
+    if (r < n) { \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
+        TNI_STORE(to, x##r, first); \
+        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
+    TNI_TEN(TNI_X)
+#undef TNI_X
+}
+#undef TNI_TEN
+
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+{
+    int64_t i, j, left;
+    for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
+        const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
+    }
+    if (j >= x->columns) return;
+    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
+        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+}
+
+/* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
+TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
+{
+    const int64_t        most = 32, size = (int64_t)sizeof *spare;
+    TNI_T(chain_factors) x;
+    if (g->m > most || g->n > most || g->k > most || g->k < 1 || g->alpha != 1 || g->beta != 0 || g->bias || g->c_col != 1
+        || (g->b_col != 1 && g->b_row != 1)) return false;
+    x.a = g->a;
+    x.a_row = g->a_row;
+    x.a_column = g->a_col;
+    x.b = g->b;
+    x.b_row = g->b_row;
+    if (g->b_col != 1) {
+        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        x.b = spare;
+        x.b_row = g->n;
+    }
+    x.out = g->c;
+    x.out_row = g->c_row;
+    x.rows = g->m;
+    x.depth = g->k;
+    x.columns = g->n;
+    TNI_T(chain_multiply_by)(&x);
+    return true;
+}
+#endif
+
 /* Task: `share` products, by one worker in its own blocks. */
 TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 {
@@ -45414,8 +45528,12 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     int64_t         i;
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
+        char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
+#if TNI_ALL
+        if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
+#endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
-        TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
+        TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
     }
 }
 
@@ -45466,73 +45584,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 #if TNI_ALL
-/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
-   The left factor is read element by element. */
-#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = x->a + tni_min(i + r, x->rows - 1) * x->a_row;
-#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
-
-/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
-typedef struct TNI_T(chain_factors) {
-    const TNI_REAL *a, *b;
-    TNI_REAL       *out;
-    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
-} TNI_T(chain_factors);
-
-/* Rows past the last one repeat it and store the same numbers. */
-TNI_INLINE void TNI_T(chain_8x1)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        TNI_V row = TNI_LOAD(x->b + k * x->b_row + j, lanes);
-#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k * step]), row, x##r);
-        TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) TNI_STORE(x->out + tni_min(i + r, x->rows - 1) * x->out_row + j, x##r, lanes);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-}
-
-TNI_INLINE void TNI_T(chain_4x2)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        const TNI_REAL *b = x->b + k * x->b_row + j;
-        TNI_V left = TNI_LOAD(b, TNI_W), right = TNI_LOAD(b + TNI_W, lanes);
-#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k * step]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
-        TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) { \
-        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
-        TNI_STORE(to, x##r, TNI_W); \
-        TNI_STORE(to + TNI_W, y##r, lanes); \
-    }
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-}
-#undef TNI_CHAIN_ROW
-#undef TNI_CHAIN_ONE
-#undef TNI_CHAIN_TWO
-
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
-{
-    const int64_t n = x->columns;
-    int64_t       i, j;
-    for (j = 0; j < n; j += n - j > TNI_W ? 2 * TNI_W : TNI_W) {
-        if (n - j > TNI_W) for (i = 0; i < x->rows; i += 4) TNI_T(chain_4x2)(x, i, j, TNI_T(lanes)(n - j - TNI_W));
-        else               for (i = 0; i < x->rows; i += 8) TNI_T(chain_8x1)(x, i, j, TNI_T(lanes)(n - j));
-    }
-}
+/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 
 /* out = a b   all [d,d]; turned: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
@@ -48668,6 +48720,322 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     }
 }
 
+/* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
+   A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
+     t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
+   broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi then
+   combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of sites. */
+#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+
+/* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
+TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI_REAL *core, int64_t stride,
+                                       const TNI_REAL *x, int64_t depth, TNI_REAL *t)
+{
+    int64_t j;
+#define TNI_X(i) \
+    const TNI_REAL *core##i = core + (i < n ? i : 0) * (turned ? stride : 1); \
+    TNI_V           sum##i = TNI_SET((TNI_REAL)0);
+    TNI_EIGHT(TNI_X)
+#undef TNI_X
+    for (j = 0; j < depth; j++) {
+        const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
+#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[turned ? j : j * stride]), v, sum##i);
+        TNI_EIGHT(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
+    TNI_EIGHT(TNI_X)
+#undef TNI_X
+}
+#undef TNI_EIGHT
+
+TNI_INLINE void TNI_T(scan_lanes_product)(const bool turned, const TNI_REAL *core, int64_t d, int64_t columns,
+                                          const TNI_REAL *x, TNI_REAL *t)
+{
+    const int64_t stride = turned ? d : columns, next = turned ? d : 1;
+    int64_t       q;
+    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns & 4) {
+        TNI_T(scan_lanes_tile)(4, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 4;
+    }
+    if (columns & 2) {
+        TNI_T(scan_lanes_tile)(2, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 2;
+    }
+    if (columns & 1) TNI_T(scan_lanes_tile)(1, turned, core + q * next, stride, x, d, t + q * TNI_W);
+}
+
+/* t from the states or adjoints x [d,W] and the core of the step to state k */
+TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_REAL *x, TNI_REAL *t)
+{
+    const int64_t   d = p->s.d, columns = d * p->features, site = p->cores->shape[0] == 1 ? 0 : tni_prefix_site(&p->s, 0, k);
+    const TNI_REAL *core = (const TNI_REAL *)p->cores->data + site * d * columns;
+    if (p->turned) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
+    else           TNI_T(scan_lanes_product)(false, core, d, columns, x, t);
+}
+
+/* out [d] = sum_s by[s] t[s], added to what is there if `add`. Returns the inner products with `with`, NULL: with out. */
+TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by,
+                                           const TNI_REAL *with, TNI_REAL *out)
+{
+    const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
+    TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t       f, j;
+    for (f = 0; f < d; f++, t += step) {
+        TNI_V sum = add ? TNI_LOAD(out + f * TNI_W, TNI_W) : TNI_SET((TNI_REAL)0), other;
+        for (j = 0; j + 2 <= S; j += 2) {
+            sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+            sum = TNI_FMA(TNI_LOAD(by + (j + 1) * TNI_W, TNI_W), TNI_LOAD(t + (j + 1) * next, TNI_W), sum);
+        }
+        if (j < S) sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+        TNI_STORE(out + f * TNI_W, sum, TNI_W);
+        other = with ? TNI_LOAD(with + f * TNI_W, TNI_W) : sum;
+        if (f % 2 == 0) even = TNI_FMA(sum, other, even);
+        else odd = TNI_FMA(sum, other, odd);
+    }
+    return even + odd;
+}
+
+/* `count` numbers of each chain, chains `step` numbers apart, to lanes [count,W]. Lanes without a chain repeat the last
+   one. */
+TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t chains, int64_t count, TNI_REAL *lanes)
+{
+    const int64_t size = (int64_t)sizeof *from;
+    int64_t       i, j;
+    tni_copy_turned((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
+    for (i = 0; chains < TNI_W && i < count; i++)
+        for (j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
+}
+
+TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_t step, int64_t chains, int64_t count)
+{
+    const int64_t size = (int64_t)sizeof *to;
+    tni_copy_turned((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
+}
+
+/* Requests the lines of `count` numbers of part `part` of n of the chains, before they are read, or written if `write` is
+   set: chains lie far apart, where the processor does not expect the next line. */
+TNI_INLINE void TNI_T(scan_lanes_request)(const bool write, const TNI_REAL *at, int64_t step, int64_t chains, int64_t count,
+                                          int64_t part, int64_t n)
+{
+#ifdef __GNUC__
+    const int64_t line = 64 / (int64_t)sizeof *at, end = (part + 1) * chains / n;
+    int64_t       i, k;
+    for (i = part * chains / n; i < end; i++)
+        for (k = 0; k < count; k += line) __builtin_prefetch(at + i * step + k, write ? 1 : 0);
+#else
+    (void)write; (void)at; (void)step; (void)chains; (void)count; (void)part; (void)n;
+#endif
+}
+
+/* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
+TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
+{
+    const TNI_REAL limit = (TNI_REAL)(TNI_BITS == 32 ? 1e15 : 1e150);
+    int64_t        f, i;
+    for (i = 0; i < TNI_W; i++) {
+        if (norm[i] > 1 / limit && norm[i] < limit) continue;
+        for (f = 0; f < d; f++) spare[f] = x[f * TNI_W + i];
+        norm[i] = (TNI_REAL)TNI_T(chain_norm)(spare, d, true);
+        inverse[i] = 1;
+        for (f = 0; f < d; f++) x[f * TNI_W + i] = spare[f];
+    }
+}
+
+/* Sites of a block */
+TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
+
+/* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
+   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]: vectors */
+typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
+
+/* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
+   multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
+   overflowed or underflowed meanwhile. */
+TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_room) *w, int64_t begin,
+                                         int64_t end, TNI_REAL *y, int64_t chains)
+{
+    const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
+    const TNI_V   zero = TNI_SET((TNI_REAL)0);
+    TNI_V         range = zero, total, root, scale = zero;
+    TNI_REAL      lane[TNI_W], *state = NULL;
+    bool          good = true;
+    int64_t       f, i, j, k;
+    for (k = begin; k < end; k++) {
+        const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
+        const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
+        if (k == 0)
+            for (total = zero, f = 0; f < d; f++) {
+                const TNI_V number = TNI_LOAD(w->x + f * TNI_W, TNI_W);
+                total = TNI_FMA(number, number, total);
+            }
+        else {
+            TNI_T(scan_lanes_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_lanes_step)(p, k, w->x, w->t);
+            if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
+            for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+            for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
+        }
+#if TNI_BITS == 32 || TNI_LEVEL > 0
+        root = TNI_SQRT(total);
+#else
+        TNI_STORE(lane, total, TNI_W);
+        for (i = 0; i < TNI_W; i++) lane[i] = sqrt(lane[i]);
+        root = TNI_LOAD(lane, TNI_W);
+#endif
+        scale = TNI_SET((TNI_REAL)1) / root;
+        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large if a norm was small, NaN if one was infinite */
+        TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
+        TNI_STORE(w->inverse, scale, TNI_W);
+        if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
+        scale = TNI_LOAD(w->inverse, TNI_W);
+        state = w->states + at * d * TNI_W;
+    }
+    for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+    TNI_STORE(lane, range, TNI_W);
+    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)(TNI_BITS == 32 ? 1e28 : 1e290);
+    return good;
+}
+
+TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans     *p = (const tni_scans *)arg;
+    const tni_prefixes   s = p->s;
+    const tn_view       *v = &p->call->in[0];
+    const int64_t        d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t        block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
+    const TNI_REAL      *given = (const TNI_REAL *)p->phi->data;
+    TNI_REAL            *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL            *r = (TNI_REAL *)p->call->out[2].data;
+    TNI_T(lanes_room)    w;
+    double               sums[TNI_W];
+    int64_t              begin, i, k;
+    w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    w.inverse = w.x + d * TNI_W;
+    w.begin = w.inverse + TNI_W;
+    w.by = w.begin + (d + 1) * TNI_W;
+    w.t = w.by + S * TNI_W;
+    w.states = w.t + tni_max(S, 1) * d * TNI_W;
+    w.phi = w.states + block * d * TNI_W;
+    w.norms = w.phi + block * S * TNI_W;
+    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
+    TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
+    for (begin = 0; begin < s.states; begin += block) {
+        const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
+        const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
+        const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
+        memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
+            memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
+        }
+        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
+        for (k = begin; k < end; k++) {
+            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+#if TNI_BITS == 32
+            TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
+#else
+            for (i = 0; i < TNI_W; i++) log_scale[i] = log(log_scale[i]);
+#endif
+            for (i = 0; i < TNI_W; i++) {
+                sums[i] += (double)log_scale[i];
+                log_scale[i] = (TNI_REAL)sums[i];
+            }
+        }
+        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
+    }
+}
+
+TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_call     *c = p->call;
+    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t      block = TNI_T(scan_lanes_block)(d);
+    const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL    *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
+    TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + d * TNI_W;
+    TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
+    TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
+    double             sums[TNI_W];
+    TNI_V              dot;
+    int64_t            end, f, i, j, k;
+    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
+    for (end = s.states; end > 0; end -= block) {
+        /* states begin .. end-1, and of y the one before them, too */
+        const int64_t begin = tni_max(end - block, 0), n = end - begin, before = begin > 0 ? begin - 1 : 0;
+        const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin), from = tni_max(begin, 1);
+        const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        TNI_T(scan_to_lanes)(y + tni_prefix_place(&s, first, s.reverse ? end - 1 : before) * d, s.states * d, chains,
+                             (end - before) * d, states);
+        TNI_T(scan_to_lanes)(dy + place * d, s.states * d, chains, n * d, given);
+        TNI_T(scan_to_lanes)(r + place, s.states, chains, n, norms);
+        TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
+        if (end > from)
+            TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
+        for (k = end - 1; k >= begin; k--) {
+            TNI_REAL *norm = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W, *sum = later + (norm - norms);
+            for (i = 0; i < TNI_W; i++) {
+                sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
+                sum[i] = (TNI_REAL)sums[i];
+                norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
+            }
+        }
+        dot = TNI_SET((TNI_REAL)0);
+        for (k = end - 1; k >= begin; k--) {
+            const int64_t   at = s.reverse ? end - 1 - k : k - begin;
+            const TNI_REAL *now = states + (s.reverse ? at : k - before) * d * TNI_W;
+            const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
+            TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
+            const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
+            TNI_V           along;
+            if (k == end - 1)
+                for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
+                    const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
+                    TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
+                    dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
+                }
+            along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
+            for (f = 0; f < d; f++) {
+                const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
+                TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
+            }
+            if (k == 0) break;
+            TNI_T(scan_lanes_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
+            if (begin > 0) {
+                const int64_t ahead = tni_min(block, begin), there = (place + (s.reverse ? n : -ahead)) * d;
+                TNI_T(scan_lanes_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+                TNI_T(scan_lanes_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+            }
+            TNI_T(scan_lanes_step)(p, k, adjoint, t);
+            if (k > begin)
+                dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
+            else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
+            for (j = 0; dphi && j < S; j++) {
+                const int64_t next = p->turned ? S : 1;
+                TNI_V         sum = TNI_SET((TNI_REAL)0);
+                for (f = 0; f < d; f++)
+                    sum = TNI_FMA(TNI_LOAD(t + (p->turned ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                                  TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
+                TNI_STORE(features + j * TNI_W, sum, TNI_W);
+            }
+        }
+        TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
+        for (i = 0; dphi && i < chains && end > from; i++) {
+            TNI_REAL *to = dphi + (site + i * s.n) * S;
+            for (j = 0; j < (end - from) * S; j++) to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
+        }
+    }
+}
+
 TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
@@ -48687,6 +49055,14 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
+    if (states && TNI_W > 2 && 2 * p.s.batch >= TNI_W) {
+        const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
+        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
+                            sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+        tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
+                         backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
+        return TN_OK;
+    }
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
@@ -48694,6 +49070,175 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
+    return TN_OK;
+}
+
+/* ---- scan_cores, see >>op-scan -------------------------------------------- >>pass-scan-cores
+   The gradient of a core [d,s,d] is a sum over rows, one for each chain: of the state before the core, phi and z. Of it a tile,
+   TNI_MR e by one vector of f for two s, is in registers while the rows pass. A task has some neighbouring sites, whose numbers
+   share lines of the cache; if all sites have the same core, a task has some of the chains, whose sites are rows as well, and
+   leaves a partial sum. */
+typedef struct TNI_T(cores) {
+    const tn_call  *call;
+    const TNI_REAL *left, *right, *phi;
+    int64_t         b, n, d, features, sites, share;        /* of a task: sites; chains, if all sites have the same core */
+    bool            uniform;
+    TNI_REAL       *parts;                                  /* and the partial sums of the tasks, but for the first one  */
+} TNI_T(cores);
+
+typedef struct TNI_T(cores_rows) {
+    const TNI_REAL *left, *right, *phi;
+    int64_t         count, step, phi_step;                  /* rows, and the distances of two                            */
+    bool            add;
+} TNI_T(cores_rows);
+
+/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
+                                       int lanes)
+{
+    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    int64_t         r;
+#define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
+    TNI_ROWS(TNI_X)
+#undef TNI_X
+    for (r = 0; r < x->count; r++, left += x->step, right += x->step, phi += x->phi_step, more += x->phi_step) {
+        const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
+#define TNI_X(i) \
+        if (i < n) { \
+            const TNI_V by = TNI_SET(left[i]); \
+            one##i = TNI_FMA(by, one, one##i); \
+            two##i = TNI_FMA(by, two, two##i); \
+        }
+        TNI_ROWS(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(i) \
+    if (i < n) { \
+        if (x->add) { \
+            one##i = one##i + TNI_LOAD(out + i * row, lanes); \
+            two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
+        } \
+        TNI_STORE(out + i * row, one##i, lanes); \
+        TNI_STORE(out + i * row + next, two##i, lanes); \
+    }
+    TNI_ROWS(TNI_X)
+#undef TNI_X
+}
+
+TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
+                                      int lanes)
+{
+#define TNI_X(i) case i + 1: TNI_T(scan_cores_tile)(i + 1, x, out, row, next, lanes); break;
+    switch (n) { TNI_ROWS(TNI_X) default: break; }
+#undef TNI_X
+}
+
+/* out [d,s,d] (+)= the sum of the rows */
+TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
+{
+    const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
+    int64_t       e, f, i;
+    for (i = 0; i < S; i += 2)
+        for (f = 0; f < d; f += TNI_W) {
+            TNI_T(cores_rows) x = *rows;
+            x.right += f;
+            x.phi += i;
+            for (e = 0; e < d; e += high, x.left += high)
+                TNI_T(scan_cores_tiles)(tni_min(high, d - e), &x, out + (e * S + i) * d + f, S * d, i + 1 < S ? d : 0,
+                                        TNI_T(lanes)(d - f));
+        }
+}
+
+/* The rows of chain `chain` and those after it, at a site. */
+TNI_INLINE TNI_T(cores_rows) TNI_T(scan_cores_rows)(const TNI_T(cores) *p, int64_t chain, int64_t site)
+{
+    TNI_T(cores_rows) x;
+    const int64_t     row = (chain * (p->n + 1) + site) * p->d;
+    x.left = p->left + row;
+    x.right = p->right + row + p->d;
+    x.phi = p->phi + (chain * p->n + site) * p->features;
+    x.step = p->uniform ? p->d : (p->n + 1) * p->d;
+    x.phi_step = p->uniform ? p->features : p->n * p->features;
+    x.count = 0;
+    x.add = true;
+    return x;
+}
+
+/* The chains pass in groups, of which the next one is requested meanwhile. Sums of groups, and of so many sites of one chain,
+   have smaller rounding errors than one sum. */
+enum { TNI_T(cores_group) = 64 };
+
+TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
+    const int64_t  site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group), size = p->d * p->d * p->features;
+    int64_t        chain, j;
+    (void)worker;
+    for (chain = 0; chain < p->b; chain += group)
+        for (j = 0; j < sites; j++) {
+            TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site + j);
+            const int64_t     more = tni_min(group, p->b - chain - group), ahead = group * x.step - j * p->d;
+            x.count = tni_min(group, p->b - chain);
+            x.add = chain > 0 || p->call->accumulate;
+            if (more > 0) {
+                TNI_T(scan_lanes_request)(false, x.left + ahead, x.step, more, sites * p->d, j, sites);
+                TNI_T(scan_lanes_request)(false, x.right + ahead, x.step, more, sites * p->d, j, sites);
+            }
+            TNI_T(scan_cores_sum)(p->d, p->features, &x, (TNI_REAL *)p->call->out[0].data + (site + j) * size);
+        }
+}
+
+TNI_FAST void TNI_T(scan_cores_uniform_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
+    const int64_t  size = p->d * p->d * p->features, end = tni_min(p->b, (task + 1) * p->share);
+    TNI_REAL      *out = task == 0 ? (TNI_REAL *)p->call->out[0].data : p->parts + (task - 1) * size;
+    int64_t        chain, site;
+    (void)worker;
+    if (task > 0 || !p->call->accumulate) memset(out, 0, sizeof *out * (size_t)size);
+    for (chain = task * p->share; chain < end; chain++)
+        for (site = 0; site < p->n; site += TNI_T(cores_group)) {
+            TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site);
+            x.count = tni_min(TNI_T(cores_group), p->n - site);
+            TNI_T(scan_cores_sum)(p->d, p->features, &x, out);
+        }
+}
+
+TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
+{
+    TNI_T(cores) p;
+    const tn_view *phi = &c->in[1];
+    TNI_REAL      *to = (TNI_REAL *)c->out[0].data;
+    int64_t        tasks, size, i, k;
+    size_t         bytes;
+    memset(&p, 0, sizeof p);
+    p.call = c;
+    p.b = phi->shape[0]; p.n = phi->shape[1]; p.features = phi->shape[2]; p.d = c->in[0].shape[2];
+    p.left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data;
+    p.right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    p.phi = (const TNI_REAL *)phi->data;
+    p.uniform = c->out[0].shape[0] == 1;
+    size = p.d * p.d * p.features;
+    if (size == 0 || c->out[0].shape[0] == 0) return TN_OK;
+    if (!p.uniform) {
+        p.sites = tni_max(1, tni_min(16, 160 / p.d));
+        if (p.b == 0 && !c->accumulate) memset(to, 0, sizeof *to * (size_t)(p.n * size));
+        tni_parallel_for(&cpu->pool, tni_ceil_div(p.n, p.sites), TNI_T(scan_cores_task), &p);
+        return TN_OK;
+    }
+    tasks = tni_max(1, tni_min(tni_min(16, p.b), tni_min(p.b * p.n / 1024, 1048576 / size)));
+    p.share = tni_ceil_div(tni_max(p.b, 1), tasks);
+    tasks = tni_ceil_div(tni_max(p.b, 1), p.share);
+    if (tasks > 1) {
+        if (!tni_area_size(tasks - 1, size, sizeof(TNI_REAL), &bytes)
+            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_room(cpu, bytes))) return TN_ERR_MEMORY;
+    }
+    tni_parallel_for(&cpu->pool, tasks, TNI_T(scan_cores_uniform_task), &p);
+    for (k = 0; k + 1 < tasks; k++)
+        for (i = 0; i < size; i += TNI_W) {
+            const int lanes = TNI_T(lanes)(size - i);
+            TNI_STORE(to + i, TNI_LOAD(to + i, lanes) + TNI_LOAD(p.parts + k * size + i, lanes), lanes);
+        }
     return TN_OK;
 }
 
@@ -48745,6 +49290,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
     case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
