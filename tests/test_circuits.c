@@ -637,6 +637,9 @@ TEST(pairs_of_tokens)
         at.tokens = true;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);           /* two sets */
     }
+    some = tn_circuit_select(c, NULL, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen));
+    test_raise(&worst, differs(whole(&w, some), tn_gather(w.ctx, whole(&w, c), 1, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen))));
+    tn_circuit_destroy(some);
     some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
     tn_circuit_destroy(c);
     c = some;                                                               /* [3,VOCAB] */
@@ -805,6 +808,27 @@ TEST(maximising_inputs)
         tn_circuit_maximum_destroy(&best);
         tn_svd_destroy(&svd);
         tn_net_destroy(pair);
+    }
+    {   /* a cubic function has several maxima: more starts are never worse, and not all of them agree */
+        tn_tensor *f[3] = {p[1], any(&w, 2, 9, 5, 0), any(&w, 2, 9, 5, 0)};
+        tn_cp     *cubic = tn_cp_create(w.ctx, 3, p[0], f, TN_CP_INPUT_PLAIN);
+        tn_net    *of = tn_net_from_cp(w.ctx, cubic);
+        double     before = -HUGE_VAL;
+        int64_t    agree = 0;
+        memset(&d, 0, sizeof d);
+        for (d.starts = 1; d.starts <= 10; d.starts++) {
+            CHECK_STATUS(tn_circuit_maximise(of, u, &d, &best), TN_OK);
+            CHECK(best.value >= before - 1e-9 * fabs(before));
+            CHECK(best.agree >= 1 && best.agree <= d.starts);
+            CHECK(best.value > before + 1e-6 * fabs(before) ? best.agree == 1 : best.agree - agree <= 1);
+            before = best.value;
+            agree = best.agree;
+            tn_circuit_maximum_destroy(&best);
+        }
+        CHECK(agree < 10);
+        tn_net_destroy(of);
+        tn_cp_destroy(cubic);
+        memset(&d, 0, sizeof d);
     }
     CHECK_STATUS(tn_circuit_maximise(deep, p[1], &d, &best), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "u is [9,5], expected the 5 outputs");

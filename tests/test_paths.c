@@ -744,13 +744,16 @@ TEST(deleted_paths_are_measured)
     close_world(&w);
 }
 
-/* With patterns that do not follow, the prediction is what is measured: norms and MLPs are passed exactly. */
+/* With patterns that do not follow, the prediction is what is measured: norms and MLPs are passed exactly. Without norms the
+   prediction of a path through heads alone is the path's value, which a soft cap scales as in the run. */
 TEST(what_is_not_frozen_is_exact)
 {
-    double predicted[600], measured[600], worst = 0;
-    world  w;
+    double  predicted[600], measured[600], worst = 0, linear = 0;
+    int32_t leaf[600];
+    world   w;
     REQUIRE(open_on(&w, TN_F64, 11, 1, NULL));
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
+        int heads = 0;
         tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 3, 0};
         tn_circuit_paths_desc everything = {10000, 0};
         tn_transformer_desc   d;
@@ -763,7 +766,8 @@ TEST(what_is_not_frozen_is_exact)
         d.window = 1;                                 /* a softmax over one key is 1 */
         d.x0_residual = d.mlp_bias = true;
         d.mlp_scale = 0.5;
-        d.no_norm = k == 0;
+        d.no_norm = k % 3 == 0;
+        d.softcap = k == 3 ? 1.5 : 0;
         if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = true; target.aim = TN_CIRCUIT_LOSS; }
         REQUIRE(make(&w, d, &m));
         REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
@@ -772,14 +776,26 @@ TEST(what_is_not_frozen_is_exact)
         REQUIRE(gone.count * 2 == q.count && gone.count <= 600);        /* half of the paths are the constant's */
         CHECK_STATUS(tn_read(gone.predicted, TN_F64, predicted, gone.count), TN_OK);
         CHECK_STATUS(tn_read(gone.measured, TN_F64, measured, gone.count), TN_OK);
-        for (int64_t i = 0; i < gone.count; i++) test_raise(&worst, share(predicted[i] - measured[i], measured[i]));
-        CHECK(gone.r2 > 0.999999 && gone.r2_shuffled < 0.9);
+        CHECK_STATUS(tn_read(gone.path, TN_I32, leaf, gone.count), TN_OK);
+        for (int64_t i = 0; i < gone.count && d.no_norm; i++) {
+            const tn_circuit_node *node = &q.node[q.node[leaf[i]].next];
+            while (node->next >= 0 && node->head >= 0) node = &q.node[node->next];
+            if (node->next >= 0) continue;                                  /* through an MLP */
+            test_raise(&linear, share(predicted[i] - q.node[leaf[i]].value, q.node[leaf[i]].value));
+            heads++;
+        }
+        CHECK(!d.no_norm || heads > 4);
+        if (k < 3) {
+            for (int64_t i = 0; i < gone.count; i++) test_raise(&worst, share(predicted[i] - measured[i], measured[i]));
+            CHECK(gone.r2 > 0.999999 && gone.r2_shuffled < 0.9);
+        }
         tn_circuit_deletion_destroy(&gone);
         tn_circuit_paths_destroy(&q);
         tn_circuit_frozen_destroy(&f);
         end_model(&w);
     }
     WORST("predicted against measured where patterns are constant", worst, 1e-12);
+    WORST("predicted against the values of linear paths", linear, 1e-12);
     close_world(&w);
 }
 
