@@ -390,6 +390,19 @@ TEST(virtual_heads_and_scores)
     test_raise(&worst, fabs(norm - frobenius(whole(&w, c))) / norm);
     CHECK_INT(c->columns, DIM);
     tn_circuit_destroy(c);
+    {   /* the last column of outer belongs to the one, which inner does not write */
+        tn_tensor  *l[2], *r[2];
+        tn_circuit *parts[2];
+        for (int i = 0; i < 2; i++) {
+            l[i] = any(&w, 2, i ? 6 : 5, 3, 0);
+            r[i] = any(&w, 2, i ? 4 : 7, 3, 0);
+            parts[i] = tn_circuit_create(w.ctx, 1, &l[i], &r[i]);
+        }
+        c = tn_circuit_compose(parts[0], TN_CIRCUIT_COLUMNS, parts[1]);
+        test_raise(&worst, differs(whole(&w, c), tn_matmul(w.ctx, tn_slice(whole(&w, parts[0]), 1, 0, 6), whole(&w, parts[1]))));
+        tn_circuit_destroy(c);
+        for (int i = 0; i < 2; i++) tn_circuit_destroy(parts[i]);
+    }
     WORST("compositions", worst, 1e-12);
     CHECK(tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, qk) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "inner has 2 sets, expected 1");
@@ -868,6 +881,8 @@ TEST(evidence_of_a_data_set)
     for (int i = 0; i < ROWS; i += 100) {
         const int64_t shape[2] = {100, F};
         CHECK_STATUS(tn_circuit_evidence_add(e, tn_tensor_from(w.ctx, 2, shape, TN_F64, v[i])), TN_OK);
+        CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_OK);               /* reading changes nothing */
+        tn_circuit_evidence_result_destroy(&r);
     }
     CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_OK);
     CHECK(r.rows == ROWS && r.top == 7 && r.random == 7);

@@ -1078,5 +1078,5 @@ TEST(limits)
         }
 }
 
-TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals, plans,
-          slices, limits, results_in_place, precision)
+TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
+          plans, slices, limits, results_in_place, precision)
