@@ -539,6 +539,40 @@ TEST(exact)
     tn_ctx_destroy(ctx);
 }
 
+/* A chain of 16 tensors, too many for the exact search, with 8 open legs of extent 3 and bonds of 2: whatever is multiplied last, one
+   operand has half of the legs, so that 2 * 3^4 elements are the least. The result itself, which is larger, does not count. */
+TEST(least_size_of_a_chain)
+{
+    enum { N = 16 };
+    tn_ctx        *ctx = ctx_of(TN_F64, 1);
+    int            label[N][3], ranks[N], out[N], kept = 0;
+    const int     *labels[N];
+    int64_t        shape[N][3];
+    const int64_t *shapes[N];
+    tn_plan_desc   desc;
+    REQUIRE(ctx != NULL);
+    for (int k = 0; k < N; k++) {
+        int n = 0;
+        if (k > 0)     { label[k][n] = k;       shape[k][n++] = 2; }
+        if (k < N - 1) { label[k][n] = k + 1;   shape[k][n++] = 2; }
+        if (k % 2 == 0) { label[k][n] = 100 + k; shape[k][n++] = 3; out[kept++] = 100 + k; }
+        ranks[k] = n;
+        labels[k] = label[k];
+        shapes[k] = shape[k];
+    }
+    memset(&desc, 0, sizeof desc);
+    desc.minimize = TN_PLAN_SIZE;
+    for (desc.samples = 1; desc.samples <= 8; desc.samples++) {
+        tn_plan *plan;
+        desc.seed = (uint64_t)desc.samples;
+        plan = tn_plan_create_labels(ctx, N, ranks, shapes, labels, kept, out, &desc);
+        CHECK_NEAR(tn_plan_cost_of(plan).largest, 162, 0);
+        tn_plan_destroy(plan);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* A closed ring of 40 tensors, 4 x 4 grids and more than 64 labels: seeded, repeatable, and equal to products by hand. */
 TEST(many)
 {
@@ -1044,5 +1078,5 @@ TEST(limits)
         }
 }
 
-TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices, limits, results_in_place, precision)
+TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
+          plans, slices, limits, results_in_place, precision)
