@@ -127,6 +127,7 @@ static tn_tn_attention_desc kind_of(int kind)
 {
     tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)(kind % 4));
     if (kind / 4 % 2) d.square = true;
+    if (kind / 8 == 0) d.residual = true;
     if (kind / 8 == 1) d.sites = 4;
     if (kind / 8 == 2) { d.unit_inputs = d.unit_weights = true; d.scale = 1.5; d.out = 3; d.act = TN_ACT_SIGMOID; }
     if (kind / 8 == 3) { d.unit_weights = true; d.residual = d.bias = true; d.norm = TN_ROW_NORM_L2; d.act = TN_ACT_EXP; }
@@ -213,6 +214,7 @@ static void against_definition(tn_dtype dtype, double bound)
         tn_tn_attention layer;
         int64_t         n;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
+        CHECK_NEAR(layer.desc.scale, d.scale > 0 ? d.scale : sqrt((double)d.in), 0);
         draw_layer(ps, &layer, &rng);
         for (n = d.sites > 0 ? d.sites : 1; n <= (d.sites > 0 ? d.sites : 6); n++) {
             double x[2 * 6 * 3], got[2 * 6 * 3], want[2 * 6 * 3], r = 0, bias[3];
@@ -1042,7 +1044,13 @@ TEST(deep_networks_are_their_parts)
         d.sites = kind == 2 ? 5 : 0;
         d.boundary = kind == 3 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
         d.no_residual = d.square = kind == 3;
+        d.no_norm = kind == 2;
         CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
+        for (i = 0; i < 2; i++) {
+            const tn_tn_attention_desc *of = &model.layer[i].desc;
+            CHECK(of->unit_inputs && of->unit_weights && of->residual == (kind != 3) && of->square == (kind == 3));
+            CHECK(of->norm == (kind == 2 ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2) && of->sites == d.sites && of->bond == 3);
+        }
         fill(v, 15, &rng);
         x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
         t = tn_local_features(ctx, x, d.map, d.dim);
