@@ -2237,7 +2237,8 @@ typedef struct tn_tt_fit_desc {
 } tn_tt_fit_desc;
 /* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
    y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
-   label; *error, unless NULL, gets the root mean square of its errors.
+   label; *error, unless NULL, gets the root mean square of its errors. With many data it falls from sweep to sweep, up to
+   what truncation to `rank` costs. With few it may also rise: take the train of the smallest error on held-out data.
    Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
    singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
    the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs

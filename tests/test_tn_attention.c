@@ -717,7 +717,8 @@ TEST(rules_are_read_back)
     tn_ctx_destroy(ctx);
 }
 
-/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have none. */
+/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have
+   none. */
 TEST(rules_of_any_scale)
 {
     static const double scale[3] = {1, 1e-60, 1e60};
@@ -1115,7 +1116,7 @@ TEST(wrong_deep_networks)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, gradients_of_dominant_boundaries, square_is_linear_in_products, states_continue,
-          every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back, rules_of_any_scale, long_sequences,
-          zero_vectors, wrong_descs, wrong_input, small_extents, a_decoder_learns_parity, deep_networks_are_their_parts,
-          wrong_deep_networks)
+TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, gradients_of_dominant_boundaries, square_is_linear_in_products,
+          states_continue, every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back,
+          rules_of_any_scale, long_sequences, zero_vectors, wrong_descs, wrong_input, small_extents,
+          a_decoder_learns_parity, deep_networks_are_their_parts, wrong_deep_networks)

@@ -74,7 +74,7 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
     int32_t    pixel[PIXELS];
     int        k;
     check(ctx);
-    tn_read(e, TN_F64, entropy, PIXELS);                     /* 785 axes: 784 cuts, two of them beside the label */
+    tn_read(e, TN_F64, entropy, PIXELS);                     /* cut k is after pixel k, or before it if the label is */
     tn_read(r->path, TN_I32, pixel, PIXELS);
     for (k = 0; k < PIXELS; k++) {
         cut[k] = k + 1;
@@ -86,7 +86,7 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
                                   &(tn_plot_desc){ .title = "Entropy of each cut of the path", .x_title = "cut",
                                                    .y_title = "nats" }), o->out, "entropies");
     save_image(ctx, tn_image_matrix(ctx, picture, SIDE, SIDE, &(tn_matrix_desc){
-        .title = "Entropy after each pixel", .caption = "nats; the path goes from the top to the bottom",
+        .title = "Entropy beside each pixel, towards the label", .caption = "nats; the path goes from the top to the bottom",
         .low = 0, .high = largest > 0 ? largest : 1, .colours = TN_COLOURS_SEQUENTIAL }), o->out, "path");
     tn_tensor_destroy(e);
     tn_tt_destroy(tt);
