@@ -66,6 +66,46 @@ static double value_of(const tn_mps *m, int64_t sites, int64_t place, const doub
     return sum;
 }
 
+/* Features and their derivatives from -1 to 2, which is all of the range of the cosine. */
+TEST(local_features)
+{
+    enum { POINTS = 301 };
+    double worst[2] = {0, 0};
+    for (int k = 0; k < 2 * 3; k++) {
+        const tn_local_map map = (tn_local_map)(k / 2);
+        const int64_t      dim = map == TN_LOCAL_POWERS ? 5 : 2, points = POINTS;
+        double             v[POINTS], phi[8], grad[POINTS], size = 0, error = 0;
+        world              w;
+        tn_tensor         *x, *y, *weight;
+        if (!open_on(&w, k % 2 ? TN_F64 : TN_F32, 2, 1, NULL)) return;
+        for (int i = 0; i < POINTS; i++) v[i] = (double)(float)(-1 + 0.01 * i);
+        x = tn_tensor_from(w.ctx, 1, &points, TN_F64, v);
+        for (int64_t i = 0; i < dim; i++) phi[i] = 1 + (double)i;
+        weight = tn_tensor_from(w.ctx, 1, &dim, TN_F64, phi);
+        tn_watch(x);
+        tn_record(w.ctx);
+        y = tn_local_features(w.ctx, x, map, dim);
+        if (!CHECK(y && y->rank == 2 && y->shape[1] == dim)) return;
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, y, weight))), TN_OK);
+        memcpy(grad, host(x->grad), sizeof grad);
+        for (int i = 0; i < POINTS; i++) {
+            const double half = 1.5707963267948966;
+            double       want = map == TN_LOCAL_LINEAR ? 1 : half * (2 * cos(half * v[i]) - sin(half * v[i]));
+            features_of(map, dim, v[i], NULL, phi);
+            if (map == TN_LOCAL_POWERS) want = 2 + v[i] * (6 + v[i] * (12 + v[i] * 20));
+            for (int64_t j = 0; j < dim; j++) {
+                if (fabs(phi[j]) > size) size = fabs(phi[j]);
+                test_raise(&error, fabs(host(y)[i * dim + j] - phi[j]));
+            }
+            test_raise(&worst[k % 2], fabs(grad[i] - want) / (1 + fabs(want)));
+        }
+        test_raise(&worst[k % 2], error / size);
+        close_world(&w);
+    }
+    WORST("local features and derivatives, F32", worst[0], 5e-6);
+    WORST("local features and derivatives, F64", worst[1], 1e-14);
+}
+
 typedef struct chain {
     tn_mps     layer;
     tn_tensor *x;                               /* an owned tensor */
@@ -507,6 +547,7 @@ TEST(trains_go_into_layers)
     memset(&d, 0, sizeof d);
     d.sites = 4; d.bond = 5; d.out = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    for (int p = 0; p < 2; p++) CHECK(tn_params_at(w.params, p)->decay_scale == 0 && tn_params_at(w.params, p)->adamw);
     tt = train(&w, 5, extents, 3);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
     back = tn_mps_to_tt(&m);
@@ -1292,7 +1333,7 @@ TEST(sweeps_with_labels_at_ends)
     WORST("the error of a fit of a label at an end", apart, 1e-10);
 }
 
-TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, zero_layers,
+TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, zero_layers,
           small_values, long_chains_are_finite, layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers,
           canonical_forms, norms_have_no_range, parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings,
           discarded_weight_is_the_dense_error, samples_follow_the_square, impossible_strings, trains_refuse,
