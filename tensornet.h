@@ -2238,7 +2238,8 @@ typedef struct tn_tt_fit_desc {
 } tn_tt_fit_desc;
 /* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
    y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
-   label; *error, unless NULL, gets the root mean square of its errors.
+   label; *error, unless NULL, gets the root mean square of its errors. With many data it falls from sweep to sweep, up to
+   what truncation to `rank` costs. With few it may also rise: take the train of the smallest error on held-out data.
    Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
    singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
    the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
@@ -2286,6 +2287,11 @@ TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer
    are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
    same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
 TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+/* Makes a net from a layer of TN attention: y_site of sequences of n sites, at most 4096, as a function of their vectors.
+   Input i is the vector of site i, with two legs where the layer has `square`, but one for the site itself; a causal layer
+   has the sites up to `site` alone. With unit_inputs it is the function of unit vectors. TN_ERR_ARG for what makes y no
+   tensor of its inputs: unit_weights, an activation, a bias, a residual, a norm. */
+TN_API tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, int64_t site);
 /* Makes a train of six axes from squared or bilinear attention, exactly: the tensor of tn_net_from_attention with the axes
    (x_t, x_s, x_t, x_s, x_s, y), for which input is {0,1,0,1,1,-1}. Bonds are heads d_qk, heads, heads d_qk, heads and
    heads d_v. */
@@ -28647,6 +28653,63 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
         whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
     }
     return tni_net_done(net, whole, "net_from_tt");
+}
+
+/* The core of a site, without the axis of the sites */
+static tn_tensor *tni_tna_core(tn_tensor *cores, int64_t site, bool each)
+{
+    tn_tensor *t = each ? tn_slice(cores, 0, site, site + 1) : cores;
+    return t && each ? tn_reshape(t, t->rank - 1, cores->shape + 1) : t;
+}
+
+/* Label i is the bond before site i; those of the legs follow, site by site. */
+tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, int64_t site)
+{
+    const tn_tn_attention_desc *d;
+    const char *what;
+    int         i, k, all, ends, next, legs = 0, label[4];
+    bool        whole = true;
+    tn_net     *net;
+    if (!tni_layer_given(ctx, layer, "net_from_tn_attention") || !tni_usable(ctx, layer->a, "net_from_tn_attention", "a"))
+        return NULL;
+    d = &layer->desc;
+    what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
+           : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
+    if (what) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs", what);
+        return NULL;
+    }
+    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites)) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
+                 d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096));
+        return NULL;
+    }
+    if (site < 0 || site >= n) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
+                 (long long)n - 1);
+        return NULL;
+    }
+    all = (int)(d->causal ? site + 1 : n);
+    ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
+    next = all + 1;
+    if (!(net = tni_net_make(ctx, all + ends, 1, (all - 1) * (1 + d->square) + 1))) return NULL;
+    for (i = 0; i < all && whole; i++) {
+        tn_tensor *core = tni_tna_core(i == site ? layer->b : layer->a, i, d->sites > 0);
+        label[0] = i;
+        label[1] = ends == 0 && i + 1 == all ? 0 : i + 1;
+        if (i == site) net->out[0].label = label[2] = next++;
+        for (k = i == site ? 1 : 0; k < (i == site || d->square ? 2 : 1); k++) {
+            net->in[legs].input = i;
+            net->in[legs++].label = label[2 + k] = next++;
+        }
+        whole = tni_net_put(net, i, tni_net_copy(ctx, core, 1), label);
+    }
+    for (k = 0; k < ends && whole; k++) {
+        tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
+        label[0] = k * all;
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_tn_attention");
 }
 
 /* Bonds are pairs (h,a) of a head and one of its numbers, or heads alone. Factors f [n,heads,w] of a net of attention lie on
