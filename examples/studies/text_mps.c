@@ -171,9 +171,9 @@ static double nats_held_out(tn_ctx *ctx, const letters *t, const tn_mps *mps)
 
 /* ---- entropies of cuts ------------------------------------------------------------------------------------------------ */
 
-/* Of the cut after letter `cut` of a sentence, id [count of tt]. Letters more than `near` away from the cut are fixed: of
+/* Of the cut after letter `cut` of a sentence, id [count of tt]. Letters more than `reach` away from the cut are fixed: of
    their cores only the matrix of this letter remains. */
-static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, int64_t near)
+static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, int64_t reach)
 {
     tn_tensor *core[LONGEST], *e;
     tn_tt     *fixed;
@@ -181,7 +181,7 @@ static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, in
     int64_t    k;
     tn_ctx_reset(tt->ctx);
     for (k = 0; k < tt->count; k++)
-        core[k] = k > cut - near && k <= cut + near ? tt->core[k] : tn_slice(tt->core[k], 1, id[k], id[k] + 1);
+        core[k] = k > cut - reach && k <= cut + reach ? tt->core[k] : tn_slice(tt->core[k], 1, id[k], id[k] + 1);
     fixed = tn_tt_create(tt->ctx, tt->count, core);
     e = tn_tt_entropies(fixed);
     check(tt->ctx);
