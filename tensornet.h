@@ -45506,9 +45506,10 @@ typedef struct TNI_T(chain_factors) {
     int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
 } TNI_T(chain_factors);
 
-/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past the
-   last one repeat it and store the same numbers. */
-TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
+   the last one repeat it and store the same numbers. */
+TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
+                                  int lanes)
 {
     const int64_t d = x->depth, step = x->a_column;
     const int     first = wide ? TNI_W : lanes;
@@ -45648,7 +45649,6 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 
 #if TNI_ALL
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
-
 /* out = a b   all [d,d]; turned: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
 {
@@ -48523,6 +48523,24 @@ TNI_FAST void TNI_T(scan_logs)(TNI_REAL *norms, int64_t n, bool reverse)
     }
 }
 
+/* Requests the lines of `count` numbers of part `part` of n of the chains, `step` numbers apart, before they are read, or
+   written if `write` is set: the next lines are where the processor does not expect them. */
+TNI_INLINE void TNI_T(scan_request)(const bool write, const TNI_REAL *at, int64_t step, int64_t chains, int64_t count,
+                                    int64_t part, int64_t n)
+{
+#ifdef __GNUC__
+    const int64_t line = 64 / (int64_t)sizeof *at, end = (part + 1) * chains / n;
+    int64_t       i, k;
+    for (i = part * chains / n; i < end; i++)
+        for (k = 0; k < count; k += line) {
+            if (write) __builtin_prefetch(at + i * step + k, 1);
+            else __builtin_prefetch(at + i * step + k);
+        }
+#else
+    (void)write; (void)at; (void)step; (void)chains; (void)count; (void)part; (void)n;
+#endif
+}
+
 /* Matrices: a task is a chain. */
 
 TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
@@ -48577,6 +48595,13 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         TNI_REAL       *to = c->accumulate ? product : dm + site;
         const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
         TNI_V           along;
+        if (k > 1) {                                        /* the sites pass backwards */
+            const int64_t ahead = s.reverse ? s.size : -s.size;
+            TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+        }
         later = r[at] == 0 ? 0 : later + (double)dlog[at];
         along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
         for (i = 0; i < s.size; i += TNI_W) {
@@ -48786,8 +48811,9 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
      t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
-   broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi then
-   combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of sites. */
+   broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
+   then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
+   sites. */
 #define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
@@ -48877,21 +48903,6 @@ TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_
     tni_copy_turned((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
 }
 
-/* Requests the lines of `count` numbers of part `part` of n of the chains, before they are read, or written if `write` is
-   set: chains lie far apart, where the processor does not expect the next line. */
-TNI_INLINE void TNI_T(scan_lanes_request)(const bool write, const TNI_REAL *at, int64_t step, int64_t chains, int64_t count,
-                                          int64_t part, int64_t n)
-{
-#ifdef __GNUC__
-    const int64_t line = 64 / (int64_t)sizeof *at, end = (part + 1) * chains / n;
-    int64_t       i, k;
-    for (i = part * chains / n; i < end; i++)
-        for (k = 0; k < count; k += line) __builtin_prefetch(at + i * step + k, write ? 1 : 0);
-#else
-    (void)write; (void)at; (void)step; (void)chains; (void)count; (void)part; (void)n;
-#endif
-}
-
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
 TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
 {
@@ -48910,7 +48921,8 @@ TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *
 TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
 
 /* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
-   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]: vectors */
+   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
+   are vectors. */
 typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
 
 /* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
@@ -48934,7 +48946,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
                 total = TNI_FMA(number, number, total);
             }
         else {
-            TNI_T(scan_lanes_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
             TNI_T(scan_lanes_step)(p, k, w->x, w->t);
             if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
             for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
@@ -48949,7 +48961,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
         root = TNI_LOAD(lane, TNI_W);
 #endif
         scale = TNI_SET((TNI_REAL)1) / root;
-        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large if a norm was small, NaN if one was infinite */
+        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
         TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
         TNI_STORE(w->inverse, scale, TNI_W);
         if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
@@ -49072,11 +49084,11 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
             }
             if (k == 0) break;
-            TNI_T(scan_lanes_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
+            TNI_T(scan_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
             if (begin > 0) {
                 const int64_t ahead = tni_min(block, begin), there = (place + (s.reverse ? n : -ahead)) * d;
-                TNI_T(scan_lanes_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
-                TNI_T(scan_lanes_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+                TNI_T(scan_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+                TNI_T(scan_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
             }
             TNI_T(scan_lanes_step)(p, k, adjoint, t);
             if (k > begin)
@@ -49137,10 +49149,10 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- scan_cores, see >>op-scan -------------------------------------------- >>pass-scan-cores
-   The gradient of a core [d,s,d] is a sum over rows, one for each chain: of the state before the core, phi and z. Of it a tile,
-   TNI_MR e by one vector of f for two s, is in registers while the rows pass. A task has some neighbouring sites, whose numbers
-   share lines of the cache; if all sites have the same core, a task has some of the chains, whose sites are rows as well, and
-   leaves a partial sum. */
+   The gradient of a core [d,s,d] is a sum over rows, one for each chain: the tensor product of the state before the core,
+   phi and z. A tile of it, TNI_MR numbers e by one vector of f for two s, is in registers while the rows pass. A task has
+   some neighbouring sites, whose numbers share lines of the cache. If all sites have the same core, a task has some of the
+   chains, whose sites are rows as well, and leaves a partial sum. */
 typedef struct TNI_T(cores) {
     const tn_call  *call;
     const TNI_REAL *left, *right, *phi;
@@ -49227,14 +49239,15 @@ TNI_INLINE TNI_T(cores_rows) TNI_T(scan_cores_rows)(const TNI_T(cores) *p, int64
     return x;
 }
 
-/* The chains pass in groups, of which the next one is requested meanwhile. Sums of groups, and of so many sites of one chain,
-   have smaller rounding errors than one sum. */
+/* The chains pass in groups, of which the next one is requested meanwhile. Sums of groups, and of as many sites of one
+   chain, have smaller rounding errors than one sum. */
 enum { TNI_T(cores_group) = 64 };
 
 TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
 {
     const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
-    const int64_t  site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group), size = p->d * p->d * p->features;
+    const int64_t  site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group);
+    const int64_t  size = p->d * p->d * p->features;
     int64_t        chain, j;
     (void)worker;
     for (chain = 0; chain < p->b; chain += group)
@@ -49244,8 +49257,8 @@ TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
             x.count = tni_min(group, p->b - chain);
             x.add = chain > 0 || p->call->accumulate;
             if (more > 0) {
-                TNI_T(scan_lanes_request)(false, x.left + ahead, x.step, more, sites * p->d, j, sites);
-                TNI_T(scan_lanes_request)(false, x.right + ahead, x.step, more, sites * p->d, j, sites);
+                TNI_T(scan_request)(false, x.left + ahead, x.step, more, sites * p->d, j, sites);
+                TNI_T(scan_request)(false, x.right + ahead, x.step, more, sites * p->d, j, sites);
             }
             TNI_T(scan_cores_sum)(p->d, p->features, &x, (TNI_REAL *)p->call->out[0].data + (site + j) * size);
         }

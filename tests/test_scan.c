@@ -556,8 +556,9 @@ TEST(blocks)
 
 /* ---- many chains ----------------------------------------------------------------------------------------------------- */
 
-/* Many chains share the lanes of a vector, one chain alone does not. Among ordinary ones are chains with features of zeros, and
-   so small or large that squares of states underflow or overflow. At the end the last chain gets a NaN, and the others keep their bits. */
+/* Many chains share the lanes of a vector, one chain alone does not. Among ordinary ones are chains with features of zeros,
+   and so small or large that squares of states underflow or overflow. At the end the last chain gets a NaN, and the others
+   keep their bits. */
 static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, double bound)
 {
     enum { CHAINS = 37, SITES = 70 };
@@ -620,7 +621,10 @@ static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, doub
     y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
     got = numbers(y);
     CHECK(memcmp(got, all, sizeof *got * (size_t)(36 * (SITES + 1) * d)) == 0);
-    for (i = 0; i <= SITES; i++) CHECK((got[(36 * (SITES + 1) + i) * d] != got[(36 * (SITES + 1) + i) * d]) == (reverse ? i <= 9 : i > 9));
+    for (i = 0; i <= SITES; i++) {
+        const double number = got[(36 * (SITES + 1) + i) * d];
+        CHECK((number != number) == (reverse ? i <= 9 : i > 9));
+    }
     free(got);
     WORST(dtype == TN_F64 ? "many chains, F64" : "many chains, F32", worst, bound);
     WORST(dtype == TN_F64 ? "their gradients, F64" : "their gradients, F32", worst_gradient, 10 * bound);
