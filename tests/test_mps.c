@@ -867,6 +867,77 @@ TEST(trains_refuse)
     close_world(&w);
 }
 
+/* Random trains have norm 1, the canonical form of site 0, the bonds that the extents allow, and numbers of their seed. */
+TEST(random_trains)
+{
+    static const int64_t extents[5] = {2, 3, 2, 2, 3}, bonds[2][4] = {{2, 4, 4, 3}, {1, 1, 1, 1}};
+    world  w;
+    double form = 0;
+    if (!open_on(&w, TN_F64, 25, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        tn_tt *a = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 7), *b = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 7);
+        tn_tt *c = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 8);
+        double ln, sign;
+        if (!CHECK(a && b && c)) return;
+        test_raise(&form, from_canonical(a, 0, 1));
+        for (int j = 0; j < 5; j++) {
+            const int64_t n = tn_tensor_count(a->core[j]);
+            CHECK(j == 4 || a->core[j]->shape[2] == bonds[k][j]);
+            CHECK(memcmp(host(a->core[j]), host(b->core[j]), (size_t)n * sizeof(double)) == 0);
+        }
+        CHECK_STATUS(tn_tt_log_inner(a, c, &ln, &sign), TN_OK);
+        CHECK(ln < -0.1);
+        tn_tt_destroy(a);
+        tn_tt_destroy(b);
+        tn_tt_destroy(c);
+    }
+    close_world(&w);
+    WORST("random trains", form, 1e-13);
+}
+
+/* An operator of any order, with its output at any place: the dense train is the sum over the terms. */
+TEST(operators_are_trains)
+{
+    world  w;
+    double worst = 0;
+    if (!open_on(&w, TN_F64, 26, 1, NULL)) return;
+    for (int order = 1; order <= 4; order++)
+        for (int place = 0; place <= order; place++) {
+            tn_tensor    *p = any(&w, 2, 3, 4, 0, 0, 1), *f[4];
+            tn_cp        *cp;
+            tn_tt        *tt;
+            int64_t       n, all = 3;
+            double        got[360];
+            for (int k = 0; k < order; k++) f[k] = any(&w, 2, 4, 2 + k, 0, 0, 1);
+            cp = tn_cp_create(w.ctx, order, p, f, TN_CP_INPUT_PLAIN);
+            tt = tn_tt_from_cp(cp, place);
+            if (!CHECK(cp && tt && tt->count == order + 1)) return;
+            for (int k = 0; k < order; k++) all *= 2 + k;
+            memcpy(got, dense(tt, &n), (size_t)all * sizeof *got);
+            CHECK_INT(n, all);
+            for (int64_t i = 0; i < n; i++) {
+                double sum = 0;
+                for (int64_t t = 0; t < 4; t++) {
+                    double  product = 1;
+                    int64_t rest = i;
+                    for (int k = order; k >= 0; k--) {
+                        const int     e = k - (k > place);
+                        const int64_t extent = k == place ? 3 : 2 + e, at = rest % extent;
+                        product *= k == place ? host(p)[at * 4 + t] : host(f[e])[t * extent + at];
+                        rest /= extent;
+                    }
+                    sum += product;
+                }
+                test_raise(&worst, fabs(sum - got[i]));
+            }
+            tn_tt_destroy(tt);
+            tn_cp_destroy(cp);
+            tn_ctx_reset(w.ctx);
+        }
+    close_world(&w);
+    WORST("operators as trains", worst, 1e-13);
+}
+
 /* ---- products and exchanges --------------------------------------------------------------------- */
 
 TEST(axes_are_exchanged)
@@ -1333,10 +1404,10 @@ TEST(sweeps_with_labels_at_ends)
     WORST("the error of a fit of a label at an end", apart, 1e-10);
 }
 
-TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, zero_layers,
-          small_values, long_chains_are_finite, layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers,
-          canonical_forms, norms_have_no_range, parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings,
-          discarded_weight_is_the_dense_error, samples_follow_the_square, impossible_strings, trains_refuse,
-          axes_are_exchanged, operators_are_applied, tt_linear_is_its_matrix, bilinear_layers_are_trains,
-          attention_is_a_train, nets_of_layers, sweeps_are_exact, sweeps_tell_their_error, sweeps_begin_with_the_train,
-          sweeps_with_labels_at_ends)
+TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised,
+          zero_layers, small_values, long_chains_are_finite, layers_refuse, layers_and_trains_are_the_same_chain,
+          trains_go_into_layers, canonical_forms, norms_have_no_range, parity_and_ghz_have_one_bit,
+          spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error, samples_follow_the_square,
+          impossible_strings, trains_refuse, random_trains, operators_are_trains, axes_are_exchanged,
+          operators_are_applied, tt_linear_is_its_matrix, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers,
+          sweeps_are_exact, sweeps_tell_their_error, sweeps_begin_with_the_train, sweeps_with_labels_at_ends)
