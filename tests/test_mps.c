@@ -803,6 +803,32 @@ TEST(samples_follow_the_square)
     WORST("conditionals", conditional, 1e-13);
 }
 
+/* A first element of amplitude 1e-170, whose probability no double holds: it has a logarithm, and is a possible condition. */
+TEST(small_probabilities)
+{
+    const int64_t first[3] = {1, 2, 2}, second[3] = {2, 2, 1}, index[2] = {1, 0};
+    const double  v[4] = {1, 0, 0, 1e-170}, u[4] = {1, 0, 3, 4};
+    world      w;
+    tn_tensor *core[2];
+    tn_tt     *tt;
+    double     ln[2], p[2];
+    int64_t    got[2] = {1, -1};
+    if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
+    core[0] = tn_tensor_from(w.ctx, 3, first, TN_F64, v);
+    core[1] = tn_tensor_from(w.ctx, 3, second, TN_F64, u);
+    tt = tn_tt_create(w.ctx, 2, core);
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, ln), TN_OK);
+    CHECK_NEAR(ln[0], 2 * log(5e-170), 1e-10);
+    CHECK_NEAR(ln[1], 2 * log(0.6), 1e-13);
+    CHECK_STATUS(tn_tt_conditional(tt, 1, index, p), TN_OK);
+    CHECK_NEAR(p[0], 0.36, 1e-14);
+    CHECK_NEAR(p[1], 0.64, 1e-14);
+    CHECK_STATUS(tn_tt_sample(tt, 1, 1, 1, got), TN_OK);
+    CHECK(got[0] == 1 && (got[1] == 0 || got[1] == 1));
+    tn_tt_destroy(tt);
+    close_world(&w);
+}
+
 /* Strings of even parity: what is impossible has probability 0. */
 TEST(impossible_strings)
 {
@@ -1408,6 +1434,6 @@ TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differ
           zero_layers, small_values, long_chains_are_finite, layers_refuse, layers_and_trains_are_the_same_chain,
           trains_go_into_layers, canonical_forms, norms_have_no_range, parity_and_ghz_have_one_bit,
           spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error, samples_follow_the_square,
-          impossible_strings, trains_refuse, random_trains, operators_are_trains, axes_are_exchanged,
+          small_probabilities, impossible_strings, trains_refuse, random_trains, operators_are_trains, axes_are_exchanged,
           operators_are_applied, tt_linear_is_its_matrix, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers,
           sweeps_are_exact, sweeps_tell_their_error, sweeps_begin_with_the_train, sweeps_with_labels_at_ends)
