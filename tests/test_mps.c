@@ -803,7 +803,7 @@ TEST(samples_follow_the_square)
     WORST("conditionals", conditional, 1e-13);
 }
 
-/* A first element of amplitude 1e-170, whose probability no double holds: it has a logarithm, and is a possible condition. */
+/* An amplitude of 1e-170, whose probability no double holds: it has a logarithm, and is a possible condition. */
 TEST(small_probabilities)
 {
     const int64_t first[3] = {1, 2, 2}, second[3] = {2, 2, 1}, index[2] = {1, 0};
