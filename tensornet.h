@@ -27651,8 +27651,8 @@ static tn_status tni_born_end(tni_born *b, tn_status s)
     return s;
 }
 
-/* w_i of axis k and the probability of element i, for the elements first .. stop-1 */
-static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, double *p)
+/* w_i of axis k and its length, the root of the probability of element i, for the elements first .. stop-1 */
+static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, double *length)
 {
     const int64_t r = b->j.r[k], n = b->tt->core[k]->shape[1], s = b->j.r[k + 1];
     const double *core = b->j.cores + b->j.at[k];
@@ -27663,15 +27663,15 @@ static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, do
         for (a = 0; a < r; a++)
             for (c = 0; c < s; c++) w[c] += b->v[a] * core[(a * n + i) * s + c];
         for (c = 0; c < s; c++) sum += w[c] * w[c];
-        p[i - first] = sum;
+        length[i - first] = sum > 1e-280 ? sqrt(sum) : tni_frobenius(s, w);      /* the squares may have vanished */
     }
 }
 
 /* Goes on with element i, whose row is w. */
-static void tni_born_take(tni_born *b, int64_t k, const double *w, double p)
+static void tni_born_take(tni_born *b, int64_t k, const double *w, double length)
 {
     int64_t c;
-    for (c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / sqrt(p);
+    for (c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / length;
 }
 
 static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i)
@@ -27687,15 +27687,15 @@ static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i
 static tn_status tni_born_follow(tni_born *b, const char *op, int64_t known, const int64_t *index)
 {
     int64_t k;
-    double  p;
+    double  length;
     b->v[0] = 1;
     for (k = 0; k < known; k++) {
         if (!tni_born_index(b->tt, op, k, index[k])) return TN_ERR_DATA;
-        tni_born_row(b, k, index[k], index[k] + 1, &p);
-        if (!(p > 0))
+        tni_born_row(b, k, index[k], index[k] + 1, &length);
+        if (!(length > 0))
             return tni_fail(b->tt->ctx, TN_ERR_DATA, "%s: the first %lld indices have probability 0, expected a possible "
                             "condition", op, (long long)k + 1);
-        tni_born_take(b, k, b->w, p);
+        tni_born_take(b, k, b->w, length);
     }
     return TN_OK;
 }
@@ -27713,11 +27713,13 @@ static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, 
 tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p)
 {
     tni_born  b;
+    int64_t   i;
     tn_status s = tni_born_known(tt, "tt_conditional", known, tt ? tt->count - 1 : 0, index, p);
     if (s != TN_OK) return s;
     s = tni_born_begin(&b, tt, "tt_conditional");
     if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
     if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
+    for (i = 0; s == TN_OK && i < tt->core[known]->shape[1]; i++) p[i] *= p[i];
     return tni_born_end(&b, s);
 }
 
@@ -27732,16 +27734,16 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
     if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, log_p)) != TN_OK) return s;
     s = tni_born_begin(&b, tt, "tt_log_conditionals");
     for (e = 0; e < count && s == TN_OK; e++) {
-        double p = 1;
+        double length = 1;
         b.v[0] = 1;
         for (k = 0; k < tt->count && s == TN_OK; k++) {
             const int64_t i = index[e * tt->count + k];
             if (!tni_born_index(tt, "tt_log_conditionals", k, i)) s = TN_ERR_DATA;
-            else if (p > 0) {
-                tni_born_row(&b, k, i, i + 1, &p);
-                if (p > 0) tni_born_take(&b, k, b.w, p);
+            else if (length > 0) {
+                tni_born_row(&b, k, i, i + 1, &length);
+                if (length > 0) tni_born_take(&b, k, b.w, length);
             }
-            log_p[e * tt->count + k] = p > 0 ? log(p) : -HUGE_VAL;
+            log_p[e * tt->count + k] = length > 0 ? 2 * log(length) : -HUGE_VAL;
         }
     }
     return tni_born_end(&b, s);
@@ -27761,19 +27763,17 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
         int64_t *row = index + e * tt->count;
         if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
         for (k = known; k < tt->count; k++) {
-            double u = (double)tni_dice_word(&dice), p = 0, sum = 0;
+            double u = (double)tni_dice_word(&dice), length = 0, sum = 0;
             u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
             n = tt->core[k]->shape[1];
             for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
-                double q;
-                tni_born_row(&b, k, i, i + 1, &q);
-                if (!(q > 0)) continue;
-                sum += q;
-                p = q;
+                tni_born_row(&b, k, i, i + 1, &length);
+                if (!(length > 0)) continue;
+                sum += length * length;
                 row[k] = i;
             }
-            tni_born_row(&b, k, row[k], row[k] + 1, &p);
-            tni_born_take(&b, k, b.w, p);
+            tni_born_row(&b, k, row[k], row[k] + 1, &length);
+            tni_born_take(&b, k, b.w, length);
         }
     }
     return tni_born_end(&b, s);

@@ -907,6 +907,32 @@ TEST(samples_follow_the_square)
     WORST("conditionals", conditional, 1e-13);
 }
 
+/* An amplitude of 1e-170, whose probability no double holds: it has a logarithm, and is a possible condition. */
+TEST(small_probabilities)
+{
+    const int64_t first[3] = {1, 2, 2}, second[3] = {2, 2, 1}, index[2] = {1, 0};
+    const double  v[4] = {1, 0, 0, 1e-170}, u[4] = {1, 0, 3, 4};
+    world      w;
+    tn_tensor *core[2];
+    tn_tt     *tt;
+    double     ln[2], p[2];
+    int64_t    got[2] = {1, -1};
+    if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
+    core[0] = tn_tensor_from(w.ctx, 3, first, TN_F64, v);
+    core[1] = tn_tensor_from(w.ctx, 3, second, TN_F64, u);
+    tt = tn_tt_create(w.ctx, 2, core);
+    CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, ln), TN_OK);
+    CHECK_NEAR(ln[0], 2 * log(5e-170), 1e-10);
+    CHECK_NEAR(ln[1], 2 * log(0.6), 1e-13);
+    CHECK_STATUS(tn_tt_conditional(tt, 1, index, p), TN_OK);
+    CHECK_NEAR(p[0], 0.36, 1e-14);
+    CHECK_NEAR(p[1], 0.64, 1e-14);
+    CHECK_STATUS(tn_tt_sample(tt, 1, 1, 1, got), TN_OK);
+    CHECK(got[0] == 1 && (got[1] == 0 || got[1] == 1));
+    tn_tt_destroy(tt);
+    close_world(&w);
+}
+
 /* Strings of even parity: what is impossible has probability 0. */
 TEST(impossible_strings)
 {
@@ -969,6 +995,77 @@ TEST(trains_refuse)
     tn_tt_destroy(bad);
     tn_tt_destroy(tt);
     close_world(&w);
+}
+
+/* Random trains have norm 1, the canonical form of site 0, the bonds that the extents allow, and numbers of their seed. */
+TEST(random_trains)
+{
+    static const int64_t extents[5] = {2, 3, 2, 2, 3}, bonds[2][4] = {{2, 4, 4, 3}, {1, 1, 1, 1}};
+    world  w;
+    double form = 0;
+    if (!open_on(&w, TN_F64, 25, 1, NULL)) return;
+    for (int k = 0; k < 2; k++) {
+        tn_tt *a = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 7), *b = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 7);
+        tn_tt *c = tn_tt_random(w.ctx, 5, extents, k ? 1 : 4, 8);
+        double ln, sign;
+        if (!CHECK(a && b && c)) return;
+        test_raise(&form, from_canonical(a, 0, 1));
+        for (int j = 0; j < 5; j++) {
+            const int64_t n = tn_tensor_count(a->core[j]);
+            CHECK(j == 4 || a->core[j]->shape[2] == bonds[k][j]);
+            CHECK(memcmp(host(a->core[j]), host(b->core[j]), (size_t)n * sizeof(double)) == 0);
+        }
+        CHECK_STATUS(tn_tt_log_inner(a, c, &ln, &sign), TN_OK);
+        CHECK(ln < -0.1);
+        tn_tt_destroy(a);
+        tn_tt_destroy(b);
+        tn_tt_destroy(c);
+    }
+    close_world(&w);
+    WORST("random trains", form, 1e-13);
+}
+
+/* An operator of any order, with its output at any place: the dense train is the sum over the terms. */
+TEST(operators_are_trains)
+{
+    world  w;
+    double worst = 0;
+    if (!open_on(&w, TN_F64, 26, 1, NULL)) return;
+    for (int order = 1; order <= 4; order++)
+        for (int place = 0; place <= order; place++) {
+            tn_tensor    *p = any(&w, 2, 3, 4, 0, 0, 1), *f[4];
+            tn_cp        *cp;
+            tn_tt        *tt;
+            int64_t       n, all = 3;
+            double        got[360];
+            for (int k = 0; k < order; k++) f[k] = any(&w, 2, 4, 2 + k, 0, 0, 1);
+            cp = tn_cp_create(w.ctx, order, p, f, TN_CP_INPUT_PLAIN);
+            tt = tn_tt_from_cp(cp, place);
+            if (!CHECK(cp && tt && tt->count == order + 1)) return;
+            for (int k = 0; k < order; k++) all *= 2 + k;
+            memcpy(got, dense(tt, &n), (size_t)all * sizeof *got);
+            CHECK_INT(n, all);
+            for (int64_t i = 0; i < n; i++) {
+                double sum = 0;
+                for (int64_t t = 0; t < 4; t++) {
+                    double  product = 1;
+                    int64_t rest = i;
+                    for (int k = order; k >= 0; k--) {
+                        const int     e = k - (k > place);
+                        const int64_t extent = k == place ? 3 : 2 + e, at = rest % extent;
+                        product *= k == place ? host(p)[at * 4 + t] : host(f[e])[t * extent + at];
+                        rest /= extent;
+                    }
+                    sum += product;
+                }
+                test_raise(&worst, fabs(sum - got[i]));
+            }
+            tn_tt_destroy(tt);
+            tn_cp_destroy(cp);
+            tn_ctx_reset(w.ctx);
+        }
+    close_world(&w);
+    WORST("operators as trains", worst, 1e-13);
 }
 
 /* ---- products and exchanges --------------------------------------------------------------------- */
@@ -1616,7 +1713,8 @@ TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differ
           norms_count_the_label, first_cores, bf16_activations, zero_layers, small_values, long_chains_are_finite,
           layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
-          samples_follow_the_square, impossible_strings, trains_refuse, axes_are_exchanged, operators_are_applied,
-          tt_linear_is_its_matrix, tt_linear_has_its_variance, bilinear_layers_are_trains, attention_is_a_train,
-          nets_of_layers, sweeps_are_exact, sweeps_tell_their_error, sweeps_begin_with_the_train,
-          sweeps_are_ridge_regression, sweeps_keep_what_fits, sweeps_find_the_rank, sweeps_with_labels_at_ends)
+          samples_follow_the_square, small_probabilities, impossible_strings, trains_refuse, random_trains,
+          operators_are_trains, axes_are_exchanged, operators_are_applied, tt_linear_is_its_matrix,
+          tt_linear_has_its_variance, bilinear_layers_are_trains, attention_is_a_train, nets_of_layers, sweeps_are_exact,
+          sweeps_tell_their_error, sweeps_begin_with_the_train, sweeps_are_ridge_regression, sweeps_keep_what_fits,
+          sweeps_find_the_rank, sweeps_with_labels_at_ends)
