@@ -897,6 +897,35 @@ TEST(one_function_as_two_stacks)
     leave(&w);
 }
 
+/* A tensor of size 1e210, whose squares no double holds: its core is as large, and nothing of it is lost. */
+TEST(cores_at_any_scale)
+{
+    double worst = 0;
+    world  w;
+    if (!open_world(&w, TN_F64, 79)) return;
+    for (int k = 0; k < 4; k++) {
+        const double       size = k / 2 ? 1e-70 : 1e70;
+        tn_cp             *plain = any_cp(&w, 2, 4, 5, 4, false), *cp;
+        tn_tensor         *f[2] = {tn_scale(w.ctx, plain->f[0], size), tn_scale(w.ctx, plain->f[1], size)};
+        tn_cp_hosvd_desc   d;
+        tn_cp_hosvd_result r, own;
+        memset(&d, 0, sizeof d);
+        d.core = true;
+        d.accurate = k % 2;
+        cp = tn_cp_create(w.ctx, 2, tn_scale(w.ctx, plain->p, size), f, TN_CP_INPUT_PLAIN);
+        if (!CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK) || !CHECK_STATUS(tn_cp_hosvd(plain, &d, &own), TN_OK)) break;
+        CHECK(r.error < 1e-6);
+        test_raise(&worst, fabs(r.norm / (size * size * size) / own.norm - 1));
+        for (int64_t i = 0; i < tn_tensor_count(r.core); i++)
+            test_raise(&worst, fabs(fabs(host(r.core)[i] / (size * size * size)) - fabs(host(own.core)[i])) / own.norm);
+        tn_cp_hosvd_destroy(&r);
+        tn_cp_hosvd_destroy(&own);
+        fresh_round(&w);
+    }
+    WORST("cores of tensors of size 1e210 and 1e-210", worst, 1e-9);
+    leave(&w);
+}
+
 /* Samples against the exact inner product of two layers, on the sphere and with less certainty from the normal distribution. */
 TEST(sampled_stacks)
 {
@@ -1136,6 +1165,6 @@ TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scal
           stacks_at_any_scale, comparisons_of_what_is_not_finite, memory_of_a_norm,
           counts_above_the_rank, marks_of_operators, folding_one_slot, compositions, modes_of_the_small_example, modes_against_dense, modes_of_many_terms,
           small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
-          two_layers_exactly,
+          two_layers_exactly, cores_at_any_scale,
           one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
           what_does_not_fit)
