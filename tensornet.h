@@ -328,6 +328,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(SCAN_BACKWARD,          scan_backward)          /* the same; accumulate                   */ \
     X(SCAN_STATES,            scan_states)            /* the same                               */ \
     T(SCAN_STATES_BACKWARD,   scan_states_backward)   /* the same; accumulate                   */ \
+    T(SCAN_CORES,             scan_cores)             /* the same; accumulate                   */ \
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm), f2 ... f5 scaling: factor, low, */ \
                                                       /* high, context; i0 first, i1 no rotation */ \
     T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
@@ -602,7 +603,7 @@ TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
    Flops per site: 2 d^3, 2 d^2 and 2 s d^2; backward passes take twice as many. While recording, a scan keeps one norm for
    each state besides its results: at 100,000 sites of d = 10 in F32 tn_scan gives 40 MB and keeps 0.4 MB, tn_scan_states
    gives 4.4 MB and keeps 0.4 MB. During the backward pass there are gradients of the results, and tn_scan_states needs
-   b n d (s + 2) numbers of scratch besides.
+   b n d numbers of scratch besides, on a GPU b n d (s + 2).
      tn_scan_blocks: tn_scan, parallel in n. Blocks of `length` sites are multiplied side by side, then the products of the
        blocks are scanned, then all blocks side by side, each after what comes before it. Equal to tn_scan up to rounding.
        It needs twice the flops and three times the memory, so it is faster only where few long chains meet many processors:
@@ -2237,7 +2238,8 @@ typedef struct tn_tt_fit_desc {
 } tn_tt_fit_desc;
 /* Fits a train of N >= 2 sites of equal extents and a label as axis `label`, beginning with its present numbers, to targets
    y [b,out] of inputs with features phi [b,N,dim], by least squares. Returns the fitted train, in the canonical form of the
-   label; *error, unless NULL, gets the root mean square of its errors.
+   label; *error, unless NULL, gets the root mean square of its errors. With many data it falls from sweep to sweep, up to
+   what truncation to `rank` costs. With few it may also rise: take the train of the smallest error on held-out data.
    Where the tensor of two sites has more numbers than there are data, its two factors are fitted instead, with one more
    singular vector at a time up to `rank`: the first update of a train from tn_tt_random, whose bonds hold all functions of
    the sites on each side (a rank of 2^(N/2) for bits, the label in the middle), finds functions that no part of the inputs
@@ -2285,6 +2287,11 @@ TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer
    are inputs of their own. Legs are sorted by their inputs; equal inputs have equal extents. So an MPS whose sites all take the
    same vector is compared with a bilinear net as a function (TN_NET_SYMMETRIC). */
 TN_API tn_net *tn_net_from_tt(const tn_tt *tt, const int *input);
+/* Makes a net from a layer of TN attention: y_site of sequences of n sites, at most 4096, as a function of their vectors.
+   Input i is the vector of site i, with two legs where the layer has `square`, but one for the site itself; a causal layer
+   has the sites up to `site` alone. With unit_inputs it is the function of unit vectors. TN_ERR_ARG for what makes y no
+   tensor of its inputs: unit_weights, an activation, a bias, a residual, a norm. */
+TN_API tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, int64_t site);
 /* Makes a train of six axes from squared or bilinear attention, exactly: the tensor of tn_net_from_attention with the axes
    (x_t, x_s, x_t, x_s, x_s, y), for which input is {0,1,0,1,1,-1}. Bonds are heads d_qk, heads, heads d_qk, heads and
    heads d_v. */
@@ -8846,7 +8853,8 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    Where r_k is 0, so are z_k and L_k. States are stored at their place in the chain, k or, with reverse, N-1-k: [b,N,size].
    N = n and size = d d if it begins with a matrix, N = n+1 and size = d if it begins with v. tn_scan_states has the matrices
      M[e,f] = sum_s core[e,s,f] phi[s]    dphi[s] = sum_ef y[e] core[e,s,f] z[f]    dcore[e,s,f] = sum_b y[e] phi[s] z[f]
-   where e and f change places with reverse. Its kernel gives all z; dcore is a matrix product of the z.
+   where e and f change places with reverse. The first kernel gives all z; from them and the y another one
+   computes dcores.
    The results are views of one tensor, y before log, in which the backward pass has their gradients together. They have the
    context's dtype, for the reason given at >>op-chain. saves r [b,N] */
 
@@ -9038,6 +9046,29 @@ static void TNI_T(scan_states_backward)(const tn_call *c)
     }
 }
 
+/* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
+   the sites if all have the same core. With reverse, states and z exchange their roles. */
+static void TNI_T(scan_cores)(const tn_call *c)
+{
+    const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
+    const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    const bool      uniform = c->out[0].shape[0] == 1;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    int64_t         core, e, f, i, k, j;
+    for (core = 0; core < (uniform ? 1 : n); core++)
+        for (e = 0; e < d; e++)
+            for (i = 0; i < S; i++)
+                for (f = 0; f < d; f++, to++) {
+                    double sum = c->accumulate ? (double)*to : 0;
+                    for (k = 0; k < b; k++)
+                        for (j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                            sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
+                                   * (double)right[(k * (n + 1) + j + 1) * d + f];
+                    *to = (TNI_REAL)sum;
+                }
+}
+
 #ifdef TNI_ONCE
 /* The two parts of the result of a scan, or of its gradient: states [b,N,size] and logarithms [b,N]. */
 static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y, tn_tensor **logs)
@@ -9070,65 +9101,6 @@ static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
     if (tni_run(ctx, &c) == TN_OK && dv) tni_grad_sum(ctx, v, dv, 1);
 }
 
-/* dcores[e,s,f] = the states before each core times phi[s], times the z after it, summed over the batch, and over the sites if
-   all have the same core. With reverse both exchange their roles. */
-static void tni_scan_cores(tn_ctx *ctx, const tni_node *n, tn_tensor *y, tn_tensor *z)
-{
-    bool       add;
-    tn_tensor *cores = n->in[1], *phi = n->in[2], *g = tni_grad(cores, &add), *left, *right, *flat, *product;
-    int64_t    b = phi->shape[0], sites = phi->shape[1], d = cores->shape[1], S = cores->shape[2], shape[4], i;
-    tn_view    to, from, out;
-    tn_call    c;
-    if (!g) return;
-    left = tn_slice(n->i[3] ? z : y, 1, 0, sites);
-    right = tn_slice(n->i[3] ? y : z, 1, 1, sites + 1);
-    shape[0] = b; shape[1] = sites; shape[2] = S; shape[3] = d;
-    if (!left || !right || !(product = tn_tensor_nd(ctx, TN_REAL, 4, shape))) return;
-    c = tni_call(TN_KERNEL_MUL, 0, NULL, 1, &product);       /* [b,n,1,d] * [b,n,s,1] */
-    from = tni_view(left);
-    from.rank = 4;
-    from.shape[3] = d;
-    from.strides[3] = 1;
-    from.shape[2] = S;
-    from.strides[2] = 0;
-    c.in[c.n_in++] = from;
-    from = tni_view(phi);
-    from.rank = 4;
-    from.shape[3] = d;
-    from.strides[3] = 0;
-    c.in[c.n_in++] = from;
-    c.f[0] = 1;
-    if (tni_run(ctx, &c) != TN_OK) return;
-    from = tni_view(product);                                /* for each s: [n,d,b], or [1,d,b n] */
-    to = tni_view(right);                                    /* [n,b,d], or [1,b n,d]             */
-    out = tni_view(g);                                       /* [n,d,d]                           */
-    from.rank = out.rank = 3;
-    from.shape[1] = d;
-    from.strides[1] = 1;
-    out.shape[2] = d;
-    out.strides[2] = 1;
-    if (cores->shape[0] == 1) {
-        if (!(flat = tn_tensor_nd(ctx, TN_REAL, 3, right->shape)) || tni_copy(flat, right) != TN_OK) return;
-        to = tni_view(flat);
-        to.shape[0] = from.shape[0] = 1;
-        to.shape[1] = from.shape[2] = b * sites;
-        from.strides[2] = S * d;
-    } else {
-        to.shape[0] = from.shape[0] = sites;
-        to.shape[1] = from.shape[2] = b;
-        to.strides[0] = right->strides[1];
-        to.strides[1] = right->strides[0];
-        from.strides[0] = S * d;
-        from.strides[2] = sites * S * d;
-    }
-    for (i = 0; i < S; i++) {
-        tn_view       x = from, w = out;
-        x.data = (char *)x.data + i * d * (int64_t)tni_dtype_size(product->dtype);
-        w.data = (char *)w.data + i * d * (int64_t)tni_dtype_size(g->dtype);
-        tni_gemm(ctx, x, to, NULL, w, 1, add ? 1 : 0);
-    }
-}
-
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
@@ -9153,7 +9125,14 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
         first->strides[1] = 1;
         tni_grad_sum(ctx, n->in[0], first, 1);
     }
-    tni_scan_cores(ctx, n, y, z);
+    if (!tni_wants_grad(n->in[1])) return;
+    c = tni_call(TN_KERNEL_SCAN_CORES, 0, NULL, 0, NULL);
+    tni_in(&c, y);
+    tni_in(&c, n->in[2]);
+    tni_in(&c, z);
+    tni_out(&c, tni_grad(n->in[1], &c.accumulate));
+    c.i[0] = n->i[3];
+    if (c.out[0].data) tni_run(ctx, &c);
 }
 
 /* Makes the results, runs the call, whose inputs are given, and records it. */
@@ -10758,12 +10737,63 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 }
 #endif
 
+#ifndef TN_NO_TRAINING
+/* For each s a product of matrices: of what is left of a core times phi[s], and of what is right of it */
+static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
+{
+    const tn_view *phi = &call->in[1];
+    const int64_t  b = phi->shape[0], n = phi->shape[1], S = phi->shape[2], d = call->in[0].shape[2];
+    const int64_t  size = (int64_t)tni_dtype_size(call->out[0].dtype);
+    tn_view        left = call->in[call->i[0] ? 2 : 0], right = call->in[call->i[0] ? 0 : 2];
+    tn_view        out = call->out[0], by = *phi, from;
+    tn_tensor     *product, *flat;
+    int64_t        shape[4], i;
+    tn_status      s;
+    shape[0] = b; shape[1] = n; shape[2] = S; shape[3] = d;
+    if (!(product = tn_tensor_nd(ctx, left.dtype, 4, shape))) return TN_ERR_MEMORY;
+    right.data = (char *)right.data + d * size;
+    left.shape[1] = right.shape[1] = n;
+    left.rank = by.rank = 4;                                 /* [b,n,1,d] * [b,n,s,1] */
+    left.shape[2] = S; left.shape[3] = by.shape[3] = d;
+    left.strides[2] = by.strides[3] = 0; left.strides[3] = 1;
+    from = tni_view(product);
+    if ((s = tni_run_views(ctx, TN_KERNEL_MUL, &left, &by, &from, 0, false)) != TN_OK) return s;
+    from.rank = out.rank = 3;                                /* for each s: [n,d,b], or [1,d,b n], and out [n,d,d] */
+    from.shape[1] = out.shape[2] = d;
+    from.strides[1] = out.strides[2] = 1;
+    if (out.shape[0] == 1) {
+        shape[2] = d;
+        if (!(flat = tn_tensor_nd(ctx, right.dtype, 3, shape))) return TN_ERR_MEMORY;
+        left = tni_view(flat);
+        if ((s = tni_run_views(ctx, TN_KERNEL_COPY, &right, NULL, &left, 0, false)) != TN_OK) return s;
+        right = left;
+        right.shape[0] = from.shape[0] = 1;
+        right.shape[1] = from.shape[2] = b * n;
+        from.strides[2] = S * d;
+    } else {
+        i = right.strides[1];
+        right.strides[1] = right.strides[0]; right.strides[0] = i;
+        right.shape[0] = from.shape[0] = n;
+        right.shape[1] = from.shape[2] = b;
+        from.strides[0] = S * d;
+        from.strides[2] = n * S * d;
+    }
+    for (i = 0; i < S && s == TN_OK; i++) {
+        s = tni_gemm(ctx, from, right, NULL, out, 1, call->accumulate ? 1 : 0);
+        from.data = (char *)from.data + d * size;
+        out.data = (char *)out.data + d * size;
+    }
+    return s;
+}
+#endif
+
 static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
+    case TN_KERNEL_SCAN_CORES:   *s = tni_compose_scan_cores(ctx, call); return true;
 #endif
     default: return false;
     }
@@ -13417,8 +13447,8 @@ struct tni_algebra {
     /* [x;y;z] -= tau v (v^T [x;y;z]), v = (1,v1,v2) */
     void   (*reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z);
     /* A -= v w^T + w v^T, unless v is NULL, and then y = A x, both without the first `from` rows and columns. Only the
-       upper triangle of A is read and written. */
-    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+       upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
+    void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
     /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
@@ -13427,6 +13457,9 @@ struct tni_algebra {
     void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);
     /* row_i = z_i/pole_i, then to unit length */
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
+    /* >>cp-pairs, order 2: from a row of [A_00 A_01] and of [A_10 A_11], k = weight/2 (A_00 A_11 + A_01 A_10); then, unless
+       pp is NULL, each A_st is replaced by weight pp times the A that has neither its row nor its column */
+    void   (*pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k);
 };
 
 /* From >>cpu: the loops of a level, and the size in doubles of a block of gemm for extents up to `extent`. */
@@ -13611,9 +13644,9 @@ static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
     tni_block_factor(h, m, w, v, tau, gram, t);
-    h->by->gemm(h, w, m, w, 1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
+    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
     h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
-    h->by->gemm(h, m, n, w, -1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
+    h->by->gemm(h, m, n, w, 1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
@@ -13828,9 +13861,9 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
    For large ones the reflections of a block are applied together, at its end, by one matrix product; until
    then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
-enum { TNI_TRIDIAGONAL_SMALL = 512 };
+enum { TNI_TRIDIAGONAL_SMALL = 512, TNI_TRIDIAGONAL_BANDS = 4 };
 
-static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
+static int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
@@ -13857,7 +13890,7 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
         if (m == 0) break;
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
-        h->by->upper_times(from, n, a, n, v, w, row, next);
+        h->by->upper_times(from, n, n, a, n, v, w, row, next);
         tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
         v = row;
         w = next;
@@ -13865,7 +13898,37 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
     }
 }
 
-/* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
+/* p = A v, without the first `from` rows and columns: bands of rows of the triangle of about equal areas, whose results are
+   added in their order. */
+typedef struct tni_bands {
+    const tni_host *host;
+    int64_t       n, begin[TNI_TRIDIAGONAL_BANDS + 1];
+    double       *a, *part;             /* [n,n], [bands,n] */
+    const double *v;
+} tni_bands;
+
+static void tni_band_times(void *arg, int64_t task, int worker)
+{
+    const tni_bands *b = (const tni_bands *)arg;
+    (void)worker;
+    b->host->by->upper_times(b->begin[task], b->begin[task + 1], b->n, b->a, b->n, NULL, NULL, b->v, b->part + task * b->n);
+}
+
+static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64_t from, const double *v, double *p,
+                                  double *part)
+{
+    tni_bands b;
+    int64_t   i;
+    b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
+    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++)              /* the rest of the triangle has this share of its area */
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(1 - (double)i / TNI_TRIDIAGONAL_BANDS))) / 4 * 4;
+    b.begin[i] = n;
+    tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
+    memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
+    for (i = 1; i < TNI_TRIDIAGONAL_BANDS; i++) h->by->axpy(n - b.begin[i], 1, part + i * n + b.begin[i], p + b.begin[i]);
+}
+
+/* Rows first .. first+w-1; ws gets [V;-W;V], where V and W have a row for each reflection. */
 static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e,
                                   double *tau, double *ws)
 {
@@ -13884,7 +13947,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         e[k] = tni_reflector(h, m, row + from, tau + k);
         memset(row, 0, (size_t)from * sizeof *row);
         memcpy(vs + before * n, row, (size_t)n * sizeof *row);
-        h->by->upper_times(from, n, a, n, NULL, NULL, row, partners + before * n);
+        tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
         if (before > 0) {
             h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
             h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
@@ -13893,16 +13956,17 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         }
         tni_tridiagonal_partner(h, m, row + from, tau[k], p);
     }
+    h->by->scale(w * n, -1, partners);
     memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
 }
 
-/* A[next:, next:] -= [V;W]^T [W;V], upper triangle */
+/* A[next:, next:] += [V;-W]^T [-W;V], upper triangle */
 static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
     for (i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
                     tni_rows(a + i * n + i, n));
 }
 
@@ -21176,21 +21240,15 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
     int64_t  room, base, held;          /* terms that fit; those that are held            */
+    int64_t  group;                     /* terms of a group, see below                    */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
     double  *scale;                     /* [order + 2,terms]: of factors; exponents: sums of those of the factors, or
                                            TNI_TERM_ZERO; of columns of P                 */
     int     *row;                       /* [out] shift, or the exponents of rows of P     */
-    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in]                          */
+    double  *p, *f[TN_CP_MAX_ORDER];    /* [out,held], [held,in] if all are one group; else of the first group */
     int      shift;
 } tni_terms;
-
-static tni_mat tni_terms_p(const tni_terms *t) { return tni_rows(t->p + t->first - t->base, t->held); }
-
-static tni_mat tni_terms_f(const tni_terms *t, int k)
-{
-    return tni_rows(t->f[k] + (t->first - t->base) * t->cp->in[k], t->cp->in[k]);
-}
 
 static int64_t tni_terms_width(const tn_cp *cp)
 {
@@ -21198,6 +21256,33 @@ static int64_t tni_terms_width(const tn_cp *cp)
     int     k;
     for (k = 0; k < cp->order; k++) n += cp->in[k];
     return n;
+}
+
+/* Terms are held in groups of `group` (by default all of them), each [out,rows] of P and then [rows,in] of every factor,
+   so that the factors of a whole group are one matrix if their inputs are equal. */
+static int64_t tni_terms_start(const tni_terms *t, int64_t term) { return term - (term - t->base) % t->group; }
+static int64_t tni_terms_rows(const tni_terms *t, int64_t start) { return tni_min(t->group, t->base + t->held - start); }
+
+static double *tni_terms_group_p(const tni_terms *t, int64_t start) { return t->p + (start - t->base) * t->cp->out; }
+
+static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
+{
+    double *f = t->f[0] + (start - t->base) * (tni_terms_width(t->cp) - t->cp->out);
+    int     s;
+    for (s = 0; s < k; s++) f += tni_terms_rows(t, start) * t->cp->in[s];
+    return f;
+}
+
+static tni_mat tni_terms_p(const tni_terms *t)
+{
+    const int64_t start = tni_terms_start(t, t->first);
+    return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
+}
+
+static tni_mat tni_terms_f(const tni_terms *t, int k)
+{
+    const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
+    return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
 }
 
 static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns, double *to)
@@ -21223,14 +21308,45 @@ static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     tni_scope    scope = tni_scope_begin(cp->ctx);
-    tn_status    s = tni_read_block(cp->p, 0, cp->out, first, rows, t->p);
+    tn_status    s = TN_OK;
+    int64_t      start;
     int          k;
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_read_block(cp->f[k], first, rows, 0, cp->in[k], t->f[k]);
-    tni_scope_end(cp->ctx, scope);
     t->base = first;
     t->held = rows;
     t->scaled = false;
+    for (start = first; start < first + rows && s == TN_OK; start += t->group) {
+        const int64_t now = tni_terms_rows(t, start);
+        s = tni_read_block(cp->p, 0, cp->out, start, now, tni_terms_group_p(t, start));
+        for (k = 0; k < cp->order && s == TN_OK; k++)
+            s = tni_read_block(cp->f[k], start, now, 0, cp->in[k], tni_terms_group_f(t, start, k));
+    }
+    for (k = 1; k < cp->order; k++) t->f[k] = tni_terms_group_f(t, first, k);
+    tni_scope_end(cp->ctx, scope);
     return s;
+}
+
+enum { TNI_TERMS_SHARE = 16 };
+typedef struct tni_terms_lines { const tni_terms *t; int64_t start, rows; } tni_terms_lines;
+
+/* Task: some rows of a group's P and factors are scaled. */
+static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
+{
+    const tni_terms_lines *l = (const tni_terms_lines *)arg;
+    const tni_terms *t = l->t;
+    const int64_t    h = t->cp->terms, lines = t->cp->out + t->cp->order * l->rows;
+    const double    *scale = t->scale + t->cp->order * h + l->start;
+    int64_t          i, j;
+    (void)worker;
+    for (i = task * TNI_TERMS_SHARE; i < tni_min(lines, (task + 1) * TNI_TERMS_SHARE); i++)
+        if (i < t->cp->out) {
+            double *p = tni_terms_group_p(t, l->start) + i * l->rows;
+            for (j = 0; j < l->rows; j++) p[j] = tni_times_power(p[j], (int)scale[j] - t->row[i]);
+        } else {
+            const int64_t row = (i - t->cp->out) % l->rows;
+            const int     k = (int)((i - t->cp->out) / l->rows);
+            tni_algebra_of(t->cp->ctx->desc.simd)->scale(t->cp->in[k], t->scale[k * h + l->start + row],
+                                                         tni_terms_group_f(t, l->start, k) + row * t->cp->in[k]);
+        }
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
@@ -21240,17 +21356,16 @@ static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
     const int64_t h = cp->terms;
     bool         held = t->held > 0 && first >= t->base && first + rows <= t->base + t->held;
     tn_status    s = held ? TN_OK : tni_terms_read(t, first, tni_min(t->room, h - first));
-    int64_t      i, j, at = t->base;
-    int          k;
+    tni_terms_lines l;
     t->first = first;
     t->rows = rows;
     if (s != TN_OK || t->scaled) return s;
-    for (k = 0; k < cp->order; k++)
-        for (i = 0; i < t->held; i++)
-            for (j = 0; j < cp->in[k]; j++) t->f[k][i * cp->in[k] + j] *= t->scale[k * h + at + i];
-    for (i = 0; i < cp->out; i++)
-        for (j = 0; j < t->held; j++)
-            t->p[i * t->held + j] = tni_times_power(t->p[i * t->held + j], (int)t->scale[k * h + at + j] - t->row[i]);
+    l.t = t;
+    for (l.start = t->base; l.start < t->base + t->held; l.start += t->group) {
+        l.rows = tni_terms_rows(t, l.start);
+        tni_parallel_for(tni_ctx_pool(cp->ctx), tni_ceil_div(cp->out + cp->order * l.rows, TNI_TERMS_SHARE),
+                         tni_terms_scale_lines, &l);
+    }
     t->scaled = true;
     return TN_OK;
 }
@@ -21270,10 +21385,13 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
         for (i = 0; i < rows; i++) {
-            double sum = 0, zero = 1;
+            tni_mat p;
+            double  sum = 0, zero = 1;
+            t->first = at + i;
+            p = tni_terms_p(t);
             for (k = 0; k <= order; k++) {
-                tni_mat m = k < order ? tni_rows(t->f[k] + i * cp->in[k], 1) : tni_mat_of(t->p + i, 1, rows);
-                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(1, cp->out, m);
+                tni_mat m = k < order ? tni_terms_f(t, k) : p;
+                double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(cp->out, 1, m);
                 if (!(largest < HUGE_VAL))
                     return tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator holds NaN or infinity, expected finite "
                                     "numbers", op);
@@ -21289,8 +21407,8 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 if (zero > 0 && sum + exponent > shift) shift = (int)sum + exponent;
             }
             for (o = 0; o < cp->out && by_row && zero > 0; o++) {
-                frexp(t->p[o * rows + i], &exponent);
-                if (fabs(t->p[o * rows + i]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
+                frexp(p.p[o * p.row], &exponent);
+                if (fabs(p.p[o * p.row]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
             }
         }
     }
@@ -21301,34 +21419,38 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
 
 static void tni_terms_end(tni_terms *t)
 {
-    int k;
     if (!t->cp) return;
     tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
     tni_free(t->cp->ctx, t->row, sizeof *t->row * (size_t)t->cp->out);
     tni_free_f64(t->cp->ctx, t->p, t->cp->out, t->room);
-    for (k = 0; k < t->cp->order; k++) tni_free_f64(t->cp->ctx, t->f[k], t->room, t->cp->in[k]);
+    tni_free_f64(t->cp->ctx, t->f[0], t->room, tni_terms_width(t->cp) - t->cp->out);
 }
 
-/* Prepares blocks of up to `room` terms; `like` has the scales already if it is of the same operator. */
-static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const tni_terms *like,
-                                 const char *op)
+/* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
+   operator. */
+static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like, const char *op)
 {
-    bool whole;
-    int  k;
     memset(t, 0, sizeof *t);
     t->cp = cp;
     t->room = room;
+    t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
     t->row = (int *)tni_alloc(cp->ctx, sizeof *t->row * (size_t)cp->out, op);
     t->p = tni_room_f64(cp->ctx, cp->out, room, op);
-    for (whole = t->scale && t->row && t->p, k = 0; k < cp->order && whole; k++)
-        whole = (t->f[k] = tni_room_f64(cp->ctx, room, cp->in[k], op)) != NULL;
-    if (!whole) return TN_ERR_MEMORY;
+    t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
+    if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
     t->shift = like->shift;
     memcpy(t->scale, like->scale, sizeof *t->scale * (size_t)((cp->order + 2) * cp->terms));
     memcpy(t->row, like->row, sizeof *t->row * (size_t)cp->out);
     return TN_OK;
+}
+
+/* Prepares blocks of up to `room` terms, which are one group. */
+static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+{
+    return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
 }
 
 /* ---- range -------------------------------------------------------------- >>cp-range
@@ -21361,7 +21483,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
-    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, NULL, op);
+    tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
     int64_t   i;
     int       k, order = cp->order;
     for (k = 0; k <= order; k++)
@@ -22548,10 +22670,14 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 
 /* ---- inner products of terms -------------------------------------------- >>cp-pairs
    Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
-   of products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
-   stored. On the host in double, scaled as in >>cp-terms. */
+   products of A_st[h,h'] = F_s[h] . F'_t[h'] and of (P^T P')[h,h']. The pairs come in blocks, so that no h x h' matrix is
+   stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
+   equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-enum { TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23 };
+enum {
+    TNI_PAIRS_BLOCK = 128, TNI_PAIRS_LARGE = 1024, TNI_PAIRS_LEAST = 64, TNI_PAIRS_NUMBERS = 1 << 23,
+    TNI_PAIRS_SHARE = 1 << 12                  /* pairs of a task */
+};
 
 typedef struct tni_pairs {
     tn_ctx   *ctx;
@@ -22561,16 +22687,18 @@ typedef struct tni_pairs {
     int64_t   m, n;                     /* size of this one                                        */
     double    weight;                   /* 1/2 on the diagonal if same: the other half is transposed */
     tni_terms a, b;
-    double   *gram;                     /* [order,order,block,block]: A_st, where wanted           */
-    double   *k, *pp;                   /* [block,block] what a caller makes of them; P^T P'        */
+    double   *gram;                     /* [order,m,order,n]: A_st, where wanted                   */
+    double   *k, *pp;                   /* [m,n] what a caller makes of them; P^T P'                */
+    bool      inputs;                   /* see tni_pairs_symmetric */
+    double   *sums;                     /* [block] of rows of k * pp, or NULL                      */
     double   *work;
     int64_t   work_size;
     tni_host  host;
 } tni_pairs;
 
-static double *tni_pairs_gram(const tni_pairs *g, int s, int t)
+static tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
-    return g->gram + (s * g->order + t) * g->block * g->block;
+    return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
 static void tni_pairs_end(tni_pairs *g)
@@ -22596,7 +22724,7 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
     else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
-    extent = tni_max(g->block, width);
+    extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
     g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
     g->k = tni_room_f64(g->ctx, g->block, g->block, op);
@@ -22604,8 +22732,8 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
-    s = tni_terms_begin(&g->a, a, room, by_row, NULL, op);
-    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin(&g->b, b, room, by_row, &g->a, op) : s;
+    s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
+    if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
     g->b.scaled = true;
@@ -22631,20 +22759,28 @@ static bool tni_pairs_next(tni_pairs *g, tn_status *s)
 /* Whether this was the last block of its columns. */
 static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
+/* The factors of a block, one after the other. */
+static tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
 static void tni_pairs_grams(tni_pairs *g, bool all)
 {
-    int64_t i, j;
-    int     s, t;
-    for (s = 0; s < g->order; s++)
-        for (t = 0; t < g->order; t++)
-            if (all && t < s && g->same && g->a.first == g->b.first)
-                for (i = 0; i < g->m; i++)
-                    for (j = 0; j < g->n; j++)
-                        tni_pairs_gram(g, s, t)[i * g->n + j] = tni_pairs_gram(g, t, s)[j * g->n + i];
-            else if (all || s == t)
-                g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
-                                 tni_turned(tni_terms_f(&g->b, t)), 0, tni_rows(tni_pairs_gram(g, s, t), g->n));
+    const bool diagonal = g->same && g->a.first == g->b.first;
+    int64_t    i, j;
+    int        s, t;
+    if (all && !diagonal)
+        g->host.by->gemm(&g->host, g->order * g->m, g->order * g->n, g->a.cp->in[0], 1, tni_pairs_factors(&g->a),
+                         tni_turned(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
+    else
+        for (s = 0; s < g->order; s++)
+            g->host.by->gemm(&g->host, g->m, all ? (g->order - s) * g->n : g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
+                             tni_turned(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
+    for (s = 0; s < g->order && all && diagonal; s++)
+        for (t = 0; t < s; t++) {
+            const tni_mat to = tni_pairs_gram(g, s, t), from = tni_pairs_gram(g, t, s);
+            for (i = 0; i < g->m; i++)
+                for (j = 0; j < g->n; j++) to.p[i * to.row + j] = from.p[j * from.row + i];
+        }
 }
 
 static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
@@ -22667,25 +22803,45 @@ static double tni_permanent(int n, const double *m)
     return sums[(1u << n) - 1];
 }
 
-/* k = the mean over permutations of prod A_(s,permutation(s)), without row `row` and column `column` (-1: with all) */
-static void tni_pairs_symmetric(tni_pairs *g, int row, int column)
+/* Element j of row i of tni_pairs_symmetric. */
+static void tni_pairs_permute(const tni_pairs *g, int64_t i, int64_t j)
 {
-    const double *a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER];
-    double   m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
-    int64_t  i, size = g->m * g->n;
-    int      n = row < 0 ? g->order : g->order - 1, s, t, at = 0;
-    for (s = 0; s < g->order; s++)
-        for (t = 0; t < g->order; t++)
-            if (s != row && t != column) a[at++] = tni_pairs_gram(g, s, t);
-    for (s = 2; s <= n; s++) scale /= s;
-    if (n == 0) for (i = 0; i < size; i++) g->k[i] = 1;
-    else if (n == 1) memcpy(g->k, a[0], sizeof *g->k * (size_t)size);
-    else if (n == 2) for (i = 0; i < size; i++) g->k[i] = 0.5 * (a[0][i] * a[3][i] + a[1][i] * a[2][i]);
-    else
-        for (i = 0; i < size; i++) {
-            for (t = 0; t < at; t++) m[t] = a[t][i];
-            g->k[i] = scale * tni_permanent(n, m);
+    double a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
+    int    n = g->order, s, t, row, column, at;
+    for (s = 0; s < n; s++)
+        for (t = 0; t < n; t++) a[s * n + t] = g->gram[((s * g->m + i) * n + t) * g->n + j];
+    for (s = 2; s < n; s++) scale /= s;
+    g->k[i * g->n + j] = scale * g->weight / n * tni_permanent(n, a);
+    for (row = 0; row < n && g->inputs; row++)
+        for (column = 0; column < n; column++) {
+            for (at = 0, s = 0; s < n; s++)
+                for (t = 0; t < n; t++) if (s != row && t != column) m[at++] = a[s * n + t];
+            g->gram[((row * g->m + i) * n + column) * g->n + j] = scale * tni_permanent(n - 1, m) * g->weight
+                                                                  * g->pp[i * g->n + j];
         }
+}
+
+/* Task: some rows of the block. */
+static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
+{
+    const tni_pairs *g = (const tni_pairs *)arg;
+    const int64_t    share = tni_ceil_div(TNI_PAIRS_SHARE, g->n), end = tni_min(g->m, (task + 1) * share);
+    int64_t          i, j;
+    (void)worker;
+    for (i = task * share; i < end; i++) {
+        double *k = g->k + i * g->n, *pp = g->pp + i * g->n, *row = g->gram + i * 2 * g->n;
+        if (g->order == 2) g->host.by->pair_products(g->n, g->weight, row, row + g->m * 2 * g->n, g->inputs ? pp : NULL, k);
+        else for (j = 0; j < g->n; j++) tni_pairs_permute(g, i, j);
+        if (g->sums) g->sums[i] = g->host.by->dot(g->n, k, pp);
+    }
+}
+
+/* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
+   without row s and column q, times P^T P'. */
+static void tni_pairs_symmetric(tni_pairs *g)
+{
+    if (g->n == 0) return;
+    tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
 }
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
@@ -22702,8 +22858,8 @@ static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
-        tni_pairs_symmetric(&g, -1, -1);
-        g.host.by->gemm(&g.host, a->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
+        tni_pairs_symmetric(&g);
+        g.host.by->gemm(&g.host, a->out, g.n, g.m, 1, tni_terms_p(&g.a), tni_rows(g.k, g.n), g.a.first > 0 ? 1 : 0,
                         tni_rows(t, g.n));
         if (!tni_pairs_column_done(&g)) continue;
         if (!diagonal)
@@ -22731,14 +22887,16 @@ static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
     int64_t   i;
     tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
+    g.sums = tni_room_f64(a->ctx, 1, g.block, op);
+    if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
-        tni_pairs_symmetric(&g, -1, -1);
         tni_pairs_outputs(&g);
-        for (i = 0; i < g.m; i++)
-            *sum += (g.same ? 2 : 1) * g.weight * g.host.by->dot(g.n, g.k + i * g.n, g.pp + i * g.n);
+        tni_pairs_symmetric(&g);
+        for (i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
     }
     *shift = g.a.shift + g.b.shift;
+    tni_free_f64(a->ctx, g.sums, 1, g.block);
     tni_pairs_end(&g);
     return s;
 }
@@ -23106,71 +23264,91 @@ typedef struct tni_hosvd {
     int      shift;
 } tni_hosvd;
 
-static void tni_pairs_product(tni_pairs *g, int skip)        /* k = prod over s != skip of A_ss */
+static void tni_pairs_product(tni_pairs *g, int skip)        /* k = weight prod over s != skip of A_ss */
 {
-    int64_t i, size = g->m * g->n;
+    int64_t i, j;
     int     s;
-    for (i = 0; i < size; i++) g->k[i] = 1;
+    for (i = 0; i < g->m * g->n; i++) g->k[i] = g->weight;
     for (s = 0; s < g->order; s++)
-        for (i = 0; s != skip && i < size; i++) g->k[i] *= tni_pairs_gram(g, s, s)[i];
+        for (i = 0; s != skip && i < g->m; i++) {
+            const double *a = tni_from(tni_pairs_gram(g, s, s), i, 0).p;
+            for (j = 0; j < g->n; j++) g->k[i * g->n + j] *= a[j];
+        }
 }
 
-/* u[n,in] += weight (k * pp)^T F_s: what F_q, of the columns, is multiplied with when they are done */
-static void tni_pairs_input(tni_pairs *g, int s, double weight, bool first, double *u)
+/* u_q[n,in] += weight sum_s (C_sq * P^T P)^T F_s, which F_q of the columns is multiplied with when they are done. Symmetrised,
+   it is one product for all s and q. */
+static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, double *u)
 {
-    int64_t i, n = g->a.cp->in[s];
-    for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
-    g->host.by->gemm(&g->host, g->n, n, g->m, weight, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s), first ? 0 : 1,
-                     tni_rows(u, n));
+    const int64_t columns = g->order * g->n, rows = g->order * g->m;
+    int64_t       i, n = g->a.cp->in[0];
+    int           s;
+    if (v->symmetric) {
+        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_turned(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
+                         first ? 0 : 1, tni_rows(u, n));
+        return;
+    }
+    for (s = 0; s < g->order; s++, u += g->n * n) {
+        n = g->a.cp->in[s];
+        tni_pairs_product(g, s);
+        for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
+        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
+                         first ? 0 : 1, tni_rows(u, n));
+    }
 }
 
-/* The Gram matrices of all modes, by blocks of pairs. t [out,block] and u[q] [block,in] collect a column of blocks. */
+/* gram += sum_q u_q^T F_q, of a column of blocks; symmetrised, this is k^2 times G_in */
+static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
+{
+    int64_t n = g->a.cp->in[0];
+    int     s;
+    if (v->symmetric)
+        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_turned(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
+                         tni_rows(v->gram[1], n));
+    for (s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
+        n = g->a.cp->in[s];
+        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_turned(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
+                         tni_rows(v->gram[1 + s], n));
+    }
+}
+
+/* The Gram matrices of all modes, by blocks of pairs. t [out,block] and u, [block,in] of each input, collect a column of
+   blocks. */
 static tn_status tni_hosvd_grams(tni_hosvd *v)
 {
     const tn_cp *cp = v->cp;
-    int64_t   i, j, n;
-    int       order = cp->order, s, q, m;
-    double   *t, *u[TN_CP_MAX_ORDER];
-    bool      whole;
+    int64_t   i, j, inputs = tni_terms_width(cp) - cp->out;
+    int       m;
+    double   *t, *u;
     tni_pairs g;
     tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    whole = (t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd")) != NULL;
-    for (q = 0; q < order; q++) whole = (u[q] = tni_room_f64(cp->ctx, cp->in[q], g.block, "hosvd")) != NULL && whole;
-    if (!whole && status == TN_OK) status = TN_ERR_MEMORY;
+    t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
+    u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
+    if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
+    g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
         const bool first = g.a.first == 0;
         tni_pairs_grams(&g, v->symmetric);
         tni_pairs_outputs(&g);
-        if (v->symmetric) tni_pairs_symmetric(&g, -1, -1);
+        if (v->symmetric) tni_pairs_symmetric(&g);
         else tni_pairs_product(&g, -1);
-        g.host.by->gemm(&g.host, cp->out, g.n, g.m, g.weight, tni_terms_p(&g.a), tni_rows(g.k, g.n), first ? 0 : 1,
+        g.host.by->gemm(&g.host, cp->out, g.n, g.m, 1, tni_terms_p(&g.a), tni_rows(g.k, g.n), first ? 0 : 1,
                         tni_rows(t, g.n));
-        for (q = 0; q < order; q++)
-            for (s = 0; s < order; s++) {
-                if (v->symmetric) tni_pairs_symmetric(&g, s, q);
-                else if (s == q) tni_pairs_product(&g, s);
-                else continue;
-                tni_pairs_input(&g, s, v->symmetric ? g.weight / (order * order) : g.weight,
-                                first && (s == 0 || !v->symmetric), u[q]);
-            }
+        tni_hosvd_inputs(v, &g, first, u);
         if (!tni_pairs_column_done(&g)) continue;
         g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
                         tni_rows(v->gram[0], cp->out));
-        for (q = 0; q < order; q++) {
-            n = cp->in[q];
-            g.host.by->gemm(&g.host, n, n, g.n, 1, tni_turned(tni_rows(u[q], n)), tni_terms_f(&g.b, q), 1,
-                            tni_rows(v->gram[v->symmetric ? 1 : 1 + q], n));
-        }
+        tni_hosvd_columns(v, &g, u);
     }
     v->shift = 2 * g.a.shift;
     for (m = 0; m < v->modes; m++)                           /* the other half of the blocks */
         for (i = 0; i < v->n[m]; i++)
             for (j = 0; j <= i; j++) {
                 double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
-                *a = *b = *a + *b;
+                *a = *b = (*a + *b) / (m > 0 && v->symmetric ? cp->order * cp->order : 1);
             }
     tni_free_f64(cp->ctx, t, cp->out, g.block);
-    for (q = 0; q < order; q++) tni_free_f64(cp->ctx, u[q], cp->in[q], g.block);
+    tni_free_f64(cp->ctx, u, inputs, g.block);
     tni_pairs_end(&g);
     return status;
 }
@@ -23285,7 +23463,7 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms)         /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
-    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "hosvd");
+    if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "hosvd");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     for (m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
@@ -23334,7 +23512,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     b = tni_room_f64(ctx, room, width, "hosvd");
     f = tni_room_f64(ctx, room, width, "hosvd");
     work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    s = tni_terms_begin(&t, cp, room, false, NULL, "hosvd");
+    s = tni_terms_begin(&t, cp, room, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
     for (at = 0; at < cp->terms && s == TN_OK; at += room) {
@@ -23618,7 +23796,7 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, NULL, "top");
+    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
     if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
@@ -23699,7 +23877,7 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
-    tn_status status = tni_terms_begin(&t, cp, room, false, NULL, op);
+    tn_status status = tni_terms_begin(&t, cp, room, false, op);
     if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
     if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
     for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
@@ -23849,7 +24027,7 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
     l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, NULL, "stack_inner");
+    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     if (s == TN_OK) {
         l->shift = carry && t.shift < 0 ? 0 : t.shift;
@@ -28475,6 +28653,63 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
         whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
     }
     return tni_net_done(net, whole, "net_from_tt");
+}
+
+/* The core of a site, without the axis of the sites */
+static tn_tensor *tni_tna_core(tn_tensor *cores, int64_t site, bool each)
+{
+    tn_tensor *t = each ? tn_slice(cores, 0, site, site + 1) : cores;
+    return t && each ? tn_reshape(t, t->rank - 1, cores->shape + 1) : t;
+}
+
+/* Label i is the bond before site i; those of the legs follow, site by site. */
+tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, int64_t site)
+{
+    const tn_tn_attention_desc *d;
+    const char *what;
+    int         i, k, all, ends, next, legs = 0, label[4];
+    bool        whole = true;
+    tn_net     *net;
+    if (!tni_layer_given(ctx, layer, "net_from_tn_attention") || !tni_usable(ctx, layer->a, "net_from_tn_attention", "a"))
+        return NULL;
+    d = &layer->desc;
+    what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
+           : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
+    if (what) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs", what);
+        return NULL;
+    }
+    if (n < 1 || n > 4096 || (d->sites > 0 && n != d->sites)) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: n is %lld, expected %s%lld", (long long)n,
+                 d->sites > 0 ? "" : "1 to ", (long long)(d->sites > 0 ? d->sites : 4096));
+        return NULL;
+    }
+    if (site < 0 || site >= n) {
+        tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: site is %lld, expected 0 to %lld", (long long)site,
+                 (long long)n - 1);
+        return NULL;
+    }
+    all = (int)(d->causal ? site + 1 : n);
+    ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
+    next = all + 1;
+    if (!(net = tni_net_make(ctx, all + ends, 1, (all - 1) * (1 + d->square) + 1))) return NULL;
+    for (i = 0; i < all && whole; i++) {
+        tn_tensor *core = tni_tna_core(i == site ? layer->b : layer->a, i, d->sites > 0);
+        label[0] = i;
+        label[1] = ends == 0 && i + 1 == all ? 0 : i + 1;
+        if (i == site) net->out[0].label = label[2] = next++;
+        for (k = i == site ? 1 : 0; k < (i == site || d->square ? 2 : 1); k++) {
+            net->in[legs].input = i;
+            net->in[legs++].label = label[2 + k] = next++;
+        }
+        whole = tni_net_put(net, i, tni_net_copy(ctx, core, 1), label);
+    }
+    for (k = 0; k < ends && whole; k++) {
+        tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
+        label[0] = k * all;
+        whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
+    }
+    return tni_net_done(net, whole, "net_from_tn_attention");
 }
 
 /* Bonds are pairs (h,a) of a head and one of its numbers, or heads alone. Factors f [n,heads,w] of a net of attention lie on
@@ -44302,7 +44537,7 @@ static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL)
 /* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
     TNI_HOST_CUT  = 1 << 21,            /* operations from which a product uses several threads */
-    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
+    TNI_HOST_MOST = TNI_GEMM_LARGE / 8, /* doubles of a block of gemm, */
     TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16    /* and the fewest that hold a panel */
 };
 
@@ -44719,6 +44954,21 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
+#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+/* As TNI_TRANSPOSE, for 4 lanes of doubles. */
+TNI_INLINE void TNI_T(transpose_4)(double *to, int64_t width, const double *from, int64_t stride)
+{
+    const __m256d r0 = _mm256_loadu_pd(from), r1 = _mm256_loadu_pd(from + stride);
+    const __m256d r2 = _mm256_loadu_pd(from + 2 * stride), r3 = _mm256_loadu_pd(from + 3 * stride);
+    const __m256d a0 = _mm256_unpacklo_pd(r0, r1), a1 = _mm256_unpackhi_pd(r0, r1);
+    const __m256d a2 = _mm256_unpacklo_pd(r2, r3), a3 = _mm256_unpackhi_pd(r2, r3);
+    _mm256_storeu_pd(to, _mm256_permute2f128_pd(a0, a2, 0x20));
+    _mm256_storeu_pd(to + width, _mm256_permute2f128_pd(a1, a3, 0x20));
+    _mm256_storeu_pd(to + 2 * width, _mm256_permute2f128_pd(a0, a2, 0x31));
+    _mm256_storeu_pd(to + 3 * width, _mm256_permute2f128_pd(a1, a3, 0x31));
+}
+#endif
+
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
 TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
                            int64_t depth)
@@ -44751,16 +45001,22 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 #if TNI_X86 || TNI_NEON
     if (step == 1) {                                      /* a depth of 64 at a time stays in the cache */
         int64_t start, end;
+#define TNI_STRIPS(side, turn) \
+        for (; lane + side <= lanes; lane += side) { \
+            const TNI_REAL *from = src + lane * stride; \
+            for (d = start; d + side <= end; d += side) turn(dst + d * width + lane, width, from + d, stride); \
+            for (; d < end; d++) \
+                for (k = 0; k < side; k++) dst[d * width + lane + k] = from[k * stride + d]; \
+        }
         for (start = 0; start < depth; start = end) {
             end = tni_min(start + 64, depth);
-            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
-                const TNI_REAL *from = src + lane * stride;
-                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
-                    TNI_TRANSPOSE(dst + d * width + lane, width, from + d, stride);
-                for (; d < end; d++)
-                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
-            }
+            lane = 0;
+#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+            TNI_STRIPS(4, TNI_T(transpose_4))
+#endif
+            TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
         }
+#undef TNI_STRIPS
     }
 #endif
     for (; lane < lanes; lane++)
@@ -45238,6 +45494,97 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     if (!g->few && (turned.few || thin || by_columns)) *g = turned;
 }
 
+#if TNI_ALL
+/* ---- products of small matrices, without packing ------------------------ >>pass-small
+   The left factor is read element by element. */
+#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+typedef struct TNI_T(chain_factors) {
+    const TNI_REAL *a, *b;
+    TNI_REAL       *out;
+    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
+} TNI_T(chain_factors);
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
+   the last one repeat it and store the same numbers. */
+TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
+                                  int lanes)
+{
+    const int64_t d = x->depth, step = x->a_column;
+    const int     first = wide ? TNI_W : lanes;
+    int64_t       k;
+#define TNI_X(r) \
+    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
+    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_TEN(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r) \
+        if (r < n) { \
+            const TNI_V v = TNI_SET(a##r[k * step]); \
+            x##r = TNI_FMA(v, left, x##r); \
+            if (wide) y##r = TNI_FMA(v, right, y##r); \
+        }
+        TNI_TEN(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) \
+    if (r < n) { \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
+        TNI_STORE(to, x##r, first); \
+        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
+    TNI_TEN(TNI_X)
+#undef TNI_X
+}
+#undef TNI_TEN
+
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+{
+    int64_t i, j, left;
+    for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
+        const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
+    }
+    if (j >= x->columns) return;
+    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
+        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+}
+
+/* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
+TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
+{
+    const int64_t        most = 32, size = (int64_t)sizeof *spare;
+    TNI_T(chain_factors) x;
+    if (g->m > most || g->n > most || g->k > most || g->k < 1 || g->alpha != 1 || g->beta != 0 || g->bias || g->c_col != 1
+        || (g->b_col != 1 && g->b_row != 1)) return false;
+    x.a = g->a;
+    x.a_row = g->a_row;
+    x.a_column = g->a_col;
+    x.b = g->b;
+    x.b_row = g->b_row;
+    if (g->b_col != 1) {
+        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        x.b = spare;
+        x.b_row = g->n;
+    }
+    x.out = g->c;
+    x.out_row = g->c_row;
+    x.rows = g->m;
+    x.depth = g->k;
+    x.columns = g->n;
+    TNI_T(chain_multiply_by)(&x);
+    return true;
+}
+#endif
+
 /* Task: `share` products, by one worker in its own blocks. */
 TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 {
@@ -45245,8 +45592,12 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     int64_t         i;
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
+        char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
+#if TNI_ALL
+        if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
+#endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
-        TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
+        TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
     }
 }
 
@@ -45297,74 +45648,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 #if TNI_ALL
-/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
-   The left factor is read element by element. */
-#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = x->a + tni_min(i + r, x->rows - 1) * x->a_row;
-#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
-
-/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
-typedef struct TNI_T(chain_factors) {
-    const TNI_REAL *a, *b;
-    TNI_REAL       *out;
-    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
-} TNI_T(chain_factors);
-
-/* Rows past the last one repeat it and store the same numbers. */
-TNI_INLINE void TNI_T(chain_8x1)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        TNI_V row = TNI_LOAD(x->b + k * x->b_row + j, lanes);
-#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k * step]), row, x##r);
-        TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) TNI_STORE(x->out + tni_min(i + r, x->rows - 1) * x->out_row + j, x##r, lanes);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-}
-
-TNI_INLINE void TNI_T(chain_4x2)(const TNI_T(chain_factors) *x, int64_t i, int64_t j, int lanes)
-{
-    const int64_t d = x->depth, step = x->a_column;
-    int64_t       k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        const TNI_REAL *b = x->b + k * x->b_row + j;
-        TNI_V left = TNI_LOAD(b, TNI_W), right = TNI_LOAD(b + TNI_W, lanes);
-#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k * step]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
-        TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) { \
-        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
-        TNI_STORE(to, x##r, TNI_W); \
-        TNI_STORE(to + TNI_W, y##r, lanes); \
-    }
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-}
-#undef TNI_CHAIN_ROW
-#undef TNI_CHAIN_ONE
-#undef TNI_CHAIN_TWO
-
-TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
-{
-    const int64_t n = x->columns;
-    int64_t       i, j;
-    for (j = 0; j < n; j += n - j > TNI_W ? 2 * TNI_W : TNI_W) {
-        if (n - j > TNI_W) for (i = 0; i < x->rows; i += 4) TNI_T(chain_4x2)(x, i, j, TNI_T(lanes)(n - j - TNI_W));
-        else               for (i = 0; i < x->rows; i += 8) TNI_T(chain_8x1)(x, i, j, TNI_T(lanes)(n - j));
-    }
-}
-
+/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
 /* out = a b   all [d,d]; turned: a^T b */
 TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
 {
@@ -45378,12 +45662,11 @@ TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_RE
     TNI_T(chain_multiply_by)(&x);
 }
 
-TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+/* Squares of x, added in the lanes of a vector. */
+TNI_INLINE TNI_V TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
 {
-    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
-    TNI_REAL lane[TNI_W];
-    double   total = 0;
-    int64_t  i;
+    TNI_V   even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t i;
     for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
         TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
         even = TNI_FMA(v, v, even);
@@ -45393,9 +45676,27 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
         TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
         even = TNI_FMA(v, v, even);
     }
-    TNI_STORE(lane, even + odd, TNI_W);
+    return even + odd;
+}
+
+TNI_FAST double TNI_T(chain_total)(const TNI_REAL *x, int64_t n)
+{
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    TNI_STORE(lane, TNI_T(chain_squares)(x, n), TNI_W);
     for (i = 0; i < TNI_W; i++) total += (double)lane[i];
     return total;
+}
+
+/* Is the norm within 2^+-16? The lanes are added in vectors, without the precision that a norm needs. */
+TNI_INLINE bool TNI_T(chain_near_one)(const TNI_REAL *x, int64_t n)
+{
+    const TNI_REAL near_one = (TNI_REAL)4294967296.0;
+    const TNI_V    squares = TNI_T(chain_squares)(x, n);
+    TNI_REAL       total[4];
+    TNI_T(lane_sums)(squares, squares, squares, squares, total);
+    return total[0] > 1 / near_one && total[0] < near_one;
 }
 
 /* Divides x by the number that it returns: 1 if `must` is not set and the norm is within 2^+-16, so that most products of a
@@ -45403,15 +45704,16 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
    first. Zeros stay zeros, an infinity becomes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
-    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
-    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    const double limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total;
     int64_t      i;
-    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!must && TNI_T(chain_near_one)(x, n)) return 1;
+    total = TNI_T(chain_total)(x, n);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
         if (most == 0) return 0;
         for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
-        total = TNI_T(chain_squares)(x, n);
+        total = TNI_T(chain_total)(x, n);
     }
     total = sqrt(total);
     for (i = 0; i < n; i += TNI_W) {
@@ -46938,12 +47240,12 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 
 /* Four rows at a time: the triangle on the diagonal separately, the rest as vectors that begin at multiples of TNI_W for
    speed (not at aligned addresses, on which the order of sums would then depend). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
-                             const double *w, const double *x, double *y)
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
+                             const double *v, const double *w, const double *x, double *y)
 {
     int64_t i, j, r, c, begin;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < n; i += 4) {
+    for (i = from; i < end; i += 4) {
         const int64_t rows = tni_min(4, n - i);
         double       *row = a + i * stride;
         TNI_V         vi[4], wi[4], xi[4], sums[4];
@@ -46972,11 +47274,11 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
     }
 }
 
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                                 const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v,
+                                 const double *w, const double *x, double *y)
 {
-    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+    if (v) TNI_T(upper)(true, from, end, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, end, n, a, stride, x, x, x, y);
 }
 
 /* Four vectors of each row at a time; the next rotation reuses y, the upper of the two rotated rows. */
@@ -47073,9 +47375,29 @@ TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, do
     TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
 }
 
+TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k)
+{
+    const TNI_V half = TNI_SET(0.5 * weight), whole = TNI_SET(weight);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   lanes = TNI_T(lanes)(n - i);
+        TNI_V a = TNI_LOAD(first + i, lanes), b = TNI_LOAD(first + n + i, lanes), c = TNI_LOAD(second + i, lanes);
+        TNI_V d = TNI_LOAD(second + n + i, lanes);
+        TNI_STORE(k + i, half * TNI_FMA(a, d, b * c), lanes);
+        if (pp) {
+            TNI_V p = whole * TNI_LOAD(pp + i, lanes);
+            TNI_STORE(first + i, p * d, lanes);
+            TNI_STORE(first + n + i, p * c, lanes);
+            TNI_STORE(second + i, p * b, lanes);
+            TNI_STORE(second + n + i, p * a, lanes);
+        }
+    }
+}
+
 static const tni_algebra TNI_T(algebra) = {
     TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
-    TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+    TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector),
+    TNI_T(pair_products)
 };
 #endif /* double */
 
@@ -48201,6 +48523,24 @@ TNI_FAST void TNI_T(scan_logs)(TNI_REAL *norms, int64_t n, bool reverse)
     }
 }
 
+/* Requests the lines of `count` numbers of part `part` of n of the chains, `step` numbers apart, before they are read, or
+   written if `write` is set: the next lines are where the processor does not expect them. */
+TNI_INLINE void TNI_T(scan_request)(const bool write, const TNI_REAL *at, int64_t step, int64_t chains, int64_t count,
+                                    int64_t part, int64_t n)
+{
+#ifdef __GNUC__
+    const int64_t line = 64 / (int64_t)sizeof *at, end = (part + 1) * chains / n;
+    int64_t       i, k;
+    for (i = part * chains / n; i < end; i++)
+        for (k = 0; k < count; k += line) {
+            if (write) __builtin_prefetch(at + i * step + k, 1);
+            else __builtin_prefetch(at + i * step + k);
+        }
+#else
+    (void)write; (void)at; (void)step; (void)chains; (void)count; (void)part; (void)n;
+#endif
+}
+
 /* Matrices: a task is a chain. */
 
 TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
@@ -48255,6 +48595,13 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         TNI_REAL       *to = c->accumulate ? product : dm + site;
         const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
         TNI_V           along;
+        if (k > 1) {                                        /* the sites pass backwards */
+            const int64_t ahead = s.reverse ? s.size : -s.size;
+            TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(false, before + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(false, given + ahead, 0, 1, s.size, 0, 1);
+            TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
+        }
         later = r[at] == 0 ? 0 : later + (double)dlog[at];
         along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
         for (i = 0; i < s.size; i += TNI_W) {
@@ -48461,6 +48808,309 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     }
 }
 
+/* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
+   A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
+     t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
+   broadcasts the numbers of the core, which all chains share: all lanes work for any d, and sums need no other lane. phi
+   then combines the vectors of all s. States, features and norms are transposed from and to their places in blocks of
+   sites. */
+#define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+
+/* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
+TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI_REAL *core, int64_t stride,
+                                       const TNI_REAL *x, int64_t depth, TNI_REAL *t)
+{
+    int64_t j;
+#define TNI_X(i) \
+    const TNI_REAL *core##i = core + (i < n ? i : 0) * (turned ? stride : 1); \
+    TNI_V           sum##i = TNI_SET((TNI_REAL)0);
+    TNI_EIGHT(TNI_X)
+#undef TNI_X
+    for (j = 0; j < depth; j++) {
+        const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
+#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[turned ? j : j * stride]), v, sum##i);
+        TNI_EIGHT(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(i) if (i < n) TNI_STORE(t + i * TNI_W, sum##i, TNI_W);
+    TNI_EIGHT(TNI_X)
+#undef TNI_X
+}
+#undef TNI_EIGHT
+
+TNI_INLINE void TNI_T(scan_lanes_product)(const bool turned, const TNI_REAL *core, int64_t d, int64_t columns,
+                                          const TNI_REAL *x, TNI_REAL *t)
+{
+    const int64_t stride = turned ? d : columns, next = turned ? d : 1;
+    int64_t       q;
+    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns & 4) {
+        TNI_T(scan_lanes_tile)(4, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 4;
+    }
+    if (columns & 2) {
+        TNI_T(scan_lanes_tile)(2, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        q += 2;
+    }
+    if (columns & 1) TNI_T(scan_lanes_tile)(1, turned, core + q * next, stride, x, d, t + q * TNI_W);
+}
+
+/* t from the states or adjoints x [d,W] and the core of the step to state k */
+TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_REAL *x, TNI_REAL *t)
+{
+    const int64_t   d = p->s.d, columns = d * p->features, site = p->cores->shape[0] == 1 ? 0 : tni_prefix_site(&p->s, 0, k);
+    const TNI_REAL *core = (const TNI_REAL *)p->cores->data + site * d * columns;
+    if (p->turned) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
+    else           TNI_T(scan_lanes_product)(false, core, d, columns, x, t);
+}
+
+/* out [d] = sum_s by[s] t[s], added to what is there if `add`. Returns the inner products with `with`, NULL: with out. */
+TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by,
+                                           const TNI_REAL *with, TNI_REAL *out)
+{
+    const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
+    TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
+    int64_t       f, j;
+    for (f = 0; f < d; f++, t += step) {
+        TNI_V sum = add ? TNI_LOAD(out + f * TNI_W, TNI_W) : TNI_SET((TNI_REAL)0), other;
+        for (j = 0; j + 2 <= S; j += 2) {
+            sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+            sum = TNI_FMA(TNI_LOAD(by + (j + 1) * TNI_W, TNI_W), TNI_LOAD(t + (j + 1) * next, TNI_W), sum);
+        }
+        if (j < S) sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
+        TNI_STORE(out + f * TNI_W, sum, TNI_W);
+        other = with ? TNI_LOAD(with + f * TNI_W, TNI_W) : sum;
+        if (f % 2 == 0) even = TNI_FMA(sum, other, even);
+        else odd = TNI_FMA(sum, other, odd);
+    }
+    return even + odd;
+}
+
+/* `count` numbers of each chain, chains `step` numbers apart, to lanes [count,W]. Lanes without a chain repeat the last
+   one. */
+TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t chains, int64_t count, TNI_REAL *lanes)
+{
+    const int64_t size = (int64_t)sizeof *from;
+    int64_t       i, j;
+    tni_copy_turned((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
+    for (i = 0; chains < TNI_W && i < count; i++)
+        for (j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
+}
+
+TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_t step, int64_t chains, int64_t count)
+{
+    const int64_t size = (int64_t)sizeof *to;
+    tni_copy_turned((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
+}
+
+/* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
+TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
+{
+    const TNI_REAL limit = (TNI_REAL)(TNI_BITS == 32 ? 1e15 : 1e150);
+    int64_t        f, i;
+    for (i = 0; i < TNI_W; i++) {
+        if (norm[i] > 1 / limit && norm[i] < limit) continue;
+        for (f = 0; f < d; f++) spare[f] = x[f * TNI_W + i];
+        norm[i] = (TNI_REAL)TNI_T(chain_norm)(spare, d, true);
+        inverse[i] = 1;
+        for (f = 0; f < d; f++) x[f * TNI_W + i] = spare[f];
+    }
+}
+
+/* Sites of a block */
+TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_min(64, 256 / tni_max(d, 1) / 4 * 4)); }
+
+/* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
+   `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
+   are vectors. */
+typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
+
+/* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
+   multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
+   overflowed or underflowed meanwhile. */
+TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_room) *w, int64_t begin,
+                                         int64_t end, TNI_REAL *y, int64_t chains)
+{
+    const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
+    const TNI_V   zero = TNI_SET((TNI_REAL)0);
+    TNI_V         range = zero, total, root, scale = zero;
+    TNI_REAL      lane[TNI_W], *state = NULL;
+    bool          good = true;
+    int64_t       f, i, j, k;
+    for (k = begin; k < end; k++) {
+        const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
+        const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
+        if (k == 0)
+            for (total = zero, f = 0; f < d; f++) {
+                const TNI_V number = TNI_LOAD(w->x + f * TNI_W, TNI_W);
+                total = TNI_FMA(number, number, total);
+            }
+        else {
+            TNI_T(scan_request)(true, y, p->s.states * d, chains, (end - begin) * d, k - begin, end - begin);
+            TNI_T(scan_lanes_step)(p, k, w->x, w->t);
+            if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
+            for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+            for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
+        }
+#if TNI_BITS == 32 || TNI_LEVEL > 0
+        root = TNI_SQRT(total);
+#else
+        TNI_STORE(lane, total, TNI_W);
+        for (i = 0; i < TNI_W; i++) lane[i] = sqrt(lane[i]);
+        root = TNI_LOAD(lane, TNI_W);
+#endif
+        scale = TNI_SET((TNI_REAL)1) / root;
+        range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
+        TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
+        TNI_STORE(w->inverse, scale, TNI_W);
+        if (careful) TNI_T(scan_lanes_edge)(w->x, d, w->norms + at * TNI_W, w->inverse, w->t);
+        scale = TNI_LOAD(w->inverse, TNI_W);
+        state = w->states + at * d * TNI_W;
+    }
+    for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
+    TNI_STORE(lane, range, TNI_W);
+    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)(TNI_BITS == 32 ? 1e28 : 1e290);
+    return good;
+}
+
+TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans     *p = (const tni_scans *)arg;
+    const tni_prefixes   s = p->s;
+    const tn_view       *v = &p->call->in[0];
+    const int64_t        d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t        block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
+    const TNI_REAL      *given = (const TNI_REAL *)p->phi->data;
+    TNI_REAL            *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL            *r = (TNI_REAL *)p->call->out[2].data;
+    TNI_T(lanes_room)    w;
+    double               sums[TNI_W];
+    int64_t              begin, i, k;
+    w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    w.inverse = w.x + d * TNI_W;
+    w.begin = w.inverse + TNI_W;
+    w.by = w.begin + (d + 1) * TNI_W;
+    w.t = w.by + S * TNI_W;
+    w.states = w.t + tni_max(S, 1) * d * TNI_W;
+    w.phi = w.states + block * d * TNI_W;
+    w.norms = w.phi + block * S * TNI_W;
+    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
+    TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
+    for (begin = 0; begin < s.states; begin += block) {
+        const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
+        const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
+        const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        if (end > from) TNI_T(scan_to_lanes)(given + site * S, s.n * S, chains, (end - from) * S, w.phi);
+        memcpy(w.begin, w.x, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+        if (!TNI_T(scan_lanes_states)(false, p, &w, begin, end, y + place * d, chains)) {
+            memcpy(w.x, w.begin, sizeof *w.x * (size_t)((d + 1) * TNI_W));
+            TNI_T(scan_lanes_states)(true, p, &w, begin, end, y + place * d, chains);
+        }
+        TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
+        if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
+        for (k = begin; k < end; k++) {
+            TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
+#if TNI_BITS == 32
+            TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
+#else
+            for (i = 0; i < TNI_W; i++) log_scale[i] = log(log_scale[i]);
+#endif
+            for (i = 0; i < TNI_W; i++) {
+                sums[i] += (double)log_scale[i];
+                log_scale[i] = (TNI_REAL)sums[i];
+            }
+        }
+        TNI_T(scan_from_lanes)(w.norms, logs + place, s.states, chains, n);
+    }
+}
+
+TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_call     *c = p->call;
+    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t      block = TNI_T(scan_lanes_block)(d);
+    const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
+    const TNI_REAL    *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
+    TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + d * TNI_W;
+    TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
+    TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
+    double             sums[TNI_W];
+    TNI_V              dot;
+    int64_t            end, f, i, j, k;
+    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
+    for (end = s.states; end > 0; end -= block) {
+        /* states begin .. end-1, and of y the one before them, too */
+        const int64_t begin = tni_max(end - block, 0), n = end - begin, before = begin > 0 ? begin - 1 : 0;
+        const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin), from = tni_max(begin, 1);
+        const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
+        TNI_T(scan_to_lanes)(y + tni_prefix_place(&s, first, s.reverse ? end - 1 : before) * d, s.states * d, chains,
+                             (end - before) * d, states);
+        TNI_T(scan_to_lanes)(dy + place * d, s.states * d, chains, n * d, given);
+        TNI_T(scan_to_lanes)(r + place, s.states, chains, n, norms);
+        TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
+        if (end > from)
+            TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
+        for (k = end - 1; k >= begin; k--) {
+            TNI_REAL *norm = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W, *sum = later + (norm - norms);
+            for (i = 0; i < TNI_W; i++) {
+                sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
+                sum[i] = (TNI_REAL)sums[i];
+                norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
+            }
+        }
+        dot = TNI_SET((TNI_REAL)0);
+        for (k = end - 1; k >= begin; k--) {
+            const int64_t   at = s.reverse ? end - 1 - k : k - begin;
+            const TNI_REAL *now = states + (s.reverse ? at : k - before) * d * TNI_W;
+            const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
+            TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
+            const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
+            TNI_V           along;
+            if (k == end - 1)
+                for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
+                    const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
+                    TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
+                    dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
+                }
+            along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
+            for (f = 0; f < d; f++) {
+                const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
+                TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
+            }
+            if (k == 0) break;
+            TNI_T(scan_request)(true, z + place * d, s.states * d, chains, n * d, end - 1 - k, n);
+            if (begin > 0) {
+                const int64_t ahead = tni_min(block, begin), there = (place + (s.reverse ? n : -ahead)) * d;
+                TNI_T(scan_request)(false, y + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+                TNI_T(scan_request)(false, dy + there, s.states * d, chains, ahead * d, end - 1 - k, n);
+            }
+            TNI_T(scan_lanes_step)(p, k, adjoint, t);
+            if (k > begin)
+                dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
+            else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
+            for (j = 0; dphi && j < S; j++) {
+                const int64_t next = p->turned ? S : 1;
+                TNI_V         sum = TNI_SET((TNI_REAL)0);
+                for (f = 0; f < d; f++)
+                    sum = TNI_FMA(TNI_LOAD(t + (p->turned ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                                  TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
+                TNI_STORE(features + j * TNI_W, sum, TNI_W);
+            }
+        }
+        TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
+        for (i = 0; dphi && i < chains && end > from; i++) {
+            TNI_REAL *to = dphi + (site + i * s.n) * S;
+            for (j = 0; j < (end - from) * S; j++) to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
+        }
+    }
+}
+
 TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
@@ -48480,6 +49130,14 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
+    if (states && TNI_W > 2 && 2 * p.s.batch >= TNI_W) {
+        const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
+        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
+                            sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+        tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
+                         backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
+        return TN_OK;
+    }
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
@@ -48487,6 +49145,176 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
+    return TN_OK;
+}
+
+/* ---- scan_cores, see >>op-scan -------------------------------------------- >>pass-scan-cores
+   The gradient of a core [d,s,d] is a sum over rows, one for each chain: the tensor product of the state before the core,
+   phi and z. A tile of it, TNI_MR numbers e by one vector of f for two s, is in registers while the rows pass. A task has
+   some neighbouring sites, whose numbers share lines of the cache. If all sites have the same core, a task has some of the
+   chains, whose sites are rows as well, and leaves a partial sum. */
+typedef struct TNI_T(cores) {
+    const tn_call  *call;
+    const TNI_REAL *left, *right, *phi;
+    int64_t         b, n, d, features, sites, share;        /* of a task: sites; chains, if all sites have the same core */
+    bool            uniform;
+    TNI_REAL       *parts;                                  /* and the partial sums of the tasks, but for the first one  */
+} TNI_T(cores);
+
+typedef struct TNI_T(cores_rows) {
+    const TNI_REAL *left, *right, *phi;
+    int64_t         count, step, phi_step;                  /* rows, and the distances of two                            */
+    bool            add;
+} TNI_T(cores_rows);
+
+/* n rows of out and, `next` numbers after them, those of the next s. If there is none, both are the same. */
+TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
+                                       int lanes)
+{
+    const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
+    int64_t         r;
+#define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
+    TNI_ROWS(TNI_X)
+#undef TNI_X
+    for (r = 0; r < x->count; r++, left += x->step, right += x->step, phi += x->phi_step, more += x->phi_step) {
+        const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
+#define TNI_X(i) \
+        if (i < n) { \
+            const TNI_V by = TNI_SET(left[i]); \
+            one##i = TNI_FMA(by, one, one##i); \
+            two##i = TNI_FMA(by, two, two##i); \
+        }
+        TNI_ROWS(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(i) \
+    if (i < n) { \
+        if (x->add) { \
+            one##i = one##i + TNI_LOAD(out + i * row, lanes); \
+            two##i = two##i + TNI_LOAD(out + i * row + next, lanes); \
+        } \
+        TNI_STORE(out + i * row, one##i, lanes); \
+        TNI_STORE(out + i * row + next, two##i, lanes); \
+    }
+    TNI_ROWS(TNI_X)
+#undef TNI_X
+}
+
+TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI_REAL *out, int64_t row, int64_t next,
+                                      int lanes)
+{
+#define TNI_X(i) case i + 1: TNI_T(scan_cores_tile)(i + 1, x, out, row, next, lanes); break;
+    switch (n) { TNI_ROWS(TNI_X) default: break; }
+#undef TNI_X
+}
+
+/* out [d,s,d] (+)= the sum of the rows */
+TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
+{
+    const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
+    int64_t       e, f, i;
+    for (i = 0; i < S; i += 2)
+        for (f = 0; f < d; f += TNI_W) {
+            TNI_T(cores_rows) x = *rows;
+            x.right += f;
+            x.phi += i;
+            for (e = 0; e < d; e += high, x.left += high)
+                TNI_T(scan_cores_tiles)(tni_min(high, d - e), &x, out + (e * S + i) * d + f, S * d, i + 1 < S ? d : 0,
+                                        TNI_T(lanes)(d - f));
+        }
+}
+
+/* The rows of chain `chain` and those after it, at a site. */
+TNI_INLINE TNI_T(cores_rows) TNI_T(scan_cores_rows)(const TNI_T(cores) *p, int64_t chain, int64_t site)
+{
+    TNI_T(cores_rows) x;
+    const int64_t     row = (chain * (p->n + 1) + site) * p->d;
+    x.left = p->left + row;
+    x.right = p->right + row + p->d;
+    x.phi = p->phi + (chain * p->n + site) * p->features;
+    x.step = p->uniform ? p->d : (p->n + 1) * p->d;
+    x.phi_step = p->uniform ? p->features : p->n * p->features;
+    x.count = 0;
+    x.add = true;
+    return x;
+}
+
+/* The chains pass in groups, of which the next one is requested meanwhile. Sums of groups, and of as many sites of one
+   chain, have smaller rounding errors than one sum. */
+enum { TNI_T(cores_group) = 64 };
+
+TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
+    const int64_t  site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group);
+    const int64_t  size = p->d * p->d * p->features;
+    int64_t        chain, j;
+    (void)worker;
+    for (chain = 0; chain < p->b; chain += group)
+        for (j = 0; j < sites; j++) {
+            TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site + j);
+            const int64_t     more = tni_min(group, p->b - chain - group), ahead = group * x.step - j * p->d;
+            x.count = tni_min(group, p->b - chain);
+            x.add = chain > 0 || p->call->accumulate;
+            if (more > 0) {
+                TNI_T(scan_request)(false, x.left + ahead, x.step, more, sites * p->d, j, sites);
+                TNI_T(scan_request)(false, x.right + ahead, x.step, more, sites * p->d, j, sites);
+            }
+            TNI_T(scan_cores_sum)(p->d, p->features, &x, (TNI_REAL *)p->call->out[0].data + (site + j) * size);
+        }
+}
+
+TNI_FAST void TNI_T(scan_cores_uniform_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
+    const int64_t  size = p->d * p->d * p->features, end = tni_min(p->b, (task + 1) * p->share);
+    TNI_REAL      *out = task == 0 ? (TNI_REAL *)p->call->out[0].data : p->parts + (task - 1) * size;
+    int64_t        chain, site;
+    (void)worker;
+    if (task > 0 || !p->call->accumulate) memset(out, 0, sizeof *out * (size_t)size);
+    for (chain = task * p->share; chain < end; chain++)
+        for (site = 0; site < p->n; site += TNI_T(cores_group)) {
+            TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site);
+            x.count = tni_min(TNI_T(cores_group), p->n - site);
+            TNI_T(scan_cores_sum)(p->d, p->features, &x, out);
+        }
+}
+
+TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
+{
+    TNI_T(cores) p;
+    const tn_view *phi = &c->in[1];
+    TNI_REAL      *to = (TNI_REAL *)c->out[0].data;
+    int64_t        tasks, size, i, k;
+    size_t         bytes;
+    memset(&p, 0, sizeof p);
+    p.call = c;
+    p.b = phi->shape[0]; p.n = phi->shape[1]; p.features = phi->shape[2]; p.d = c->in[0].shape[2];
+    p.left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data;
+    p.right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
+    p.phi = (const TNI_REAL *)phi->data;
+    p.uniform = c->out[0].shape[0] == 1;
+    size = p.d * p.d * p.features;
+    if (size == 0 || c->out[0].shape[0] == 0) return TN_OK;
+    if (!p.uniform) {
+        p.sites = tni_max(1, tni_min(16, 160 / p.d));
+        if (p.b == 0 && !c->accumulate) memset(to, 0, sizeof *to * (size_t)(p.n * size));
+        tni_parallel_for(&cpu->pool, tni_ceil_div(p.n, p.sites), TNI_T(scan_cores_task), &p);
+        return TN_OK;
+    }
+    tasks = tni_max(1, tni_min(tni_min(16, p.b), tni_min(p.b * p.n / 1024, 1048576 / size)));
+    p.share = tni_ceil_div(tni_max(p.b, 1), tasks);
+    tasks = tni_ceil_div(tni_max(p.b, 1), p.share);
+    if (tasks > 1) {
+        if (!tni_area_size(tasks - 1, size, sizeof(TNI_REAL), &bytes)
+            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_room(cpu, bytes))) return TN_ERR_MEMORY;
+    }
+    tni_parallel_for(&cpu->pool, tasks, TNI_T(scan_cores_uniform_task), &p);
+    for (k = 0; k + 1 < tasks; k++)
+        for (i = 0; i < size; i += TNI_W) {
+            const int lanes = TNI_T(lanes)(size - i);
+            TNI_STORE(to + i, TNI_LOAD(to + i, lanes) + TNI_LOAD(p.parts + k * size + i, lanes), lanes);
+        }
     return TN_OK;
 }
 
@@ -48538,6 +49366,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
     case TN_KERNEL_SCAN_BACKWARD:
     case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);

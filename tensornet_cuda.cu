@@ -4291,6 +4291,9 @@ static tn_status tnc_scan_backward(tnc *s, const tn_call *c) { return tnc_scan_c
 static tn_status tnc_scan_states(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, false); }
 static tn_status tnc_scan_states_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, true); }
 
+/* No entry: composed of products, which the device computes in parallel over sites, chains and numbers. */
+static constexpr tnc_entry_fn *tnc_scan_cores = nullptr;
+
 /* ---- rope, rope_backward ------------------------------------------------------------------------------------- >>cuda-rope
    A block has one position t and some of the rows [b,t,n] of that position. The cosines and sines of t are computed once, in
    double since t may exceed a hundred thousand, and kept in shared memory. A group of lanes (`team`) has one row, and a lane

@@ -162,7 +162,8 @@ grep -q '^parity_16_wrong: 0$' "$folder/second" || fail "sweep: $(cat "$folder/s
 
 # A Born machine over letters: what it has learned of a text, and the entropies of its cuts.
 "$programs/text_mps" --data "$folder/text" --length 29 --bond 8 --steps 200 --batch 32 --sentences 1 --threads 1 \
-    --sentence "as the text is short so is this sentence" --out "$folder/text_mps" > "$folder/second" 2>&1 || { cat "$folder/second"; fail text_mps; }
+    --sentence "as the text is short so is this sentence" --out "$folder/text_mps" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail text_mps; }
 awk '{ v[$1] = $2 } /the letter after 0 others: / { alone = $NF }
      END { exit !(v["nats_per_letter:"] > 0 && v["nats_per_letter:"] < alone - 0.2 && v["largest_possible:"] == 2.0794 &&
                   v["largest_entropy:"] > 0 && v["largest_entropy:"] <= 2.0794 && v["entropy_within_words:"] > 0 &&

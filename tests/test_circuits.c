@@ -390,6 +390,19 @@ TEST(virtual_heads_and_scores)
     test_raise(&worst, fabs(norm - frobenius(whole(&w, c))) / norm);
     CHECK_INT(c->columns, DIM);
     tn_circuit_destroy(c);
+    {   /* the last column of outer belongs to the one, which inner does not write */
+        tn_tensor  *l[2], *r[2];
+        tn_circuit *parts[2];
+        for (int i = 0; i < 2; i++) {
+            l[i] = any(&w, 2, i ? 6 : 5, 3, 0);
+            r[i] = any(&w, 2, i ? 4 : 7, 3, 0);
+            parts[i] = tn_circuit_create(w.ctx, 1, &l[i], &r[i]);
+        }
+        c = tn_circuit_compose(parts[0], TN_CIRCUIT_COLUMNS, parts[1]);
+        test_raise(&worst, differs(whole(&w, c), tn_matmul(w.ctx, tn_slice(whole(&w, parts[0]), 1, 0, 6), whole(&w, parts[1]))));
+        tn_circuit_destroy(c);
+        for (int i = 0; i < 2; i++) tn_circuit_destroy(parts[i]);
+    }
     WORST("compositions", worst, 1e-12);
     CHECK(tn_circuit_compose(one, TN_CIRCUIT_COLUMNS, qk) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "inner has 2 sets, expected 1");
@@ -691,6 +704,9 @@ TEST(pairs_of_tokens)
         at.tokens = true;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);           /* two sets */
     }
+    some = tn_circuit_select(c, NULL, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen));
+    test_raise(&worst, differs(whole(&w, some), tn_gather(w.ctx, whole(&w, c), 1, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen))));
+    tn_circuit_destroy(some);
     some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
     tn_circuit_destroy(c);
     c = some;                                                               /* [3,VOCAB] */
@@ -860,6 +876,27 @@ TEST(maximising_inputs)
         tn_svd_destroy(&svd);
         tn_net_destroy(pair);
     }
+    {   /* a cubic function has several maxima: more starts are never worse, and not all of them agree */
+        tn_tensor *f[3] = {p[1], any(&w, 2, 9, 5, 0), any(&w, 2, 9, 5, 0)};
+        tn_cp     *cubic = tn_cp_create(w.ctx, 3, p[0], f, TN_CP_INPUT_PLAIN);
+        tn_net    *of = tn_net_from_cp(w.ctx, cubic);
+        double     before = -HUGE_VAL;
+        int64_t    agree = 0;
+        memset(&d, 0, sizeof d);
+        for (d.starts = 1; d.starts <= 10; d.starts++) {
+            CHECK_STATUS(tn_circuit_maximise(of, u, &d, &best), TN_OK);
+            CHECK(best.value >= before - 1e-9 * fabs(before));
+            CHECK(best.agree >= 1 && best.agree <= d.starts);
+            CHECK(best.value > before + 1e-6 * fabs(before) ? best.agree == 1 : best.agree - agree <= 1);
+            before = best.value;
+            agree = best.agree;
+            tn_circuit_maximum_destroy(&best);
+        }
+        CHECK(agree < 10);
+        tn_net_destroy(of);
+        tn_cp_destroy(cubic);
+        memset(&d, 0, sizeof d);
+    }
     CHECK_STATUS(tn_circuit_maximise(deep, p[1], &d, &best), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "u is [9,5], expected the 5 outputs");
     d.tol = 2;
@@ -898,6 +935,8 @@ TEST(evidence_of_a_data_set)
     for (int i = 0; i < ROWS; i += 100) {
         const int64_t shape[2] = {100, F};
         CHECK_STATUS(tn_circuit_evidence_add(e, tn_tensor_from(w.ctx, 2, shape, TN_F64, v[i])), TN_OK);
+        CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_OK);               /* reading changes nothing */
+        tn_circuit_evidence_result_destroy(&r);
     }
     CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_OK);
     CHECK(r.rows == ROWS && r.top == 7 && r.random == 7);

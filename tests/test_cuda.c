@@ -1782,6 +1782,7 @@ TEST(coverage)
     printf("%-28s %10s %10s %10s %10s %10s\n", "on the device itself", "F32", "F64", "BF16", "I32", "refused");
     for (k = 0; k < TN_KERNEL_COUNT; k++) {
         const uint64_t *ran = guard.ran[k];
+        if (k == TN_KERNEL_SCAN_CORES) { CHECK(tn_cuda_backend()->fn[k] == NULL); continue; }   /* composed of products */
         if (!CHECK(tn_cuda_backend()->fn[k] != NULL)) { printf("     %s is missing\n", tn_kernel_name((tn_kernel)k)); continue; }
         printf("%-28s %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 "\n", tn_kernel_name((tn_kernel)k), ran[TN_F32], ran[TN_F64],
                ran[TN_BF16], ran[TN_I32], guard.refused[k]);

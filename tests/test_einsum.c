@@ -539,6 +539,40 @@ TEST(exact)
     tn_ctx_destroy(ctx);
 }
 
+/* A chain of 16 tensors, too many for the exact search, with 8 open legs of extent 3 and bonds of 2: whatever is multiplied last, one
+   operand has half of the legs, so that 2 * 3^4 elements are the least. The result itself, which is larger, does not count. */
+TEST(least_size_of_a_chain)
+{
+    enum { N = 16 };
+    tn_ctx        *ctx = ctx_of(TN_F64, 1);
+    int            label[N][3], ranks[N], out[N], kept = 0;
+    const int     *labels[N];
+    int64_t        shape[N][3];
+    const int64_t *shapes[N];
+    tn_plan_desc   desc;
+    REQUIRE(ctx != NULL);
+    for (int k = 0; k < N; k++) {
+        int n = 0;
+        if (k > 0)     { label[k][n] = k;       shape[k][n++] = 2; }
+        if (k < N - 1) { label[k][n] = k + 1;   shape[k][n++] = 2; }
+        if (k % 2 == 0) { label[k][n] = 100 + k; shape[k][n++] = 3; out[kept++] = 100 + k; }
+        ranks[k] = n;
+        labels[k] = label[k];
+        shapes[k] = shape[k];
+    }
+    memset(&desc, 0, sizeof desc);
+    desc.minimize = TN_PLAN_SIZE;
+    for (desc.samples = 1; desc.samples <= 8; desc.samples++) {
+        tn_plan *plan;
+        desc.seed = (uint64_t)desc.samples;
+        plan = tn_plan_create_labels(ctx, N, ranks, shapes, labels, kept, out, &desc);
+        CHECK_NEAR(tn_plan_cost_of(plan).largest, 162, 0);
+        tn_plan_destroy(plan);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* A closed ring of 40 tensors, 4 x 4 grids and more than 64 labels: seeded, repeatable, and equal to products by hand. */
 TEST(many)
 {
@@ -955,6 +989,47 @@ static void in_place(tn_dtype dtype, int threads, double bound)
     WORST(dtype == TN_F64 ? "results in place F64" : "results in place F32", worst, bound);
 }
 
+/* Rows that are two axes with a third between them become those of several products, if the last of them has 32 elements; with fewer
+   the operand is copied. */
+TEST(rows_of_several_axes)
+{
+    static const struct { const char *expr, *extents; } list[] = {
+        {"akb,kn->abn",    "a3 k4 b40 n5"},          {"akb,kn->abn",   "a3 k4 b7 n5"},
+        {"nk,akb->nab",    "a3 k4 b33 n6"},          {"nk,akb->anb",   "a3 k4 b33 n6"},
+        {"ackb,kn->cabn",  "a2 c3 k4 b35 n5"},       {"akb,nk->nab",   "a3 k2 b40 n4"},
+        {"akb,kn->abn",    "a2 k2 b300 n520"},       {"zakb,zkn->zabn", "z3 a2 k4 b34 n5"}
+    };
+    tn_ctx *ctx = ctx_of(TN_F64, 1);
+    double  worst = 0;
+    REQUIRE(ctx != NULL);
+    for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
+        int64_t    of[128] = {0}, shape[TN_MAX_RANK], count = 0;
+        double    *v[2], *y, *ours;
+        tn_tensor *t[2], *result;
+        int        n = 0, rank = 0;
+        for (const char *e = list[c].extents; *e; e++) if (*e >= 'a') of[*e & 127] = strtoll(e + 1, NULL, 10);
+        for (const char *e = list[c].expr; n < 2; e++) {
+            if (*e >= 'a') { shape[rank++] = of[*e & 127]; continue; }
+            t[n] = tn_uniform(ctx, rank, shape, -1, 1);
+            v[n] = (double *)calloc((size_t)tn_tensor_count(t[n]), sizeof **v);
+            CHECK_STATUS(tn_read(t[n], TN_F64, v[n], tn_tensor_count(t[n])), TN_OK);
+            n++;
+            rank = 0;
+        }
+        y = by_definition(list[c].expr, of, (const double *const *)v, &count);
+        ours = (double *)calloc((size_t)count, sizeof *ours);
+        result = tn_einsum(ctx, list[c].expr, 2, t);
+        REQUIRE(result != NULL && y && ours);
+        CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
+        test_raise(&worst, test_max_error(ours, y, (int)count));
+        free(v[0]); free(v[1]); free(y); free(ours);
+        tn_ctx_reset(ctx);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    WORST("rows of several axes", worst, 1e-13);
+}
+
 TEST(results_in_place)
 {
     in_place(TN_F64, 1, 1e-13);
@@ -1044,5 +1119,5 @@ TEST(limits)
         }
 }
 
-TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, many, legs, threads, bf16, refusals, plans,
-          slices, limits, results_in_place, precision)
+TEST_MAIN(file, networks, gradients, gradient_of_a_square, optima, exact, least_size_of_a_chain, many, legs, threads, bf16, refusals,
+          plans, slices, limits, rows_of_several_axes, results_in_place, precision)

@@ -465,6 +465,7 @@ static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
     {TN_KERNEL_CHAIN, "A", "ffff"}, {TN_KERNEL_CHAIN_BACKWARD, "Afff", "Af"},
     {TN_KERNEL_SCAN, "AA", "fff"}, {TN_KERNEL_SCAN_BACKWARD, "Affff", "Aff"},
     {TN_KERNEL_SCAN_STATES, "AAA", "fff"}, {TN_KERNEL_SCAN_STATES_BACKWARD, "AAffff", "Af"},
+    {TN_KERNEL_SCAN_CORES, "fAf", "A"},
     {TN_KERNEL_ROPE, "A", "A"}, {TN_KERNEL_ROPE_BACKWARD, "AA", "A"},
     {TN_KERNEL_ATTENTION, "AAA", "Aff"}, {TN_KERNEL_ATTENTION_BACKWARD, "AAAAfA", "AAAf"},
     {TN_KERNEL_ATTENTION_LINEAR, "AAA", "Afff"}, {TN_KERNEL_ATTENTION_LINEAR_BACKWARD, "AAAAfA", "AAAf"},

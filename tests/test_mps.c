@@ -66,6 +66,46 @@ static double value_of(const tn_mps *m, int64_t sites, int64_t place, const doub
     return sum;
 }
 
+/* Features and their derivatives from -1 to 2, which is all of the range of the cosine. */
+TEST(local_features)
+{
+    enum { POINTS = 301 };
+    double worst[2] = {0, 0};
+    for (int k = 0; k < 2 * 3; k++) {
+        const tn_local_map map = (tn_local_map)(k / 2);
+        const int64_t      dim = map == TN_LOCAL_POWERS ? 5 : 2, points = POINTS;
+        double             v[POINTS], phi[8], grad[POINTS], size = 0, error = 0;
+        world              w;
+        tn_tensor         *x, *y, *weight;
+        if (!open_on(&w, k % 2 ? TN_F64 : TN_F32, 2, 1, NULL)) return;
+        for (int i = 0; i < POINTS; i++) v[i] = (double)(float)(-1 + 0.01 * i);
+        x = tn_tensor_from(w.ctx, 1, &points, TN_F64, v);
+        for (int64_t i = 0; i < dim; i++) phi[i] = 1 + (double)i;
+        weight = tn_tensor_from(w.ctx, 1, &dim, TN_F64, phi);
+        tn_watch(x);
+        tn_record(w.ctx);
+        y = tn_local_features(w.ctx, x, map, dim);
+        if (!CHECK(y && y->rank == 2 && y->shape[1] == dim)) return;
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, y, weight))), TN_OK);
+        memcpy(grad, host(x->grad), sizeof grad);
+        for (int i = 0; i < POINTS; i++) {
+            const double half = 1.5707963267948966;
+            double       want = map == TN_LOCAL_LINEAR ? 1 : half * (2 * cos(half * v[i]) - sin(half * v[i]));
+            features_of(map, dim, v[i], NULL, phi);
+            if (map == TN_LOCAL_POWERS) want = 2 + v[i] * (6 + v[i] * (12 + v[i] * 20));
+            for (int64_t j = 0; j < dim; j++) {
+                if (fabs(phi[j]) > size) size = fabs(phi[j]);
+                test_raise(&error, fabs(host(y)[i * dim + j] - phi[j]));
+            }
+            test_raise(&worst[k % 2], fabs(grad[i] - want) / (1 + fabs(want)));
+        }
+        test_raise(&worst[k % 2], error / size);
+        close_world(&w);
+    }
+    WORST("local features and derivatives, F32", worst[0], 5e-6);
+    WORST("local features and derivatives, F64", worst[1], 1e-14);
+}
+
 typedef struct chain {
     tn_mps     layer;
     tn_tensor *x;                               /* an owned tensor */
@@ -242,6 +282,13 @@ TEST(born_layers_are_normalised)
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
         tn_tt_destroy(tt);
+        d.out = 2;                                               /* with a label the sum is over its elements, too */
+        d.label = k < 2 ? k : (int64_t)TN_MPS_FIRST;
+        CHECK_STATUS(tn_mps_init(w.params, k & 2 ? k & 1 ? "e" : "f" : k & 1 ? "g" : "h", &d, &m), TN_OK);
+        tt = tn_mps_to_tt(&m);
+        CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
+        test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
+        tn_tt_destroy(tt);
     }
     close_world(&w);
     WORST("sum of all probabilities", worst, 1e-12);
@@ -333,7 +380,7 @@ TEST(bf16_activations)
     CHECK_NEAR(got[1], got[0], 1e-4);
 }
 
-/* A layer of zeros has the norm 0, an input of zeros the probability 0, and neither gives a gradient that is not a number. */
+/* A layer of zeros has the norm 0, an input of zeros the probability 0, and no gradient is NaN. */
 TEST(zero_layers)
 {
     world w;
@@ -350,7 +397,7 @@ TEST(zero_layers)
         d.uniform = k == 2;
         CHECK_STATUS(tn_mps_init(w.params, name[k], &d, &m), TN_OK);
         x = any(&w, 3, 2, 3, 2, 0, 1);
-        if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_full(w.ctx, 3, (int64_t[]){1, 3, 2}, 0));
+        if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_scale(w.ctx, tn_slice(x, 0, 0, 1), 0));
         else tn_assign(m.cores, tn_full(w.ctx, 4, m.cores->shape, 0));
         tn_record(w.ctx);
         y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
@@ -360,7 +407,8 @@ TEST(zero_layers)
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
         for (int p = 0; p < (int)tn_params_count(w.params); p++) {
             tn_tensor *g = tn_params_at(w.params, p)->value->grad;
-            for (int64_t i = 0; g && i < tn_tensor_count(g); i++) CHECK(born ? fabs(host(g)[i]) < HUGE_VAL : host(g)[i] == 0);
+            for (int64_t i = 0; g && i < tn_tensor_count(g); i++)
+                CHECK(born ? fabs(host(g)[i]) < HUGE_VAL : host(g)[i] == 0);
         }
         if (!born) {                                             /* probabilities do not exist, values do */
             y = tn_mps_log_probability(w.ctx, &m, x);
@@ -474,6 +522,15 @@ TEST(layers_refuse)
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     CHECK(!tn_mps_forward(w.ctx, &m, any(&w, 2, 4, 2, 0, 0, 1), NULL));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps: x is [4,2], expected [b,3]");
+    d.sites = 0;
+    d.label = 4;
+    d.uniform = true;
+    CHECK_STATUS(tn_mps_init(w.params, "uniform", &d, &m), TN_OK);
+    CHECK(!tn_mps_forward(w.ctx, &m, any(&w, 2, 2, 3, 0, 0, 1), NULL));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps: x is [2,3], expected [b,n] with n >= 4");
+    CHECK(tn_mps_forward(w.ctx, &m, any(&w, 2, 2, 4, 0, 0, 1), NULL) != NULL);
+    CHECK(!tn_mps_log_norm(w.ctx, &m));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites");
     CHECK(!tn_mps_log_probability(w.ctx, &m, any(&w, 2, 4, 3, 0, 0, 1)));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_probability: out is 2, expected 0");
     CHECK(!tn_local_features(w.ctx, any(&w, 2, 4, 3, 0, 0, 1), TN_LOCAL_GIVEN, 2));
@@ -587,6 +644,7 @@ TEST(trains_go_into_layers)
     memset(&d, 0, sizeof d);
     d.sites = 4; d.bond = 5; d.out = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    for (int p = 0; p < 2; p++) CHECK(tn_params_at(w.params, p)->decay_scale == 0 && tn_params_at(w.params, p)->adamw);
     tt = train(&w, 5, extents, 3);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
     back = tn_mps_to_tt(&m);
@@ -791,7 +849,7 @@ TEST(samples_follow_the_square)
 {
     static const int64_t extents[4] = {3, 2, 4, 2};
     enum { SAMPLES = 40000 };
-    static int64_t index[SAMPLES * 4];
+    static int64_t index[SAMPLES * 4 + 200];
     static double  ln[48 * 4];
     world   w;
     tn_tt  *tt;
@@ -817,6 +875,11 @@ TEST(samples_follow_the_square)
             for (sum = 0, n = 0; n < extents[k]; n++) sum += got[n];
             test_raise(&conditional, fabs(sum - 1));
         }
+    CHECK_STATUS(tn_tt_sample(tt, 50, 0, 6, index), TN_OK);
+    CHECK_STATUS(tn_tt_sample(tt, SAMPLES, 0, 5, index + 200), TN_OK);
+    CHECK(memcmp(index, index + 200, 200 * sizeof *index) != 0);        /* the seed decides, and nothing else */
+    CHECK_STATUS(tn_tt_sample(tt, 50, 0, 5, index), TN_OK);
+    CHECK(memcmp(index, index + 200, 200 * sizeof *index) == 0);
     CHECK_STATUS(tn_tt_sample(tt, SAMPLES, 0, 5, index), TN_OK);
     for (i = 0; i < SAMPLES; i++) {
         const int64_t *x = index + 4 * i;
@@ -1056,6 +1119,8 @@ TEST(tt_linear_is_its_matrix)
     {
         tn_tt_linear_desc d;
         tn_tt_linear      m;
+        tn_tt            *tt;
+        double            norm;
         memset(&d, 0, sizeof d);
         d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
@@ -1063,7 +1128,14 @@ TEST(tt_linear_is_its_matrix)
         d.in[1] = 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: in[1] is 0, expected 1 to 2^31 - 2");
-        d.in[0] = d.in[1] = 1 << 20; d.out[1] = 1;
+        for (int i = 0; i < 3; i++) d.in[i] = d.out[i] = 8;
+        d.count = 3; d.rank = 5;
+        CHECK_STATUS(tn_tt_linear_init(w.params, "big", &d, &m), TN_OK);
+        tt = tn_tt_linear_to_tt(&m);
+        CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);                            /* 512 x 512 elements of variance 1/512 */
+        CHECK_NEAR(norm * norm / 512, 1, 0.3);
+        tn_tt_destroy(tt);
+        d.count = 2; d.in[0] = d.in[1] = 1 << 20; d.out[1] = 1;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: the product of in is 1099511627776, expected 1 to 2^31 - 2");
     }
@@ -1335,6 +1407,45 @@ TEST(sweeps_tell_their_error)
     WORST("the error of a fit", apart, 1e-10);
 }
 
+/* A fit begins with the numbers of its train: one that is exact stays so with a single step of conjugate gradients per bond,
+   even if its states have scales of 2^100. Bonds of 6 shrink to the 2 that the train needs. */
+TEST(sweeps_begin_with_the_train)
+{
+    enum { N = 40, ROWS = 400 };
+    int64_t        extents[N + 1];
+    world          w;
+    tn_tt_fit_desc f;
+    tn_mps_desc    d;
+    tn_mps         m;
+    tn_tensor     *phi, *y;
+    tn_tt         *tt, *sum, *fit;
+    double         error = 1, size;
+    if (!open_on(&w, TN_F64, 24, 1, NULL)) return;
+    memset(&f, 0, sizeof f);
+    memset(&d, 0, sizeof d);
+    for (int k = 0; k <= N; k++) extents[k] = k == 7 ? 1 : 2;
+    d.sites = N; d.bond = 2; d.out = 1; d.map = TN_LOCAL_GIVEN; d.label = 7;
+    CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
+    phi = any(&w, 3, ROWS, N, 2, 0, 6);
+    tt = tn_tt_random(w.ctx, N + 1, extents, 2, 1);
+    CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
+    y = tn_mps_forward(w.ctx, &m, phi, NULL);
+    size = sqrt(tn_item(tn_mean(w.ctx, tn_mul(w.ctx, y, y))));
+    sum = tn_tt_add(tt, tt);                                     /* bonds of 4, scaled to the same function */
+    tn_tt_destroy(tt);
+    tt = tn_tt_scale(sum, 0.5);
+    tn_tt_destroy(sum);
+    f.steps = 1;
+    f.rank = 6;
+    fit = tn_tt_fit(tt, 7, phi, y, &f, &error);
+    CHECK(fit != NULL && size > 1e6);
+    WORST("a fit that begins exact", error / size, 1e-6);
+    for (int k = 1; fit && k <= N; k++) CHECK(fit->core[k]->shape[0] <= 2);
+    tn_tt_destroy(fit);
+    tn_tt_destroy(tt);
+    close_world(&w);
+}
+
 /* Two sites: one tensor X, so that a fit is ridge regression with the features p (x) q, whatever their scales and correlation. */
 TEST(sweeps_are_ridge_regression)
 {
@@ -1501,11 +1612,11 @@ TEST(sweeps_with_labels_at_ends)
     WORST("the error of a fit of a label at an end", apart, 1e-10);
 }
 
-TEST_MAIN(layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised, norms_count_the_label,
-          first_cores, bf16_activations, zero_layers, small_values, long_chains_are_finite, layers_refuse,
-          layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
+TEST_MAIN(local_features, layer_is_its_definition, gradients_are_those_of_differences, born_layers_are_normalised,
+          norms_count_the_label, first_cores, bf16_activations, zero_layers, small_values, long_chains_are_finite,
+          layers_refuse, layers_and_trains_are_the_same_chain, trains_go_into_layers, canonical_forms, norms_have_no_range,
           parity_and_ghz_have_one_bit, spectra_are_those_of_the_unfoldings, discarded_weight_is_the_dense_error,
           samples_follow_the_square, impossible_strings, trains_refuse, axes_are_exchanged, operators_are_applied,
           tt_linear_is_its_matrix, tt_linear_has_its_variance, bilinear_layers_are_trains, attention_is_a_train,
-          nets_of_layers, sweeps_are_exact, sweeps_tell_their_error, sweeps_are_ridge_regression, sweeps_keep_what_fits,
-          sweeps_find_the_rank, sweeps_with_labels_at_ends)
+          nets_of_layers, sweeps_are_exact, sweeps_tell_their_error, sweeps_begin_with_the_train,
+          sweeps_are_ridge_regression, sweeps_keep_what_fits, sweeps_find_the_rank, sweeps_with_labels_at_ends)

@@ -927,6 +927,7 @@ TEST(sampled_stacks)
         outside += (fabs(r.inner - exact.inner) > 3 * r.inner_error) + (fabs(r.cosine - exact.cosine) > 3 * r.cosine_error);
         outside += (fabs(wide.inner - exact.inner) > 4 * wide.inner_error) + (fabs(wide.cosine - exact.cosine) > 4 * wide.cosine_error);
         larger += wide.inner_error > 1.2 * r.inner_error;
+        CHECK(wide.norm_a > exact.norm_a / 2 && wide.norm_a < exact.norm_a * 2);
         CHECK(r.cosine_error > 0 && fabs(r.cosine - exact.cosine) < 0.1);
         fresh_round(&w);
     }

@@ -248,10 +248,11 @@ static void zeros_on(const tn_backend *backend)
     tn_ctx_destroy(ctx);
 }
 
-/* A state of norm 1e4 to 1e17, not yet normalised by the kernels, times a site whose elements are near the end of the range. */
+/* A state that the kernels may not have normalised yet, times a site whose elements are near the end of the range. */
 TEST(scales_that_change)
 {
-    static const double size[][3] = {{5e4, 1e33, 1}, {1e14, 1e25, 1}, {1e17, 1e-17, 1e33}, {2e-5, 1e-30, 1e33}, {1e-14, 1e-20, 1}};
+    static const double size[][3] = {{5e4, 1e33, 1}, {1e14, 1e25, 1}, {1e17, 1e-17, 1e33}, {2e-5, 1e-30, 1e33},
+                                     {1e-14, 1e-20, 1}};
     tn_ctx *ctx = ctx_of(TN_F32, 1);
     size_t  i;
     int     k, e, kind;
@@ -259,13 +260,14 @@ TEST(scales_that_change)
     for (i = 0; i < sizeof size / sizeof *size; i++)
         for (kind = 0; kind < 3; kind++) {
             static const double m[4] = {0.7, 0.1, 0, 0.3}, one[3] = {1, 1, 1};
-            tn_tensor *y, *logs;
-            double     v[12], x[4] = {1, kind == 0 ? 0 : 1, 0, 1}, *got, *of, sum = 0;      /* the identity, or the vector (1,1) */
+            tn_tensor *y, *logs, *start, *sites;
+            double     v[12], *got, *of, sum = 0;
+            double     x[4] = {1, kind == 0 ? 0 : 1, 0, 1};    /* the identity, or the vector (1,1) */
             for (k = 0; k < 12; k++) v[k] = m[k % 4] * size[i][k / 4];
-            if (kind == 0) y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
-            else if (kind == 1) y = tn_scan_vector(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 1, 3, 2, 2, v), false, &logs);
-            else y = tn_scan_states(ctx, given(ctx, 1, 2, 0, 0, 0, one), given(ctx, 4, 3, 2, 1, 2, v), given(ctx, 3, 1, 3, 1, 0, one),
-                                    false, &logs);
+            start = given(ctx, 1, 2, 0, 0, 0, one);
+            sites = given(ctx, 4, kind < 2 ? 1 : 3, kind < 2 ? 3 : 2, kind < 2 ? 2 : 1, 2, v);
+            y = kind == 0 ? tn_scan(ctx, sites, false, &logs) : kind == 1 ? tn_scan_vector(ctx, start, sites, false, &logs)
+              : tn_scan_states(ctx, start, sites, given(ctx, 3, 1, 3, 1, 0, one), false, &logs);
             CHECK_CTX(ctx);
             got = numbers(y); of = numbers(logs);
             for (k = 0; k < 3; k++) {
@@ -552,6 +554,92 @@ TEST(blocks)
     }
 }
 
+/* ---- many chains ----------------------------------------------------------------------------------------------------- */
+
+/* Many chains share the lanes of a vector, one chain alone does not. Among ordinary ones are chains with features of zeros,
+   and so small or large that squares of states underflow or overflow. At the end the last chain gets a NaN, and the others
+   keep their bits. */
+static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, double bound)
+{
+    enum { CHAINS = 37, SITES = 70 };
+    tn_ctx    *ctx = ctx_of(dtype, 1);
+    tn_tensor *v, *cores, *phi, *y, *logs, *one, *one_logs;
+    double    *p, *all, *of, *dphi, *dcores, *sum, *got, *none, worst = 0, worst_gradient = 0, size = 1;
+    int64_t    i, b;
+    REQUIRE(ctx != NULL);
+    v = normal(ctx, 2, CHAINS, d, 0, 0);
+    cores = normal(ctx, 4, SITES, d, s, d);
+    phi = normal(ctx, 3, CHAINS, SITES, s, 0);
+    p = numbers(phi);
+    for (i = 0; i < s; i++) {
+        p[(3 * SITES + 5) * s + i] = 0;
+        p[(18 * SITES + 6) * s + i] *= dtype == TN_F64 ? 1e-160 : 1e-25;
+        p[(18 * SITES + 40) * s + i] *= dtype == TN_F64 ? 1e160 : 1e25;
+    }
+    CHECK_STATUS(tn_write(phi, TN_F64, p, CHAINS * SITES * s), TN_OK);
+    tn_record(ctx);
+    y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
+    REQUIRE(y != NULL);
+    all = numbers(y); of = numbers(logs);
+    CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, logs),
+                                         tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y))))), TN_OK);
+    dphi = numbers(phi->grad); dcores = numbers(cores->grad);
+    sum = (double *)calloc((size_t)(2 * SITES * d * s * d), sizeof *sum);
+    none = sum + SITES * d * s * d;
+    for (b = 0; b < CHAINS; b++) {
+        const int64_t states = SITES + 1;
+        tn_tensor *part = tn_copy(ctx, tn_slice(phi, 0, b, b + 1)), *begin = tn_copy(ctx, tn_slice(v, 0, b, b + 1)), *loss;
+        tn_watch(part);
+        if (cores->grad) CHECK_STATUS(tn_write(cores->grad, TN_F64, none, SITES * d * s * d), TN_OK);
+        tn_record(ctx);
+        one = tn_scan_states(ctx, begin, cores, part, reverse, &one_logs);
+        REQUIRE(one != NULL);
+        got = numbers(one);
+        for (i = 0; i < states * d; i++) test_raise(&worst, fabs(got[i] - all[b * states * d + i]));
+        free(got);
+        got = numbers(one_logs);
+        for (i = 0; i < states; i++) {
+            CHECK(b == 3 || fabs(got[i]) < 1e300);
+            if (fabs(got[i]) > 1e300) CHECK(got[i] == of[b * states + i]);
+            else test_raise(&worst, fabs(got[i] - of[b * states + i]) / (1 + fabs(got[i])));
+        }
+        free(got);
+        loss = tn_add(ctx, tn_sum(ctx, one_logs), tn_sum(ctx, tn_mul(ctx, one, tn_mul(ctx, one, one))));
+        CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+        got = numbers(part->grad);
+        for (size = 1, i = 0; i < SITES * s; i++) size = fabs(got[i]) > size ? fabs(got[i]) : size;
+        for (i = 0; i < SITES * s; i++) test_raise(&worst_gradient, fabs(got[i] - dphi[b * SITES * s + i]) / size);
+        free(got);
+        got = numbers(cores->grad);
+        for (i = 0; i < SITES * d * s * d; i++) sum[i] += got[i];
+        free(got);
+    }
+    for (size = 1, i = 0; i < SITES * d * s * d; i++) size = fabs(sum[i]) > size ? fabs(sum[i]) : size;
+    for (i = 0; i < SITES * d * s * d; i++) test_raise(&worst_gradient, fabs(sum[i] - dcores[i]) / size);
+    for (i = 0; i < s; i++) p[(36 * SITES + 9) * s + i] = NAN;
+    CHECK_STATUS(tn_write(phi, TN_F64, p, CHAINS * SITES * s), TN_OK);
+    y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
+    got = numbers(y);
+    CHECK(memcmp(got, all, sizeof *got * (size_t)(36 * (SITES + 1) * d)) == 0);
+    for (i = 0; i <= SITES; i++) {
+        const double number = got[(36 * (SITES + 1) + i) * d];
+        CHECK((number != number) == (reverse ? i <= 9 : i > 9));
+    }
+    free(got);
+    WORST(dtype == TN_F64 ? "many chains, F64" : "many chains, F32", worst, bound);
+    WORST(dtype == TN_F64 ? "their gradients, F64" : "their gradients, F32", worst_gradient, 10 * bound);
+    free(p); free(all); free(of); free(dphi); free(dcores); free(sum);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(many_chains_as_one)
+{
+    many_chains(TN_F32, 5, 2, false, 1e-4);
+    many_chains(TN_F32, 10, 3, true, 1e-4);
+    many_chains(TN_F64, 3, 1, true, 1e-13);
+    many_chains(TN_F64, 7, 2, false, 1e-13);
+}
+
 /* ---- threads -------------------------------------------------------------------------------------------------------- */
 
 /* Results and gradients are bit-identical for any number of threads, of one chain and of many. */
@@ -596,4 +684,4 @@ TEST(threads)
 }
 
 TEST_MAIN(long_open_chains, long_chains, scales, scales_that_change, zeros, not_numbers, shapes, no_site, padded_bonds,
-          who_has_a_gradient, blocks, bf16_in_blocks, threads)
+          who_has_a_gradient, blocks, many_chains_as_one, bf16_in_blocks, threads)

@@ -370,6 +370,13 @@ TEST(models_are_aligned_block_by_block)
     WORST("units, heads and weights of a model rearranged", worst, 1e-12);
 }
 
+static tn_tensor *table_of(world *w, tn_circuit *c)
+{
+    tn_tensor *t = c ? tn_matmul(w->ctx, c->left[0], tn_transpose(c->right[0], 0, 1)) : NULL;
+    tn_circuit_destroy(c);
+    return t;
+}
+
 /* In tokens a model whose stream has other coordinates is the same model: a permuted stream, which RMSNorm does not see. */
 TEST(tokens_do_not_depend_on_the_stream)
 {
@@ -381,7 +388,7 @@ TEST(tokens_do_not_depend_on_the_stream)
     tn_tensor           *order, *x;
     int64_t              four = 4;
     int                  l;
-    double               heads[4], worst = 0;
+    double               heads[6], worst = 0, apart_ = 0;
     d.no_gain = true;
     REQUIRE(model_on(&w, TN_F64, &d, &a, 3));
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &b), TN_OK));
@@ -406,8 +413,25 @@ TEST(tokens_do_not_depend_on_the_stream)
     }
     WORST("a permuted stream, in tokens", worst, 1e-12);
     d.dim = 6;
+    d.heads = 3;
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "wide", &d, &wide), TN_OK));
     CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, true, &r), TN_OK);
+    CHECK_STATUS(tn_read(r.heads, TN_F64, heads, 6), TN_OK);                /* [2,3], and of the OV circuits themselves: */
+    for (l = 0; l < 6; l++) {
+        tn_circuit_desc at;
+        tn_tensor      *ov[2];
+        memset(&at, 0, sizeof at);
+        at.block = 1;
+        at.factor = 1;
+        at.tokens = true;
+        at.head = l / 3;
+        ov[0] = table_of(&w, tn_circuit_ov(w.ctx, &a, &at));
+        at.head = l % 3;
+        ov[1] = table_of(&w, tn_circuit_ov(w.ctx, &wide, &at));
+        x = tn_sum(w.ctx, tn_mul(w.ctx, ov[0], ov[1]));
+        test_raise(&apart_, fabs(heads[l] - tn_item(x) / (norm_of(&w, ov[0]) * norm_of(&w, ov[1]))));
+    }
+    WORST("heads of two models", apart_, 1e-12);
     tn_circuit_alignment_destroy(&r);
     CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, false, &r), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "align: the inputs have 4 and 6 elements");

@@ -127,6 +127,7 @@ static tn_tn_attention_desc kind_of(int kind)
 {
     tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)(kind % 4));
     if (kind / 4 % 2) d.square = true;
+    if (kind / 8 == 0) d.residual = true;
     if (kind / 8 == 1) { d.sites = 4; d.residual = d.boundary == TN_BOUNDARY_VECTORS; }
     if (kind / 8 == 2) { d.unit_inputs = d.unit_weights = true; d.scale = 1.5; d.out = 3; d.act = TN_ACT_SIGMOID; }
     if (kind / 8 == 3) { d.unit_weights = true; d.residual = d.bias = true; d.norm = TN_ROW_NORM_L2; d.act = TN_ACT_EXP; }
@@ -218,6 +219,7 @@ static void against_definition(tn_dtype dtype, double bound)
         tn_tn_attention layer;
         int64_t         n;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
+        CHECK_NEAR(layer.desc.scale, d.scale > 0 ? d.scale : sqrt((double)d.in), 0);
         draw_layer(ps, &layer, &rng);
         for (n = d.sites > 0 ? d.sites : 1; n <= (d.sites > 0 ? d.sites : 6); n++) {
             double x[2 * 6 * 3], got[2 * 6 * 3], want[2 * 6 * 3], r = 0, bias[3];
@@ -444,6 +446,73 @@ TEST(square_is_linear_in_products)
     }
     CHECK_CTX(ctx);
     WORST("contexts of x (x) x", worst, 1e-13);
+    tn_ctx_destroy(ctx);
+}
+
+/* y_j as a net is what the layer gives, for all plain kinds; what is no tensor is refused. */
+TEST(layers_are_nets)
+{
+    enum { N = 4, B = 3 };
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 31;
+    double   worst = 0, cosine;
+    int      kind;
+    REQUIRE(ctx != NULL);
+    for (kind = 0; kind < 32; kind++) {
+        tn_tn_attention_desc d = desc_of(2, 3, 3, (tn_boundary)(kind % 4));
+        tn_params           *ps = tn_params_create(ctx);
+        tn_tn_attention      layer;
+        tn_tensor           *x, *leg[2 * N];
+        double               v[B * N * 2], want[B * N * 3], got[B * 3], b[MOST];
+        int64_t              j, i, k, count;
+        d.square = kind / 4 % 2;
+        d.sites = kind / 8 % 2 ? N : 0;
+        d.causal = kind / 16 && d.boundary != TN_BOUNDARY_CLOSED;
+        CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
+        draw_layer(ps, &layer, &rng);
+        fill(v, B * N * 2, &rng);
+        x = tensor_of(ctx, B, N, 2, v);
+        CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, x), TN_F64, want, B * N * 3), TN_OK);
+        count = tn_tensor_count(layer.b);
+        tn_read(layer.b, TN_F64, b, count);
+        for (j = 0; j < N; j++) {
+            tn_net *net = tn_net_from_tn_attention(ctx, &layer, N, j), *other;
+            double  size = 0, apart = 0;
+            if (!CHECK(net && net->outs == 1 && net->legs == (d.causal ? j : N - 1) * (1 + d.square) + 1)) break;
+            for (k = 0; k < net->legs; k++) {
+                i = net->in[k].input;
+                leg[k] = tn_reshape_2d(tn_copy(ctx, tn_slice(x, 1, i, i + 1)), B, 2);
+            }
+            CHECK_STATUS(tn_read(tn_net_apply_each(ctx, net, leg), TN_F64, got, B * 3), TN_OK);
+            for (i = 0; i < B * 3; i++) {
+                test_raise(&apart, fabs(got[i] - want[(i / 3 * N + j) * 3 + i % 3]));
+                test_raise(&size, fabs(got[i]));
+            }
+            test_raise(&worst, apart / size);
+            for (i = 0; i < count; i++) b[i] *= -2;             /* the net owns copies: this is another function */
+            tn_write(layer.b, TN_F64, b, count);
+            other = tn_net_from_tn_attention(ctx, &layer, N, j);
+            CHECK_STATUS(tn_net_cosine(net, other, TN_NET_AS_GIVEN, &cosine), TN_OK);
+            test_raise(&worst, fabs(cosine + 1));
+            for (i = 0; i < count; i++) b[i] /= -2;
+            tn_write(layer.b, TN_F64, b, count);
+            tn_net_destroy(other);
+            tn_net_destroy(net);
+        }
+        if (kind == 8) {
+            CHECK(!tn_net_from_tn_attention(ctx, &layer, 3, 0));
+            CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_tn_attention: n is 3, expected 4");
+            CHECK(!tn_net_from_tn_attention(ctx, &layer, 4, 4));
+            CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_tn_attention: site is 4, expected 0 to 3");
+            layer.desc.act = TN_ACT_EXP;
+            CHECK(!tn_net_from_tn_attention(ctx, &layer, 4, 0));
+            CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has an activation, expected a tensor of its");
+        }
+        tn_params_destroy(ps);
+    }
+    CHECK(!tn_net_from_tn_attention(ctx, NULL, 4, 0));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer is NULL");
+    WORST("layers as nets", worst, 1e-12);
     tn_ctx_destroy(ctx);
 }
 
@@ -758,7 +827,8 @@ TEST(rules_are_read_back)
     tn_ctx_destroy(ctx);
 }
 
-/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have none. */
+/* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have
+   none. */
 TEST(rules_of_any_scale)
 {
     static const double scale[3] = {1, 1e-60, 1e60};
@@ -1160,7 +1230,13 @@ TEST(deep_networks_are_their_parts)
         d.sites = kind == 2 ? 5 : 0;
         d.boundary = kind == 3 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
         d.no_residual = d.square = kind == 3;
+        d.no_norm = kind == 2;
         CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
+        for (i = 0; i < 2; i++) {
+            const tn_tn_attention_desc *of = &model.layer[i].desc;
+            CHECK(of->unit_inputs && of->unit_weights && of->residual == (kind != 3) && of->square == (kind == 3));
+            CHECK(of->norm == (kind == 2 ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2) && of->sites == d.sites && of->bond == 3);
+        }
         fill(v, 15, &rng);
         x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
         t = tn_local_features(ctx, x, d.map, d.dim);
@@ -1267,7 +1343,7 @@ TEST(wrong_deep_networks)
 }
 
 TEST_MAIN(sums_over_all_bonds, known_numbers, gradients, gradients_of_dominant_boundaries, square_is_linear_in_products,
-          states_continue, every_elementary_automaton, rule_30, linear_attention, sum_of_permutations, rules_are_read_back,
-          rules_of_any_scale, long_sequences, zero_vectors, wrong_descs, wrong_input, first_parameters, bf16_activations,
-          small_extents, a_decoder_learns_parity, deep_networks_are_their_parts, deep_descs_reach_their_layers,
-          wrong_deep_networks)
+          layers_are_nets, states_continue, every_elementary_automaton, rule_30, linear_attention, sum_of_permutations,
+          rules_are_read_back, rules_of_any_scale, long_sequences, zero_vectors, wrong_descs, wrong_input, first_parameters,
+          bf16_activations, small_extents, a_decoder_learns_parity, deep_networks_are_their_parts,
+          deep_descs_reach_their_layers, wrong_deep_networks)

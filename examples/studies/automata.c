@@ -307,8 +307,9 @@ static void draw_curve(tn_ctx *ctx, const curve *c, const char *folder)
     save_image(ctx, tn_image_plot(ctx, (tn_series[]){
         { .name = "wrong cells, trained strings", .x = c->step, .y = trained, .count = c->count },
         { .name = "wrong cells, unseen strings", .x = c->step, .y = unseen, .count = c->count },
-        { .name = "distance to the exact layer", .x = c->step, .y = c->distance, .count = c->count, .dashed = true } }, 3,
+        { .name = "distance to the exact layer", .x = c->step, .y = c->distance, .count = c->count } }, 3,
         &(tn_plot_desc){ .title = "From memorised strings to the rule", .x_title = "training step", .log_y = true,
+        .caption = "The seed with the longest delay. Where no cell is wrong, a line has a gap.",
         .y_title = "share of cells; distance", .scale = 2 }), folder, "grokking");
 }
 
@@ -319,12 +320,13 @@ static int64_t draw_space_time(tn_ctx *ctx, const tn_tn_attention *layer, const 
 {
     static double tile[2][TIME * WIDTH];
     static float  y[WIDTH];
-    char          name[32];
-    const char   *captions[2] = {"learned from strings of at most 10 cells", name};
+    char          name[32], title[64];
+    const char   *captions[2] = {"learned from strings of at most 10 cells, fed with its own cells", name};
     int           cell[2][WIDTH] = {{0}}, next[WIDTH];
     int64_t       different = 0;
     int           t, j;
     snprintf(name, sizeof name, "rule %lld", (long long)o->rule);
+    snprintf(title, sizeof title, "Rule %lld from a single cell: each row is one step", (long long)o->rule);
     cell[0][TIME] = cell[1][TIME] = 1;
     for (t = 0; t < TIME; t++) {
         for (j = 0; j < WIDTH; j++) {
@@ -341,7 +343,7 @@ static int64_t draw_space_time(tn_ctx *ctx, const tn_tn_attention *layer, const 
     }
     save_image(ctx, tn_image_tiles(ctx, tile[0], 2, TIME, WIDTH, &(tn_tiles_desc){ .rows = 1, .columns = 2,
         .captions = captions, .colours = TN_COLOURS_SEQUENTIAL, .cell = 2, .no_bar = true,
-        .title = "Each row is one step; the first has one cell that is 1" }), o->out, "space_time");
+        .title = title }), o->out, "space_time");
     return different;
 }
 

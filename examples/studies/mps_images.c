@@ -82,11 +82,14 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
         keep_largest(&largest, entropy[k]);
     }
     make_folder(o->out);
-    save_image(ctx, tn_image_plot(ctx, &(tn_series){ .name = "entropy", .x = cut, .y = entropy, .count = PIXELS }, 1,
-                                  &(tn_plot_desc){ .title = "Entropy of each cut of the path", .x_title = "cut",
-                                                   .y_title = "nats" }), o->out, "entropies");
+    save_image(ctx, tn_image_plot(ctx, (tn_series[]){
+        { .name = "before the label", .x = cut, .y = entropy, .count = PIXELS / 2 },
+        { .name = "after the label", .x = cut + PIXELS / 2, .y = entropy + PIXELS / 2, .count = PIXELS / 2 } }, 2,
+        &(tn_plot_desc){ .title = "Entropy of each cut of the path", .x_title = "cut", .y_title = "nats", .scale = 2 }),
+        o->out, "entropies");
     save_image(ctx, tn_image_matrix(ctx, picture, SIDE, SIDE, &(tn_matrix_desc){
-        .title = "Entropy after each pixel", .caption = "nats; the path goes from the top to the bottom",
+        .title = "Entropy of the cut beside each pixel, in nats",
+        .caption = "on the side of the label, which is between rows 13 and 14", .scale = 2,
         .low = 0, .high = largest > 0 ? largest : 1, .colours = TN_COLOURS_SEQUENTIAL }), o->out, "path");
     tn_tensor_destroy(e);
     tn_tt_destroy(tt);

@@ -8,8 +8,9 @@
       texts that the machine writes.
    2. The entropy of each cut of a sentence, with the letters beneath, where only the letters near the cut are free: one, or
       three, on each side. All others are those of the sentence: of their cores one matrix remains, so that this is a state
-      of its own for each cut. Where the rest of the sentence says what must be on one side, the entropy is 0. A line shows
-      the entropies of the state in which all letters are free, which are the same for every sentence.
+      of its own for each cut. The entropy is 0 where, given the rest, the two sides are independent, for example because the
+      rest determines one of them. A line shows the entropies of the state in which all letters are free, which are the same
+      for every sentence.
 
    sh examples/get_data.sh kjv                          (or --data FILE: any text in English letters)
    cc -O2 -DTN_USE_THREADS -pthread -I. examples/studies/text_mps.c -o text_mps -lm && ./text_mps
@@ -33,7 +34,7 @@ typedef struct options {
     double      lr, noise;
 } options;
 
-/* ---- a text as letters --------------------------------------------------------------------------------------------------- */
+/* ---- a text as letters ------------------------------------------------------------------------------------------------ */
 
 typedef struct letters {
     int32_t *id;                    /* [count]: 0 between words, 1 to 26 */
@@ -77,8 +78,8 @@ static int64_t held_window(const letters *t, int64_t length, int64_t i, int64_t 
     return t->held + (t->count - length - t->held) * i / count;
 }
 
-/* Nats per letter of TOLD held-out windows, by tables of the letter after up to `order` others. The first letters of a window
-   have fewer letters before them, for the tables as for the machine. Counts begin at 1/10. */
+/* Nats per letter of TOLD held-out windows, by tables of the letter after up to `order` others. The first letters of a
+   window have fewer letters before them, for the tables as for the machine. Counts begin at 1/10. */
 static double nats_of_table(const letters *t, int64_t length, int order)
 {
     double *table[ORDERS], nats = 0;
@@ -107,7 +108,7 @@ static double nats_of_table(const letters *t, int64_t length, int order)
     return nats / (double)(TOLD * length);
 }
 
-/* ---- the Born machine ------------------------------------------------------------------------------------------------------- */
+/* ---- the Born machine ------------------------------------------------------------------------------------------------- */
 
 /* Windows as ids [count,length] */
 static tn_tensor *windows_at(tn_ctx *ctx, const letters *t, const int64_t *first, int64_t count, int64_t length)
@@ -168,11 +169,11 @@ static double nats_held_out(tn_ctx *ctx, const letters *t, const tn_mps *mps)
     return nats;
 }
 
-/* ---- entropies of cuts ---------------------------------------------------------------------------------------------------- */
+/* ---- entropies of cuts ------------------------------------------------------------------------------------------------ */
 
-/* Of the cut after letter `cut` of a sentence, id [count of tt]. Letters more than `near` away from the cut are fixed: of
+/* Of the cut after letter `cut` of a sentence, id [count of tt]. Letters more than `reach` away from the cut are fixed: of
    their cores only the matrix of this letter remains. */
-static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, int64_t near)
+static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, int64_t reach)
 {
     tn_tensor *core[LONGEST], *e;
     tn_tt     *fixed;
@@ -180,7 +181,7 @@ static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, in
     int64_t    k;
     tn_ctx_reset(tt->ctx);
     for (k = 0; k < tt->count; k++)
-        core[k] = k > cut - near && k <= cut + near ? tt->core[k] : tn_slice(tt->core[k], 1, id[k], id[k] + 1);
+        core[k] = k > cut - reach && k <= cut + reach ? tt->core[k] : tn_slice(tt->core[k], 1, id[k], id[k] + 1);
     fixed = tn_tt_create(tt->ctx, tt->count, core);
     e = tn_tt_entropies(fixed);
     check(tt->ctx);
@@ -216,7 +217,7 @@ static void draw_sentence(const tn_tt *tt, const options *o, const double *all, 
         &(tn_plot_desc){ .title = "Entropy of each cut of a sentence, by the letters that are free",
                          .caption = "Letters that are not free are those of the sentence.",
                          .y_title = "nats", .x_names = names, .x_name_count = n, .x_low = -0.5, .x_high = (double)n - 0.5,
-                         .width = 900, .height = 380 }), o->out, file);
+                         .width = 840, .height = 360, .scale = 2 }), o->out, file);
 }
 
 /* Cuts within words, and those beside a space: mean entropies over MEASURED held-out windows, one letter free
@@ -243,7 +244,7 @@ static int64_t next_sentence(const letters *t, int64_t from, int64_t length)
     return -1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------- */
+/* ----------------------------------------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
@@ -283,8 +284,8 @@ int main(int argc, char **argv)
         stop(why);
     }
     if (t.count - t.held <= o.length || t.held <= o.length) {
-        snprintf(why, sizeof why, "%s is too short: it has %lld letters, of which the last 5 %% are held out; a window has %lld",
-                 o.data, (long long)t.count, (long long)o.length);
+        snprintf(why, sizeof why, "%s is too short: it has %lld letters, of which the last 5 %% are held out; a window has"
+                 " %lld", o.data, (long long)t.count, (long long)o.length);
         stop(why);
     }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);

@@ -46,6 +46,7 @@ function broken(s, statement, before,    i, c, depth, asks, quote) {
     }
     if (depth > 0) return "a bracket that it does not close"
     sub(/[ \t]+$/, "", before)
+    if (statement && s ~ /^[ \t]*else[^A-Za-z0-9_]/) return "an else without its if"
     if (statement) return before ~ /(^|[;{})\\:]|else|do)$/ ? "" : "code to its left that belongs to it"
     if (s ~ /^[ \t]*([|\/%^<>=,?:.]|&&|->|!=)/ || s ~ /^[ \t]*[-+*&]/ && before ~ /[])A-Za-z0-9_]$/ && before !~ /return$/)
         return "an operator without its left side"

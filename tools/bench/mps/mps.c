@@ -17,6 +17,9 @@
    trained NAME PLACE OUT STEPS    trains a classifier on x.npy [count,sites] and y.npy, I32    -> its loss
    classify MAP PLACE BATCH STEPS RATE    trains a classifier from cores.npy [sites,D,2,D] and label.npy [D,out,D] on batches
                              of x.npy and y.npy in order, and writes losses.npy   -> processor seconds of a step, the least
+   attention OPTIONS BATCH STEPS RATE    trains a layer of TN attention from a.npy, b.npy and, with vectors, left.npy and
+                             right.npy on batches of x.npy [count,n,d] and goal.npy [count,n,out] in order, by mean squares,
+                             and writes losses.npy; OPTIONS are words of attend() joined by commas     -> the last loss
    time RUNS COMMAND..       runs one of these, without files          -> processor seconds, the mean */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
@@ -314,6 +317,75 @@ static void classify(char **word)
     free(loss);
 }
 
+/* The layer of these options, between a closed boundary unless they name another one */
+static tn_tn_attention_desc attend(const char *options, const tn_tensor *a, const tn_tensor *b)
+{
+    tn_tn_attention_desc d;
+    memset(&d, 0, sizeof d);
+    d.bond = b->shape[0];
+    d.out = b->shape[2];
+    d.in = b->shape[3];
+    d.square = a->rank == 4;
+    if (strstr(options, "vectors")) d.boundary = TN_BOUNDARY_VECTORS;
+    if (strstr(options, "first")) d.boundary = TN_BOUNDARY_FIRST;
+    d.causal = strstr(options, "causal") != NULL;
+    d.unit_inputs = d.unit_weights = strstr(options, "unit") != NULL;
+    if (strstr(options, "sigmoid")) d.act = TN_ACT_SIGMOID;
+    if (strstr(options, "leaky")) {
+        d.act = TN_ACT_RELU;
+        d.leak = 0.1;
+    }
+    d.bias = strstr(options, "bias") != NULL;
+    d.residual = strstr(options, "residual") != NULL;
+    if (strstr(options, "norm")) d.norm = TN_ROW_NORM_L2;
+    return d;
+}
+
+static void attention(char **word)
+{
+    tn_tensor           *x = load("x"), *goal = load("goal"), *a = load("a"), *b = load("b"), *losses;
+    const int64_t        batch = atoi(word[2]), steps = atoi(word[3]);
+    double              *loss = (double *)malloc((size_t)steps * sizeof *loss);
+    tn_tn_attention_desc d = attend(word[1], a, b);
+    tn_params           *params = tn_params_create(the.ctx);
+    tn_tn_attention      layer;
+    tn_optim_desc        o;
+    tn_optim            *optim;
+    int64_t              k;
+    if (!loss) stop("attention", "out of memory");
+    memset(&o, 0, sizeof o);
+    o.lr = atof(word[4]);
+    tn_tn_attention_init(params, "attention", &d, &layer);
+    optim = tn_optim_create(params, &o);
+    check("a layer");
+    start_from(layer.a, "a");
+    start_from(layer.b, "b");
+    if (layer.left) start_from(layer.left, "left");
+    if (layer.right) start_from(layer.right, "right");
+    for (k = 0; k < steps; k++) {
+        tn_tensor *y, *mean;
+        tn_ctx_reset(the.ctx);
+        tn_record(the.ctx);
+        y = tn_tn_attention_forward(the.ctx, &layer, tn_slice(x, 0, k * batch, (k + 1) * batch));
+        mean = tn_mse(the.ctx, y, tn_slice(goal, 0, k * batch, (k + 1) * batch));
+        tn_backward(the.ctx, mean);
+        tn_optim_step(optim);
+        check("a step");
+        tn_read(mean, TN_F64, loss + k, 1);
+    }
+    losses = tn_tensor_from(the.ctx, 1, &steps, TN_F64, loss);
+    check("losses");
+    save("losses", losses);
+    answer(loss[steps - 1]);
+    tn_optim_destroy(optim);
+    tn_params_destroy(params);
+    tn_tensor_destroy(x);
+    tn_tensor_destroy(goal);
+    tn_tensor_destroy(a);
+    tn_tensor_destroy(b);
+    free(loss);
+}
+
 /* ---- the program ----------------------------------------------------------------------------------- */
 
 static void timed(char **word);
@@ -321,7 +393,8 @@ static void timed(char **word);
 static const struct { const char *name; int words; void (*run)(char **word); } commands[] = {
     {"read", 3, read_train}, {"write", 2, write_train}, {"norm", 2, norm}, {"canonical", 4, canonical},
     {"spectra", 2, spectra}, {"entropies", 2, entropies}, {"inner", 3, inner}, {"round", 5, truncate_train},
-    {"born", 5, born}, {"trained", 5, trained}, {"classify", 6, classify}, {"time", 4, timed}
+    {"born", 5, born}, {"trained", 5, trained}, {"classify", 6, classify},
+    {"attention", 5, attention}, {"time", 4, timed}
 };
 
 static void run(int words, char **word)

@@ -1,4 +1,5 @@
-"""mps_peer.py BUILD/mps: matrix product states beside quimb, and an MPS classifier beside TensorKrowch.
+"""mps_peer.py BUILD/mps [PART]...: matrix product states beside quimb, an MPS classifier beside TensorKrowch, and
+tensor-network attention beside the same layer in PyTorch. Parts: quimb, classifier, attention, times; all by default.
 
     cc -O2 -I. tools/bench/mps/mps.c -o build/mps -lm
     python3 -m venv build/venv && build/venv/bin/pip install quimb==1.15.0 tensorkrowch==1.1.6 torch numpy
@@ -12,8 +13,10 @@ magnitude 1. The difference of two states is the norm of a train that holds it, 
 errors; quimb computes it.
 
 The classifiers get the same cores, inputs and labels, embed a number x as [1-x, x] or as [cos(pi x/2), sin(pi x/2)], and
-take the same steps of Adam; the vectors at the ends of TensorKrowch's chain are held constant. Times are processor time, one
-thread, ours and theirs in turn, the least of ROUNDS. Exits with 1 if a difference is above its limit."""
+take the same steps of Adam; the vectors at the ends of TensorKrowch's chain are held constant. Layers of attention get the
+same A, B and ends, inputs and goals; PyTorch's is the formula of tensornet.h, site by site and without scales of its own,
+with gradients by autograd. Times are processor time, one thread, ours and theirs in turn, the least of ROUNDS. Exits with 1
+if a difference is above its limit."""
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
@@ -31,7 +34,7 @@ import tensorkrowch as tk
 import torch
 import torch.nn.functional as F
 
-LIMIT, LOSS_LIMIT, STEPS, ROUNDS, SECONDS = 1e-10, 1e-8, 50, 5, 0.1
+LIMIT, LOSS_LIMIT, STEPS, ROUNDS, SECONDS, RATE = 1e-10, 1e-8, 50, 5, 0.1, 3e-3
 # relative cutoff of singular values, largest bond; 0: none
 COMPRESSIONS = ((1e-12, 0), (1e-2, 0), (0.2, 0), (0, 3), (1e-2, 6))
 torch.set_num_threads(1)
@@ -307,6 +310,101 @@ def beside_tensorkrowch(ours):
     return rows
 
 
+# ---- tensor-network attention ------------------------------------------------------------------------------
+
+class Attention:
+    """y_j = W(j) x_j with W(j)[t,k] = sum_ab G[a,b] (L(j) B[:,:,t,k] R(j))[a,b], where L(j) and R(j) are the products of the
+    matrices before and after site j; G = 1, or the outer product of two vectors, whose contexts are then vectors too"""
+    def __init__(self, options, a, b, left, right, lr):
+        self.options = options.split(",")
+        self.a, self.b, self.left, self.right = (torch.tensor(t, requires_grad=True) for t in (a, b, left, right))
+        self.bias, self.r = torch.zeros(b.shape[2], requires_grad=True), torch.ones(1, requires_grad=True)
+        first = torch.eye(b.shape[0])[0]
+        if "vectors" not in self.options:
+            self.left = self.right = first
+        weights = [self.a, self.b] + [self.left, self.right] * ("vectors" in self.options)
+        weights += [self.bias] * ("bias" in self.options) + [self.r] * ("residual" in self.options)
+        self.adam = torch.optim.Adam(weights, lr=lr)
+
+    def contexts(self, m):
+        """L(j) and R(j) of all sites; at open ends the row vL L(j) and the column R(j) vR"""
+        bond, n = m.shape[-1], m.shape[1]
+        ends = [torch.eye(bond).expand(m.shape[0], bond, bond)] * 2
+        if "vectors" in self.options or "first" in self.options:
+            ends = [self.left.expand(m.shape[0], 1, bond), self.right[:, None].expand(m.shape[0], bond, 1)]
+        left, right = [ends[0]], [ends[1]]
+        for j in range(n - 1):
+            left.append(left[-1] @ m[:, j])
+            right.append(right[-1] if "causal" in self.options else m[:, n - 1 - j] @ right[-1])
+        return torch.stack(left, 1), torch.stack(right[::-1], 1)
+
+    def forward(self, x):
+        has = self.options.__contains__
+        u = x / x.norm(dim=-1, keepdim=True) if has("unit") else x
+        m = torch.einsum("bns,acs->bnac", u, self.a) if self.a.dim() == 3 \
+            else torch.einsum("bnt,acts,bns->bnac", u, self.a, u)
+        left, right = self.contexts(m)
+        w = torch.einsum("bnia,actk,bnci->bntk", left, self.b, right)
+        if has("unit"):
+            w = w * math.sqrt(x.shape[-1]) / w.flatten(2).norm(dim=-1)[..., None, None]
+        w = torch.sigmoid(w) if has("sigmoid") else F.leaky_relu(w, 0.1) if has("leaky") else w
+        y = (w @ x[..., None])[..., 0] + (self.bias if has("bias") else 0)
+        y = (y + self.r * x) / 2 if has("residual") else y
+        return y / y.norm(dim=-1, keepdim=True) if has("norm") else y
+
+    def step(self, x, goal):
+        self.adam.zero_grad()
+        loss = F.mse_loss(self.forward(x), goal)
+        loss.backward()
+        self.adam.step()
+        return loss.item()
+
+
+def rule_30(rng, count, sites):
+    """Cells as one-hot rows, and the next ones on a ring as +1 and -1"""
+    cells = rng.integers(0, 2, (count, sites))
+    after = np.roll(cells, 1, 1) ^ (cells | np.roll(cells, -1, 1))
+    return np.eye(2)[cells], 2.0 * after[:, :, None] - 1
+
+
+def random_layer(rng, bond, size, out, square):
+    """A, B, vL, vR"""
+    a = rng.standard_normal((bond, bond) + (size,) * (2 if square else 1)) / math.sqrt(bond)
+    b = rng.standard_normal((bond, bond, out, size)) / bond
+    return a / (size if square else math.sqrt(size)), b, *(rng.standard_normal((2, bond)) / math.sqrt(bond))
+
+
+def beside_formula(ours):
+    """The first task is rule 30, in the others goals are the outputs of another random layer. Training magnifies rounding
+    errors, most of all where the norms of W(j) by which it is divided are small: PyTorch's layer is also compared with
+    itself, from an A whose numbers are changed by 1e-15 of them"""
+    rows, batch = [], 32
+    for sites, bond, size, out, square, options in (
+            (10, 10, 2, 1, False, "closed,unit"), (16, 6, 4, 4, False, "vectors,unit,residual,norm"),
+            (12, 5, 3, 3, True, "closed,unit,sigmoid,bias"), (12, 8, 4, 3, False, "vectors,plain,leaky,bias"),
+            (20, 8, 4, 4, False, "first,causal,unit,residual,norm"), (10, 5, 3, 3, True, "vectors,plain,residual")):
+        rng = np.random.default_rng(4)
+        start, other = (random_layer(rng, bond, size, out, square) for _ in range(2))
+        if options == "closed,unit":
+            x, goal = rule_30(rng, STEPS * batch, sites)
+        else:
+            x = rng.standard_normal((STEPS * batch, sites, size))
+            goal = Attention(options, *other, RATE).forward(torch.tensor(x)).detach().numpy()
+        for name, array in zip(("a", "b", "left", "right", "x", "goal"), start + (x, goal)):
+            ours.save(name, array)
+        ours.ask("attention", options, batch, STEPS, RATE)
+        losses = ours.load("losses")
+        theirs = []
+        for change in (0, 1e-15):
+            peer = Attention(options, start[0] * (1 + change * rng.standard_normal(start[0].shape)), *start[1:], RATE)
+            theirs.append(np.array([peer.step(*pair) for pair in zip(torch.tensor(x).split(batch),
+                                                                     torch.tensor(goal).split(batch))]))
+        case = f"{sites} sites of {size}, out {out}, bond {bond}, {'square, ' if square else ''}{options.replace(',', ', ')}"
+        compare("losses of attention", case, float(np.abs(losses - theirs[0]).max()), LOSS_LIMIT)
+        rows.append((case, losses[0], losses[-1], float(np.abs(theirs[1] - theirs[0]).max())))
+    return rows
+
+
 # ---- times ------------------------------------------------------------------------------------------------
 
 def least(ours, words, work):
@@ -340,32 +438,46 @@ def times(ours):
             yield (f"{name}, {count} sites of 2, bond {bond}", *least(ours, words, theirs))
 
 
-def main(program):
+def main(program, parts):
+    rows = attentions = timed = ()
     with tempfile.TemporaryDirectory() as out:
         ours = Ours(program, out)
-        beside_quimb(ours)
-        rows = beside_tensorkrowch(ours)
-        timed = list(times(ours))
+        if "quimb" in parts:
+            beside_quimb(ours)
+        if "classifier" in parts:
+            rows = beside_tensorkrowch(ours)
+        if "attention" in parts:
+            attentions = beside_formula(ours)
+        if "times" in parts:
+            timed = list(times(ours))
         ours.close()
-    cases = list(dict.fromkeys(case for row in found.values() for case in row))
-    print("\n| beside quimb | worst difference | of |\n|---|---|---|")
-    for what, row in found.items():
-        if what != "losses":
-            worst = max(row, key=row.get)
-            print(f"| {what} | {row[worst]:.1e} | {worst} |")
-    print("\nStates:", "; ".join(c for c in cases if c not in found["losses"]))
-    print("\n| classifier, F64 | loss at first | last | losses differ by | ms here | TensorKrowch, inline | pairwise "
-          "| ratio |\n|---|---|---|---|---|---|---|---|")
+    if "quimb" in parts:
+        print("\n| beside quimb | worst difference | of |\n|---|---|---|")
+        for what, row in found.items():
+            if not what.startswith("losses"):
+                worst = max(row, key=row.get)
+                print(f"| {what} | {row[worst]:.1e} | {worst} |")
+        print("\nStates:", "; ".join(found["norm (ln)"]))
+    if rows:
+        print("\n| classifier, F64 | loss at first | last | losses differ by | ms here | TensorKrowch, inline | pairwise "
+              "| ratio |\n|---|---|---|---|---|---|---|---|")
     for case, first, last, here, inline, pairs in rows:
         print(f"| {case} | {first:.3f} | {last:.3f} | {found['losses'][case]:.1e} | {1e3 * here:.3g} | {1e3 * inline:.3g} | "
               f"{1e3 * pairs:.3g} | {min(inline, pairs) / here:.1f} |")
-    print("\n| F64, one thread | ms here | quimb | ratio |\n|---|---|---|---|")
+    if attentions:
+        print("\n| TN attention, F64 | loss at first | last | losses differ by | PyTorch's own, A changed by 1e-15 |\n"
+              "|---|---|---|---|---|")
+    for case, first, last, own in attentions:
+        print(f"| {case} | {first:.4f} | {last:.4f} | {found['losses of attention'][case]:.1e} | {own:.1e} |")
+    if timed:
+        print("\n| F64, one thread | ms here | quimb | ratio |\n|---|---|---|---|")
     for name, here, there in timed:
         print(f"| {name} | {1e3 * here:.3g} | {1e3 * there:.3g} | {there / here:.1f} |")
     sys.exit(failed)
 
 
+PARTS = ("quimb", "classifier", "attention", "times")
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(PARTS):
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] or PARTS)
