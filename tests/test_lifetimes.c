@@ -299,7 +299,7 @@ static void tensor_networks(life *l)
     tn_deep               deep;
     tn_deep_desc          dd;
     tn_tensor            *state, *more;
-    tn_net               *net;
+    tn_net               *network;
     memset(&d, 0, sizeof d);
     memset(&dd, 0, sizeof dd);
     d.in = 2; d.bond = 3; d.causal = true; d.boundary = TN_BOUNDARY_VECTORS;
@@ -310,9 +310,9 @@ static void tensor_networks(life *l)
     CHECK_STATUS(tn_tn_attention_from_linear(ps, "linear", numbers(l, 2, 3, -1), numbers(l, 2, 3, -1), numbers(l, 2, 3, -1),
                                              false, &exact), TN_OK);
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "exchanges", 2, &exact), TN_OK);
-    net = tn_net_from_tn_attention(l->ctx, &exact, 4, 1);
-    CHECK(net != NULL);
-    tn_net_destroy(net);
+    network = tn_net_from_tn_attention(l->ctx, &exact, 4, 1);
+    CHECK(network != NULL);
+    tn_net_destroy(network);
     state = tn_tn_attention_state(l->ctx, &layer, 3);
     more = tn_deep_state(l->ctx, &deep, 3);
     CHECK(state && more);

@@ -1004,7 +1004,7 @@ TEST(bounds_see_small_differences)
     const double          u[3] = {1, 1.0001, 0.9997}, one = 1, half = 0.5, twenty = 20, qk[4] = {0, 0, 0, 0};
     const double          squared[2] = {0.5, 0.5}, negative[4] = {0.5, 0.5, 0.3, -0.3};
     const int64_t         shape[2] = {1, 1}, rows = 1;
-    const int32_t         end = 0, text[3] = {1, 1, 0};
+    const int32_t         end = 0, three[3] = {1, 1, 0};
     tn_circuit_bound_desc bd = {2, 0};
     double                low = HUGE_VAL, high = 0, crossed = 0;
     for (int k = 0; k < 4; k++) {
@@ -1037,7 +1037,7 @@ TEST(bounds_see_small_differences)
         CHECK_STATUS(tn_read(b.change, TN_F64, &change, 1), TN_OK);
         CHECK_STATUS(tn_read(b.margin, TN_F64, &margin, 1), TN_OK);
         from = stream_of(&w, &m, 1, &end);
-        to = stream_of(&w, &m, 3, text);
+        to = stream_of(&w, &m, 3, three);
         if (k == 0) CHECK_NEAR(fabs(to - from), 2.0 / 3 + 10 * 4.0 / 9, 1e-5);      /* 2/3 in what the MLP reads, 10 (2/3)^2 added */
         for (int i = 0; i < 3; i++) {
             test_raise(&worst, fabs((u[best] - u[i]) * (to - from)) / change);
@@ -1200,9 +1200,9 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_parts_of(&f, &target, &pd, &p), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "block 0 has softmax patterns, expected squared or bilinear");
     {
-        tn_transformer_desc d = option(0);
         tn_transformer      summed;
         tn_circuit_frozen   g;
+        d = option(0);
         d.attention = TN_ATTENTION_SQUARED;
         d.row = TN_ROW_SCALE_SUM;
         REQUIRE(make_as(&w, "summed", d, &summed));

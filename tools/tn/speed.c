@@ -30,7 +30,7 @@ static double time_products(tn_ctx *ctx, int64_t n, int runs, double least)
 }
 
 /* The highest rate of a large product, with the run's threads and types. How large a device needs the matrices is found by
-   trying each size three times; only the last one is measured for longer. A size that fails is not counted; NaN if none
+   trying each size three times; only the last one is measured for 50 ms. A size that fails is not counted; NaN if none
    works. */
 double measure_peak(const tn_desc *desc)
 {
@@ -46,8 +46,10 @@ double measure_peak(const tn_desc *desc)
         return NAN;
     }
     for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
+        const double until = now() + 0.05;
         seconds = time_products(ctx, n, host ? 1 : 8, 0);
-        if (seconds >= 2e-3 || n == 8192 || host) seconds = time_products(ctx, n, host ? 1 : 8, 0.05);
+        if ((seconds >= 2e-3 || n == 8192 || host) && now() < until)
+            seconds = fmin(seconds, time_products(ctx, n, host ? 1 : 8, until - now()));
         if (tn_ctx_status(ctx) != TN_OK) break;
         rate = 2.0 * (double)n * (double)n * (double)n / seconds;
     }
