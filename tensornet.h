@@ -22808,7 +22808,7 @@ static void tni_pairs_permute(const tni_pairs *g, int64_t i, int64_t j)
 {
     double a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
     int    n = g->order, s, t, row, column, at;
-    for (s = 0; s < n; s++)
+    for (a[0] = 0, s = 0; s < n; s++)                   /* gcc does not know that n > 2, and would warn of a */
         for (t = 0; t < n; t++) a[s * n + t] = g->gram[((s * g->m + i) * n + t) * g->n + j];
     for (s = 2; s < n; s++) scale /= s;
     g->k[i * g->n + j] = scale * g->weight / n * tni_permanent(n, a);
