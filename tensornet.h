@@ -22406,7 +22406,7 @@ static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, 
     p->n = n;
     p->h = h;
     p->formed = formed;
-    p->chunk = tni_min(h, most > 1 ? TNI_EIGEN_TERMS : tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
+    p->chunk = tni_min(h, most > 1 ? (int64_t)TNI_EIGEN_TERMS : tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
     p->m = formed ? tni_owned_f64(p->ctx, n, n) : tni_owned_f64(p->ctx, 2 * h, n);
     p->x = tni_owned_f64(p->ctx, most, n);
     p->y = tni_owned_f64(p->ctx, most, n);
