@@ -15064,6 +15064,8 @@ typedef struct tni_lanczos_job {
     void          *user;
     int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which is below V */
     int64_t        products, draws;
+    bool           anew, done;                           /* the last block was random; the pairs are found           */
+    double         before;                               /* key of the last wanted pair when that block was drawn    */
     double         scale, norm, skew, residual;          /* y times scale is about one; |A|; |H - H^T|               */
     double        *v, *y;                                /* [room + block,n]  [block,n]                              */
     double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
@@ -15121,15 +15123,12 @@ static void tni_lanczos_draw_block(tni_lanczos_job *l)
     for (i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
 }
 
-/* Y = A Q, scaled, with the lengths of its rows. */
-static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
+/* Y, which is A Q, is scaled, and the lengths of its rows are noted. */
+static tn_status tni_lanczos_measure_rows(tni_lanczos_job *l)
 {
-    tn_status s = l->fn(l->user, l->next, l->v + l->used * l->n, l->y);
-    double    largest;
-    int64_t   i;
-    if (s != TN_OK) return s;
+    double  largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
+    int64_t i;
     l->products += l->next;
-    largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     if (l->scale == 0 && largest > 0) l->scale = tni_unit_scale(largest);
     l->host.by->scale(l->next * l->n, l->scale, l->y);
@@ -15262,16 +15261,16 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 }
 
 /* Are the wanted pairs found, and can no better one be missing? Restarts if not. */
-static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
+static bool tni_lanczos_finished(tni_lanczos_job *l)
 {
     double  slack = l->tol * l->norm, worst, next;
     int64_t i, k = l->top;
     for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
     l->residual = l->norm > 0 ? worst / l->norm : 0;
     if (l->next == 0 || k == 0) return true;                 /* V is the whole space */
-    if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
-        *anew = true;
-        *before = tni_lanczos_key(l, k - 1);
+    if (worst <= slack && (!l->anew || tni_lanczos_key(l, k - 1) > l->before + 10 * slack)) {
+        l->anew = true;
+        l->before = tni_lanczos_key(l, k - 1);
         tni_lanczos_restart(l, k, true);
         return false;
     }
@@ -15281,31 +15280,55 @@ static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
     return false;
 }
 
-/* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
-static tn_status tni_lanczos(tni_lanczos_job *l)
+/* If V is full, its best vectors are found: it is done, or restarts. */
+static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 {
-    bool      anew = false;
-    double    before = 0;
-    tn_status s = TN_OK;
-    tni_lanczos_draw_block(l);
-    for (;;) {
-        while (l->next > 0 && l->used + l->next <= l->room) {
-            if ((s = tni_lanczos_multiply(l)) != TN_OK) return s;
-            tni_lanczos_project(l);
-            tni_lanczos_succeed(l);
-        }
+    tn_status s;
+    while (!l->done && !(l->next > 0 && l->used + l->next <= l->room)) {
         if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
         if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
-        if (tni_lanczos_finished(l, &anew, &before)) break;
-        if (l->products >= l->limit) return TN_ERR_CONVERGENCE;
+        l->done = tni_lanczos_finished(l);
+        if (!l->done && l->products >= l->limit) return TN_ERR_CONVERGENCE;
     }
+    return TN_OK;
+}
+
+/* The method in steps, so that several searches may have their products together: it begins; until l->done, the caller
+   writes A Q to Y, and the next step takes it; it ends with theta [top] and the first `top` rows of V. */
+static tn_status tni_lanczos_begin(tni_lanczos_job *l)
+{
+    l->anew = l->done = false;
+    tni_lanczos_draw_block(l);
+    return tni_lanczos_settle(l);
+}
+
+static tn_status tni_lanczos_take(tni_lanczos_job *l)
+{
+    tn_status s = tni_lanczos_measure_rows(l);
+    if (s != TN_OK) return s;
+    tni_lanczos_project(l);
+    tni_lanczos_succeed(l);
+    return tni_lanczos_settle(l);
+}
+
+static void tni_lanczos_end(tni_lanczos_job *l)
+{
     tni_lanczos_rotate(l, l->top);
     for (l->last = 0; l->last < l->top; l->last++) {
         double *x = l->v + l->last * l->n;
         if (l->scale > 0) l->theta[l->last] /= l->scale;
         if (tni_points_down(l->n, x, 1)) l->host.by->scale(l->n, -1, x);
     }
-    return TN_OK;
+}
+
+/* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
+static tn_status tni_lanczos(tni_lanczos_job *l)
+{
+    tn_status s = tni_lanczos_begin(l);
+    while (s == TN_OK && !l->done)
+        if ((s = l->fn(l->user, l->next, l->v + l->used * l->n, l->y)) == TN_OK) s = tni_lanczos_take(l);
+    if (s == TN_OK) tni_lanczos_end(l);
+    return s;
 }
 
 /* ---- SVD ------------------------------------------------------------ >>svd
@@ -22321,16 +22344,21 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
 /* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
    Q_u x = 1/2 (W^T (d * V x) + V^T (d * W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
-   flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
-enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
+   flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n.
+   Many outputs are searched side by side, TNI_EIGEN_BATCH at a time: their products with the factors are then matrix
+   products, too, and nothing is formed. An output that is done makes room for the next one. */
+enum {
+    TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17,
+    TNI_EIGEN_TOGETHER = 16, TNI_EIGEN_BATCH = 128, TNI_EIGEN_TERMS = 512
+};
 
 typedef struct tni_eigen_product {
     tn_ctx    *ctx;
     int64_t    n, h, chunk;             /* chunk: terms per call, so that their rows stay in the cache */
     bool       formed;
     tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
-    tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
-    tn_tensor *z, *swapped;             /* [1,2 chunk]                                                  */
+    tn_tensor *x, *y, *d;               /* [most,n] [most,n] [most,h]: several vectors at once, or one  */
+    tn_tensor *z, *swapped;             /* [most,2 chunk]                                               */
 } tni_eigen_product;
 
 static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
@@ -22347,21 +22375,23 @@ static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
     return v;
 }
 
-/* z = M x;  swapped: z with the two numbers of each pair exchanged, times d/2;  y += M^T swapped */
-static tn_status tni_eigen_by_factors(tni_eigen_product *p)
+/* For each of the first `count` rows: z = M x;  swapped: z with the two numbers of each pair exchanged, times d/2;
+   y += M^T swapped */
+static tn_status tni_eigen_by_factors(tni_eigen_product *p, int64_t count)
 {
+    const tn_view x = tni_block_of(p->x, 0, count, 0, p->n), y = tni_block_of(p->y, 0, count, 0, p->n);
     int64_t   at, k;
     tn_status s = TN_OK;
     for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
         int64_t rows = tni_min(p->chunk, p->h - at);
         tn_view m = tni_block_of(p->m, 2 * at, 2 * rows, 0, p->n);
-        s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, 1, 0, 2 * rows), tni_view(p->x), tni_transposed_view(m), 0.5, 0);
+        s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, count, 0, 2 * rows), x, tni_transposed_view(m), 0.5, 0);
         for (k = 0; k < 2 && s == TN_OK; k++)
-            s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, 1, k, 2 * rows)),
-                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)),
-                                tni_block_of(p->d, 0, 1, at, rows), false);
+            s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, count, k, 2 * rows)),
+                                tni_every_second(tni_block_of(p->z, 0, count, 1 - k, 2 * rows)),
+                                tni_block_of(p->d, 0, count, at, rows), false);
         if (s == TN_OK)
-            s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
+            s = tni_put_matmul(p->ctx, y, tni_block_of(p->swapped, 0, count, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
     }
     return s;
 }
@@ -22375,7 +22405,7 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
         s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
         if (s == TN_OK)
             s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0)
-                          : tni_eigen_by_factors(p);
+                          : tni_eigen_by_factors(p, 1);
         if (s == TN_OK) s = tn_read(p->y, TN_F64, y + i * p->n, p->n);
     }
     return s;
@@ -22419,7 +22449,7 @@ static void tni_eigen_product_end(tni_eigen_product *p)
     tn_tensor_destroy(p->swapped);
 }
 
-static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed)
+static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
     int64_t   n = cp->in[0], h = cp->terms, k;
     tn_status s = TN_OK;
@@ -22428,13 +22458,13 @@ static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, 
     p->n = n;
     p->h = h;
     p->formed = formed;
-    p->chunk = tni_min(h, tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
+    p->chunk = tni_min(h, most > 1 ? (int64_t)TNI_EIGEN_TERMS : tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
     p->m = formed ? tni_owned_f64(p->ctx, n, n) : tni_owned_f64(p->ctx, 2 * h, n);
-    p->x = tni_owned_f64(p->ctx, 1, n);
-    p->y = tni_owned_f64(p->ctx, 1, n);
-    p->d = tni_owned_f64(p->ctx, 1, h);
-    p->z = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
-    p->swapped = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    p->x = tni_owned_f64(p->ctx, most, n);
+    p->y = tni_owned_f64(p->ctx, most, n);
+    p->d = tni_owned_f64(p->ctx, most, h);
+    p->z = tni_owned_f64(p->ctx, most, 2 * p->chunk);
+    p->swapped = tni_owned_f64(p->ctx, most, 2 * p->chunk);
     if (!p->m || !p->x || !p->y || !p->d || !p->z || !p->swapped) return TN_ERR_MEMORY;
     for (k = 0; k < 2 && !formed && s == TN_OK; k++) {
         tn_view rows = tni_block_of(p->m, k, h, 0, n);
@@ -22477,6 +22507,137 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
     return s;
 }
 
+/* Searches side by side: row i of x, y and d belongs to job i. */
+typedef struct tni_eigen_batch {
+    int64_t          active, n, h;
+    tni_lanczos_job *job;               /* [most]                                          */
+    int64_t         *output;            /* [most]                                          */
+    tn_status       *status;            /* [most]                                          */
+    double          *x, *y, *d;         /* [most,n] [most,n] [most,h]                      */
+    double          *blocks;            /* [threads,block]: of the host products of a task */
+    int64_t          block;
+} tni_eigen_batch;
+
+static tni_host tni_eigen_batch_host(const tni_eigen_batch *b, tn_simd simd, int worker)
+{
+    return tni_host_of(simd, &tni_alone, b->n, b->blocks + worker * b->block);
+}
+
+static void tni_eigen_batch_take(void *arg, int64_t task, int worker)
+{
+    tni_eigen_batch *b = (tni_eigen_batch *)arg;
+    tni_lanczos_job *l = b->job + task;
+    l->host = tni_eigen_batch_host(b, l->simd, worker);
+    memcpy(l->y, b->y + task * b->n, sizeof *l->y * (size_t)b->n);
+    b->status[task] = tni_lanczos_take(l);
+}
+
+/* Job i searches for the pairs of an output, in the workspace given. */
+static tn_status tni_eigen_batch_begin(tni_eigen_batch *b, int64_t i, const tn_cp *cp, const tn_lanczos_desc *desc,
+                                       double *room, const double *u, int64_t output, const double *p)
+{
+    tni_lanczos_job *l = b->job + i;
+    tn_status        s = tni_lanczos_plan(cp->ctx, l, b->n, desc);
+    if (s != TN_OK) return s;
+    tni_lanczos_lay(l, room);
+    l->host = tni_eigen_batch_host(b, l->simd, 0);
+    b->output[i] = output;
+    l->host.by->gemm(&l->host, 1, b->h, cp->out, 1, tni_rows((double *)u + output * cp->out, cp->out),
+                     tni_rows((double *)p, b->h), 0, tni_rows(b->d + i * b->h, b->h));
+    return tni_lanczos_begin(l);
+}
+
+/* The pairs of job i are stored, and its place is taken by another output or, if there is none, by the last job. */
+static tn_status tni_eigen_batch_next(tni_eigen_batch *b, int64_t i, const tn_cp *cp, const tn_lanczos_desc *desc,
+                                      const double *u, int64_t *next, int64_t outputs, const double *p, double *values,
+                                      double *vectors)
+{
+    tni_lanczos_job *l = b->job + i, *last = b->job + b->active - 1;
+    const int64_t    count = l->top, output = b->output[i];
+    tni_lanczos_end(l);
+    memcpy(values + output * count, l->theta, sizeof *values * (size_t)count);
+    memcpy(vectors + output * count * b->n, l->v, sizeof *vectors * (size_t)(count * b->n));
+    if (*next < outputs) return tni_eigen_batch_begin(b, i, cp, desc, l->v, u, (*next)++, p);
+    if (l != last) {
+        *l = *last;
+        b->output[i] = b->output[b->active - 1];
+        b->status[i] = b->status[b->active - 1];
+        memcpy(b->d + i * b->h, b->d + (b->active - 1) * b->h, sizeof *b->d * (size_t)b->h);
+    }
+    b->active--;
+    return TN_OK;
+}
+
+static tn_status tni_eigen_batch_run(tni_eigen_batch *b, tni_eigen_product *product, const tn_cp *cp, const double *u,
+                                     int64_t outputs, int64_t most, const tn_lanczos_desc *desc, double *room, int64_t work,
+                                     const double *p, double *values, double *vectors)
+{
+    int64_t   next = 0, i;
+    bool      changed = true;
+    tn_status s = TN_OK;
+    while (next < most && s == TN_OK) {
+        s = tni_eigen_batch_begin(b, next, cp, desc, room + next * work, u, next, p);
+        next++;
+    }
+    for (b->active = most; b->active > 0 && s == TN_OK;) {
+        for (i = 0; i < b->active; i++)
+            memcpy(b->x + i * b->n, b->job[i].v + b->job[i].used * b->n, sizeof *b->x * (size_t)b->n);
+        if (changed) s = tn_write(product->d, TN_F64, b->d, most * b->h);
+        if (s == TN_OK) s = tn_write(product->x, TN_F64, b->x, most * b->n);
+        if (s == TN_OK) s = tni_eigen_by_factors(product, b->active);
+        if (s == TN_OK) s = tn_read(product->y, TN_F64, b->y, most * b->n);
+        if (s != TN_OK) break;
+        tni_parallel_for(tni_ctx_pool(cp->ctx), b->active, tni_eigen_batch_take, b);
+        for (changed = false, i = 0; i < b->active && s == TN_OK;) {
+            if ((s = b->status[i]) != TN_OK) break;
+            if (!b->job[i].done) { i++; continue; }
+            changed = true;
+            s = tni_eigen_batch_next(b, i, cp, desc, u, &next, outputs, p, values, vectors);
+        }
+    }
+    return s;
+}
+
+/* For each row of u [outputs,out], `most` of them at a time; a started job is not done before its first product. */
+static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp, const double *u, int64_t outputs,
+                                    int64_t most, int64_t count, const double *p, double *values, double *vectors)
+{
+    tn_ctx         *ctx = cp->ctx;
+    tni_lanczos_job job;
+    tn_lanczos_desc desc;
+    tni_eigen_batch b;
+    double         *room;
+    int64_t         work, threads = tni_max(1, ctx->pool.threads);
+    tn_status       s;
+    memset(&desc, 0, sizeof desc);
+    desc.top = count;
+    memset(&b, 0, sizeof b);
+    b.n = cp->in[0];
+    b.h = cp->terms;
+    if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
+    work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
+    b.block = tni_host_work(b.n);
+    room = tni_alloc_f64(ctx, most, work, "eigen");
+    b.x = tni_alloc_f64(ctx, most, b.n, "eigen");
+    b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
+    b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
+    b.blocks = tni_alloc_f64(ctx, threads, b.block, "eigen");
+    b.job = (tni_lanczos_job *)tni_alloc(ctx, sizeof *b.job * (size_t)most, "eigen");
+    b.output = (int64_t *)tni_alloc(ctx, sizeof *b.output * (size_t)most, "eigen");
+    b.status = (tn_status *)tni_alloc(ctx, sizeof *b.status * (size_t)most, "eigen");
+    if (!room || !b.x || !b.y || !b.d || !b.blocks || !b.job || !b.output || !b.status) s = TN_ERR_MEMORY;
+    else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
+    tni_free_f64(ctx, room, most, work);
+    tni_free_f64(ctx, b.x, most, b.n);
+    tni_free_f64(ctx, b.y, most, b.n);
+    tni_free_f64(ctx, b.d, most, b.h);
+    tni_free_f64(ctx, b.blocks, threads, b.block);
+    tni_free(ctx, b.job, sizeof *b.job * (size_t)most);
+    tni_free(ctx, b.output, sizeof *b.output * (size_t)most);
+    tni_free(ctx, b.status, sizeof *b.status * (size_t)most);
+    return s;
+}
+
 static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values,
                                  const double *vectors)
 {
@@ -22498,11 +22659,14 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
     double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
     double           *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    const bool        together = outputs >= TNI_EIGEN_TOGETHER && (!formed || n >= 2 * TNI_EIGEN_LARGE);
+    const int64_t     most = together ? tni_min(outputs, TNI_EIGEN_BATCH) : 1;
     tni_eigen_product product;
-    tn_status         s = tni_eigen_product_begin(&product, cp, formed);
+    tn_status         s = tni_eigen_product_begin(&product, cp, formed && !together, most);
     if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
-    if (s == TN_OK) s = tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
+    if (s == TN_OK) s = together ? tni_eigen_together(&product, cp, u, outputs, most, count, p, values, vectors)
+                                 : tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
     tni_eigen_product_end(&product);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
     tni_free_f64(ctx, p, cp->out, h);
@@ -22960,7 +23124,7 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
     tni_eigen_product p;
     int64_t   n = cp->in[0], o;
     double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
-    tn_status s = tni_eigen_product_begin(&p, cp, true);
+    tn_status s = tni_eigen_product_begin(&p, cp, true, 1);
     if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
     for (o = 0; o < cp->out && s == TN_OK; o++) {

@@ -1,6 +1,7 @@
 /* test_scale.c: operators of any scale, order and size: inner products from the factors against loops over dense tensors, in
    ordinary ranges and far outside of them; composition and folding of one slot; marks. */
 
+#include "pool.h"
 #include "rooms.h"
 
 /* Ends the operators of one round, too. */
@@ -1138,6 +1139,61 @@ TEST(bad_calls_of_modes_and_stacks)
 }
 
 /* What does not fit is refused with its size, before anything is made. */
+/* Searches of many outputs side by side, some of which are done before others, against one output at a time; with three
+   workers in reverse order and with one. */
+TEST(eigenpairs_side_by_side)
+{
+    enum { N = 1100, H = 512, OUT = 18, COUNT = 3 };
+    double  *v[2], worst = 0;
+    tn_eigen all[2];
+    for (int c = 0; c < 2; c++) {
+        int64_t    f_shape[2] = {H, N}, u_shape[1] = {OUT};
+        double    *p = room(OUT * H), u[OUT];
+        tn_ctx    *ctx;
+        tn_desc    desc;
+        tn_cp     *cp;
+        tn_tensor *f[2], *t;
+        memset(&desc, 0, sizeof desc);
+        desc.dtype = TN_F64;
+        desc.threads = c ? 3 : 1;
+        desc.parallel_for = c ? pool_backwards : NULL;
+        CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
+        for (int64_t o = 0; o < OUT; o++)
+            for (int64_t i = 0; i < H; i++) p[o * H + i] = i % OUT <= o ? 1.0 / (double)(1 + i) : 0;
+        t = tn_tensor_2d(ctx, TN_F64, OUT, H);
+        CHECK_STATUS(tn_write(t, TN_F64, p, OUT * H), TN_OK);
+        for (int k = 0; k < 2; k++) f[k] = tn_normal(ctx, 2, f_shape, 0, 1);
+        cp = tn_cp_create(ctx, 2, t, f, TN_CP_INPUT_PLAIN);
+        CHECK_STATUS(tn_cp_eigen_all(cp, COUNT, &all[c]), TN_OK);
+        v[c] = room(OUT * COUNT);
+        CHECK_STATUS(tn_read(all[c].values, TN_F64, v[c], OUT * COUNT), TN_OK);
+        for (int64_t o = 0; o < OUT && c == 0; o += 5) {
+            tn_eigen one;
+            double   value[COUNT], *x = room(COUNT * N), *y = room(OUT * COUNT * N);
+            for (int64_t i = 0; i < OUT; i++) u[i] = i == o;
+            t = tn_tensor_nd(ctx, TN_F64, 1, u_shape);
+            CHECK_STATUS(tn_write(t, TN_F64, u, OUT), TN_OK);
+            CHECK_STATUS(tn_cp_eigen(cp, t, COUNT, &one), TN_OK);
+            CHECK_STATUS(tn_read(one.values, TN_F64, value, COUNT), TN_OK);
+            CHECK_STATUS(tn_read(one.vectors, TN_F64, x, COUNT * N), TN_OK);
+            CHECK_STATUS(tn_read(all[c].vectors, TN_F64, y, OUT * COUNT * N), TN_OK);
+            for (int i = 0; i < COUNT; i++) {
+                double dot = 0;
+                for (int64_t j = 0; j < N; j++) dot += x[i * N + j] * y[(o * COUNT + i) * N + j];
+                test_raise(&worst, fabs(value[i] - v[0][o * COUNT + i]) / fabs(value[0]));
+                test_raise(&worst, fabs(dot - 1));
+            }
+            tn_eigen_destroy(&one);
+        }
+        tn_eigen_destroy(&all[c]);
+        tn_cp_destroy(cp);
+        tn_ctx_destroy(ctx);
+    }
+    for (int i = 0; i < OUT * COUNT; i++) CHECK(v[0][i] == v[1][i]);
+    WORST("eigenpairs side by side against one output", worst, 1e-11);
+    tidy();
+}
+
 TEST(what_does_not_fit)
 {
     tn_ctx *ctx = open_ctx(TN_F32, (size_t)30 << 20);
@@ -1167,4 +1223,4 @@ TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scal
           small_singular_values, largest_coefficients, largest_coefficients_by_their_bound, gaussian_moments, gaussian_moments_at_any_scale,
           two_layers_exactly, cores_at_any_scale,
           one_function_as_two_stacks, sampled_stacks, three_layers, invariances_of_modes, bad_calls, bad_calls_of_modes_and_stacks,
-          what_does_not_fit)
+          eigenpairs_side_by_side, what_does_not_fit)
