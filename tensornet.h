@@ -13920,8 +13920,10 @@ static void tni_tridiagonal_times(const tni_host *h, int64_t n, double *a, int64
     tni_bands b;
     int64_t   i;
     b.host = h; b.n = n; b.a = a; b.part = part; b.v = v;
-    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++)              /* the rest of the triangle has this share of its area */
-        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(1 - (double)i / (double)TNI_TRIDIAGONAL_BANDS))) / 4 * 4;
+    for (i = 0; i < TNI_TRIDIAGONAL_BANDS; i++) {            /* the rest of the triangle has this share of its area */
+        const double share = 1 - (double)i / (double)TNI_TRIDIAGONAL_BANDS;
+        b.begin[i] = from + (int64_t)((double)(n - from) * (1 - sqrt(share))) / 4 * 4;
+    }
     b.begin[i] = n;
     tni_parallel_for(h->pool, TNI_TRIDIAGONAL_BANDS, tni_band_times, &b);
     memcpy(p + from, part + from, (size_t)(n - from) * sizeof *p);
