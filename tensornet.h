@@ -66,7 +66,7 @@
                    >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
-       trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan
+       trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
@@ -1965,8 +1965,8 @@ typedef struct tn_refit_desc {
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
-   becomes |S - S'|_F / |S|_F, which cannot be told from 0 below about 1e-7. A local minimum is possible. Order 2 only. It
-   takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+   becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
+   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
 
 #ifndef TN_NO_CONTRACTION
@@ -2109,7 +2109,7 @@ TN_API tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out);
 
        f(x)[c] = l M_0 .. M_(p-1) B_c M_p .. M_(N-1) r      M_j[a,b] = sum_s A_j[a,s,b] phi_j[s]
 
-   Site j has the core A_j [D,s,D], the label core B [D,out,D] stands before site p. The ends l and r are vectors (open) or
+   Site j has the core A_j [D,s,D], the label core B [D,out,D] is before site p. The ends l and r are vectors (open) or
    closed by a trace (periodic). Products carry their scale as a logarithm, so that chains of any length neither overflow nor
    vanish. The squares of a function without a label, divided by their sum over all inputs, are probabilities: a Born
    machine.
@@ -2207,7 +2207,7 @@ TN_API tn_tt    *tn_tt_canonical(const tn_tt *tt, int64_t site, double *log_norm
 TN_API tn_tensor *tn_tt_spectra(const tn_tt *tt);
 /* Returns the entanglement entropy of each cut, -sum p ln p with p the squares of these values: [d-1], owned. */
 TN_API tn_tensor *tn_tt_entropies(const tn_tt *tt);
-/* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1): no range is left. */
+/* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1), without overflow or underflow. */
 TN_API tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm);
 TN_API tn_status tn_tt_log_inner(const tn_tt *a, const tn_tt *b, double *log_inner, double *sign);
 
@@ -2230,7 +2230,7 @@ TN_API tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uin
    as the data need. White 1992, Stoudenmire & Schwab 2016 */
 typedef struct tn_tt_fit_desc {
     int64_t sweeps;             /* 0: 1                                                                                   */
-    int64_t rank;               /* no bond above this, but for that of a label at an end, which may be `out`; 0: 16       */
+    int64_t rank;               /* no bond above this, except that of a label at an end, which may be `out`; 0: 16        */
     double  relative;           /* drops singular values <= relative times the largest of their bond; 0: 1e-6             */
     double  ridge;              /* minimises squares + ridge |tensor|^2, in units of the mean square of a feature; 0: 1e-9 */
     int64_t steps;              /* conjugate gradient steps for one tensor, at most; 0: as many as least squares need. Few
@@ -3043,8 +3043,8 @@ typedef struct tn_circuit_desc {
     int     set;                /* of QK: 1 or 2, the scores of one set alone; 0: the product of all            */
     int64_t query, key;         /* positions. With RoPE only query - key matters; learned positions are added to tokens,
                                    OV reads at `key`; without positions they have no effect                     */
-    double  factor;             /* tokens in blocks after the first: what stands for 1/denominator of norm1, such as its mean
-                                   over a text; required there unless the model has no norms                    */
+    double  factor;             /* tokens in blocks after the first: the number that replaces 1/denominator of norm1, such as
+                                   its mean over a text; required there unless the model has no norms           */
 } tn_circuit_desc;
 /* Makes a circuit from arrays, which are copied: left[s] [rows,rank_s] and right[s] [columns,rank_s], sets 1 or 2. Functions
    that return a circuit, an operator or a net return a new, owned one; NULL on error. */
@@ -3094,7 +3094,7 @@ TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *mod
 
 typedef struct tn_circuit_ovpp_desc {
     int64_t block;
-    double  factor1, factor2;   /* what stands for 1/denominator of norm1 and norm2; required if the model has norms    */
+    double  factor1, factor2;   /* replace 1/denominator of norm1 and norm2; required if the model has norms            */
     bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
 } tn_circuit_ovpp_desc;
 /* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
@@ -3159,7 +3159,7 @@ TN_API tn_status   tn_circuit_top_rows(const tn_circuit *circuit, int64_t top, t
                                        tn_tensor **ids);
 
 typedef struct tn_circuit_maximum_desc {
-    int64_t  starts, steps;     /* random starts, and at most so many steps of each; 0: 8 and 1000              */
+    int64_t  starts, steps;     /* number of random starts, and the most steps of each; 0: 8 and 1000           */
     double   radius;            /* length of each input, without the one; 0: 1                                  */
     double   tol;               /* ends when a step gains less than this part of the value; 0: 1e-12            */
     uint64_t seed;
