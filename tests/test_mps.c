@@ -306,7 +306,7 @@ TEST(norms_count_the_label)
         tn_mps_desc d;
         tn_mps      m;
         tn_tt      *tt;
-        char        name[8];
+        char        name[16];
         double      norm;
         memset(&d, 0, sizeof d);
         d.sites = 4; d.bond = 3; d.dim = 2; d.out = 3; d.random = true;
@@ -1164,7 +1164,7 @@ TEST(tt_linear_is_its_matrix)
         tn_tensor        *matrix, *x, *y;
         tn_tt_desc        exact;
         int64_t           in = 1, out = 1;
-        char              name[8];
+        char              name[16];
         memset(&d, 0, sizeof d);
         memset(&exact, 0, sizeof exact);
         for (int i = 0; i < k; i++) { in *= d.in[i] = 2 + i; out *= d.out[i] = 3 - i; }
