@@ -104,15 +104,15 @@ typedef struct setting {
     double    *want;            /* what want found                                   */
     int        want_rank;
     int64_t    want_shape[TN_MAX_RANK], want_count;
-    tn_linear    linear;
-    tn_embedding embedding;
-    tn_norm      norm;
-    tn_mlp       mlp;
-    tn_mlp       product;
-    tn_quadratic quadratic;
-    tn_modifier  modifier;
-    tn_attention attention;
-    tn_tn_attention tn_attention;
+    tn_linear       linear;
+    tn_embedding    embedding;
+    tn_norm         norm;
+    tn_mlp          mlp;
+    tn_mlp          product;
+    tn_quadratic    quadratic;
+    tn_modifier     modifier;
+    tn_attention    attention;
+    tn_tn_attention tna;
 } setting;
 
 struct test_case {
@@ -2049,7 +2049,7 @@ static inline void build_tna(setting *s)
     shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
     shape[1] = draw(s, 1, 5);
     shape[2] = d.in = draw(s, 1, 3);
-    d.bond = s->round == CASE_LARGE ? TNA_MOST : draw(s, 1, 4);
+    d.bond = s->round == CASE_LARGE ? (int64_t)TNA_MOST : draw(s, 1, 4);
     d.out = draw(s, 1, 3);
     d.boundary = s->of->kind & TNA_OPEN ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED;
     d.causal = (s->of->kind & TNA_CAUSAL) != 0;
@@ -2057,16 +2057,16 @@ static inline void build_tna(setting *s)
     d.sites = s->of->kind & TNA_SITES ? shape[1] : 0;
     case_real(s, 3, shape, CASE_AWAY);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_tn_attention_init(s->params, "tna", &d, &s->tn_attention), TN_OK);
+    CHECK_STATUS(tn_tn_attention_init(s->params, "tna", &d, &s->tna), TN_OK);
     case_layer(s, before);
 }
 
-static inline tn_tensor *run_tna(setting *s) { return tn_tn_attention_forward(s->ctx, &s->tn_attention, case_x(s, 0)); }
+static inline tn_tensor *run_tna(setting *s) { return tn_tn_attention_forward(s->ctx, &s->tna, case_x(s, 0)); }
 
 /* to = a M_j, or M_j a from the right, of the site with features x; one row or column if the boundary is open */
 static inline void plain_tna_step(const setting *s, int64_t site, const double *x, bool right, const double *a, double *to)
 {
-    const tn_tn_attention_desc *d = &s->tn_attention.desc;
+    const tn_tn_attention_desc *d = &s->tna.desc;
     int64_t D = d->bond, rows = s->of->kind & TNA_OPEN ? 1 : D, i, j, k, p, q;
     double  m[TNA_MOST * TNA_MOST];
     for (k = 0; k < D * D; k++) {
@@ -2087,7 +2087,7 @@ static inline void plain_tna_step(const setting *s, int64_t site, const double *
 
 static inline void want_tna(setting *s)
 {
-    const tn_tn_attention_desc *d = &s->tn_attention.desc;
+    const tn_tn_attention_desc *d = &s->tna.desc;
     const bool open = (s->of->kind & TNA_OPEN) != 0;
     plain   x = plain_x(s, 0);
     int64_t D = d->bond, n = x.shape[1], shape[3], b, at, j, i, t, k, p, q;

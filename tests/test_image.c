@@ -612,7 +612,7 @@ TEST(refusals_say_why)
 TEST(a_refused_matrix_says_why)
 {
     static const double one[1] = {1};
-    static const tn_matrix_desc none;
+    static tn_matrix_desc none;                             /* zeros */
     tn_ctx        *ctx = open_ctx(NULL);
     tn_matrix_desc m = none;
     m.cell = 5000;
@@ -647,7 +647,7 @@ TEST(a_refused_matrix_says_why)
 TEST(refused_tiles_say_why)
 {
     static const double one[1] = {1};
-    static const tn_tiles_desc none;
+    static tn_tiles_desc none;                              /* zeros */
     tn_ctx       *ctx = open_ctx(NULL);
     tn_tiles_desc t = none;
     t.rows = t.columns = 2;

@@ -859,7 +859,7 @@ TEST(bounds_hold_for_all_texts)
         if (k > 7) { d.attn_scale = 1e-6; d.mlp_scale = 1000; }    /* the MLP's change, to first order */
         if (k > 9) {                                    /* the denominators of the pruned circuit are its own */
             bd.dropped = 1;
-            bd.unknown = k == 10 ? EARLIER : k == 11;
+            bd.unknown = k == 10 ? (int64_t)EARLIER : k == 11;
             d.no_norm = false;
             d.attn_scale = d.mlp_scale = 1;
         }

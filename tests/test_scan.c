@@ -262,7 +262,7 @@ TEST(scales_that_change)
             static const double m[4] = {0.7, 0.1, 0, 0.3}, one[3] = {1, 1, 1};
             tn_tensor *y, *logs, *start, *sites;
             double     v[12], *got, *of, sum = 0;
-            double     x[4] = {1, kind == 0 ? 0 : 1, 0, 1};    /* the identity, or the vector (1,1) */
+            double     x[4] = {1, kind == 0 ? 0.0 : 1.0, 0, 1};    /* the identity, or the vector (1,1) */
             for (k = 0; k < 12; k++) v[k] = m[k % 4] * size[i][k / 4];
             start = given(ctx, 1, 2, 0, 0, 0, one);
             sites = given(ctx, 4, kind < 2 ? 1 : 3, kind < 2 ? 3 : 2, kind < 2 ? 2 : 1, 2, v);

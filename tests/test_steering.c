@@ -72,7 +72,7 @@ typedef struct errors { double frozen, direct, whole, measured, power; int tried
 
 static void compare(world *w, const tn_transformer *m, const tn_circuit_steering_desc *d, errors *e)
 {
-    const int64_t            T = m->desc.context < TOKENS ? m->desc.context : TOKENS;
+    const int64_t            T = m->desc.context < TOKENS ? m->desc.context : (int64_t)TOKENS;
     tn_circuit_steering_desc again = *d;
     tn_circuit_steering      s, twice;
     tn_tensor               *ids = ids_of(w->ctx, &m->desc, TEXTS, T, 3), *logits, *y = NULL;
