@@ -673,8 +673,8 @@ TEST(a_refused_plot_says_why)
 {
     static const double one[1] = {1};
     static const char *const names[1] = {"one"};
-    static const tn_plot_desc none;
-    static const tn_series    empty;
+    static tn_plot_desc none;
+    static tn_series    empty;
     tn_ctx      *ctx = open_ctx(NULL);
     tn_plot_desc p = none;
     tn_series    s = empty;
