@@ -192,8 +192,9 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
 /* The precision in which large F32 matrices are multiplied. Where a setting would not be faster, F32 is used, which is at
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
    cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
-   F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. Infinities, NaN and numbers of at least 2^48
-   are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an error of at most that much each.
+   F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. With TN_GEMM_BF16, BF16 operands
+   (desc.activations) are taken as they are. Infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts
+   and products of parts below 2^-126 count as zero: an error of at most that much each.
    cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
    and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
    tensor cores in every setting: its factors are exact, its sums are F32.
@@ -338,10 +339,10 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    T(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
+    T(SUMSQ,                  sumsq)                  /* i0 parameter's index; i1, i2: the series */ \
     T(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
-    T(ADAMW,                  adamw)                  \
-    T(SGD,                    sgd)                    \
+    T(ADAMW,                  adamw)                  /* i1, i2: the series                     */ \
+    T(SGD,                    sgd)                    /* the same                               */ \
     T(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
     T(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 how far the random clock advances   */
@@ -820,11 +821,11 @@ TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const i
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
-   Computed on the host, in double, from a copy of the matrix of any dtype and strides; the results are owned tensors of
-   the context's dtype. On failure all results are NULL and the status says why: TN_ERR_ARG, TN_ERR_SHAPE, TN_ERR_NONFINITE
-   (the matrix holds NaN or infinity, or a result is beyond the range of the dtype), TN_ERR_CONVERGENCE, TN_ERR_MEMORY.
-   Without a context (ctx or a train is NULL) there is no message. Equal matrices give bit-identical results. Nothing here is
-   recorded.
+   Computed on the host, in double (but see tn_eigh), from a copy of the matrix of any dtype and strides; the results are
+   owned tensors of the context's dtype. On failure all results are NULL and the status says why: TN_ERR_ARG, TN_ERR_SHAPE,
+   TN_ERR_NONFINITE (the matrix holds NaN or infinity, or a result is beyond the range of the dtype), TN_ERR_CONVERGENCE,
+   TN_ERR_MEMORY. Without a context (ctx or a train is NULL) there is no message. Equal matrices give bit-identical results.
+   Nothing here is recorded.
 
    If desc.measure is set, `error` in each result is |A - product of the results|_F / |A|_F, for the results as stored and
    truncated; else it is NaN.
@@ -837,9 +838,9 @@ TN_API tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const i
    has the index of the first member of the cluster of each value: its own index where the vector is determined. `angle`,
    [k], bounds the sine of the angle between the computed subspace of that cluster and the exact one:
    2 |E|_F / (gap between the cluster and all other values), at most 1 (Davis & Kahan 1970, Wedin 1972), where |E|_F is
-   noise |A|_F. Zero is one of the other singular values of a matrix that is not square. The angle is 1 if members of the
-   cluster were not kept. Two neighbours are in one cluster if the vector of either
-   would have an angle above 0.01.
+   noise |A|_F; in F32 contexts add 1e-6, the error of vectors computed in float. Zero is one of the other singular values
+   of a matrix that is not square. The angle is 1 if members of the cluster were not kept. Two neighbours are in one cluster
+   if the vector of either would have an angle above 0.01.
    ====================================================================== */
 
 /* Which of the values |x_0| >= |x_1| >= .. of a decomposition to keep. Each rule that is set drops some of the last ones;
@@ -884,6 +885,8 @@ typedef struct tn_eigh_result {  /* of a [b,n,n] each tensor begins with the axi
    TN_ERR_ARG if an a_ij differs from a_ji by more than rounding explains, unless desc.symmetrise is set: by more than
    1024 eps (F32, F64; a sum of a million products has errors of about that size) or sqrt(eps) (BF16), times the largest
    element; eps is that of a's dtype. Smaller differences are averaged.
+   In an F32 context values are computed in double and rounded once, and vectors are rotated in float: residuals, relative to
+   |A|_F, and inner products of two vectors are of the order of 1e-7. Where that is too coarse, use an F64 context.
    The component of largest magnitude of each vector, the first of equals, is positive. A NULL desc means all defaults. */
 TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
 TN_API void      tn_eigh_destroy(tn_eigh_result *r);     /* frees the tensors of the result */
@@ -1268,7 +1271,8 @@ TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* pa
 TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* the parameter of a name, or NULL */
 /* Adds a parameter of the context's dtype. The name is copied and must be new. NULL on error. */
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
-/* Sets all gradients to zero. An optimiser's step does so itself; a failed backward pass may leave partial gradients. */
+/* Sets all gradients to zero. After an optimiser's step they count as zeros: functions read zeros, whatever grad->data is. A
+   failed backward pass may leave partial gradients. */
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Freezes every parameter whose name matches the pattern: it has no gradient, no memory for one, and no update. Returns how
    many match, as the next three do. A pattern with stars must match the whole name, each star any run of characters
@@ -1722,10 +1726,10 @@ typedef struct tn_eigen {
 /* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out]. 0 means all that
    can differ from zero, min(n, 2 terms); a larger count is reduced to that number, and out->count says how many there are.
    They are in the operator's input space: fold the embedding in first to get pixels.
-   Exact: from the 2h x 2h problem R S R^T if 2 terms < n, else from the full one. A few pairs of a large problem, size
-   min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the largest
-   |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only. TN_ERR_SHAPE if n or
-   2 terms are at least 2^31. */
+   Exact up to the rounding of tn_eigh: from the 2h x 2h problem R S R^T if 2 terms < n, else from the full one. A few pairs
+   of a large problem, size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most
+   1e-12 of the largest |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only.
+   TN_ERR_SHAPE if n or 2 terms are at least 2^31. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
 /* Does the same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
@@ -2408,7 +2412,7 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
            tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
        }
        tn_optim_step(optim);
-   Afterwards the gradients are zero. Nothing is updated while the context holds an error, nor if a label or an id was
+   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a label or an id was
    outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or TN_ERR_NONFINITE, with
    the step and the parameter's name) is returned here on a host backend, and by the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
@@ -4272,11 +4276,14 @@ void tn_ctx_clear_error(tn_ctx *ctx)
 
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
-       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer overwrites it */
+       TNI_ZEROED = 32,                 /* a parameter's gradient that counts as zeros, whatever its bytes are: the first
+                                           writer overwrites it, and a reader fills it (tni_settle) */
        TNI_SEED = 64,                   /* the loss that tn_backward began with: its gradient is 1 */
        TNI_NOTED = 128,                 /* of an owned tensor: the current capture uses it ... */
        TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
-       TNI_GRAPHED = 512 };             /* a graph uses it                                          */
+       TNI_GRAPHED = 512,               /* a graph uses it                                          */
+       TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
+                                           bytes as their gradient (tni_grad_pass)                  */
 
 /* The tensor whose bytes t refers to: its base, or itself. */
 static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
@@ -5569,14 +5576,31 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
    base and no bytes.
    ====================================================================== */
 
-/* Checks an operand of an op; `what` is its name in the message. */
+/* Writes the zeros that a marked gradient, or a view of one, counts as (TNI_ZEROED). The mark stays. */
+static tn_status tni_settle(const tn_tensor *t)
+{
+    const tn_tensor *root = tni_root(t);
+    tn_call          c;
+    if (!(root->flags & TNI_ZEROED)) return TN_OK;
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_FILL;
+    c.n_out = 1;
+    c.out[0].data = root->data;
+    c.out[0].dtype = root->dtype;
+    c.out[0].rank = 1;
+    c.out[0].shape[0] = (int64_t)(root->bytes / tni_dtype_size(root->dtype));
+    c.out[0].strides[0] = 1;
+    return tni_run(t->ctx, &c);
+}
+
+/* Checks an operand of an op: it is alive and of this context. `what` is its name in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!ctx) return false;
     if (!t) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, what);
     else if (t->alive != TNI_ALIVE) tni_fail(ctx, TN_ERR_ARG, "%s: %s is a tensor of an arena that was reset", op, what);
     else if (t->ctx != ctx) tni_fail(ctx, TN_ERR_ARG, "%s: %s belongs to another context", op, what);
-    else return true;
+    else return tni_settle(t) == TN_OK;
     return false;
 }
 
@@ -5795,7 +5819,7 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
     tn_tensor *kept;
     if (!tni_alive(t)) return NULL;
     kept = tn_tensor_create(t->ctx, t->dtype, t->rank, t->shape);
-    if (kept && tni_copy(kept, t) != TN_OK) {
+    if (kept && (tni_settle(t) != TN_OK || tni_copy(kept, t) != TN_OK)) {
         tn_tensor_destroy(kept);
         return NULL;
     }
@@ -6077,7 +6101,7 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
     if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
     if (t->ctx->capture)
         return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s during a capture, expected kernels only", op, TNI_SHAPE(t));
-    return TN_OK;
+    return tni_settle(t);
 }
 
 /* Converts n elements. I32 takes whole numbers in its range only; `first` is the index of the first in the tensor. */
@@ -6197,6 +6221,7 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
         return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: from is %s, expected %s", TNI_SHAPE(from), TNI_SHAPE(to));
     if (tni_tape_reads(to->ctx, to))
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
+    if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
     (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
     return tni_copy(to, from);
 }
@@ -6610,6 +6635,51 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
 
 static tn_tensor *tni_grad_to_add(tn_tensor *t);
 
+/* Makes dy, the gradient of n's output, the gradient of t as well, without a copy: for ops that pass it on as it is. False
+   if t has a gradient already, or one that must have bytes of its own. Then it has to be added. */
+static bool tni_grad_pass(const tni_node *n, tn_tensor *t)
+{
+    tn_tensor *dy = n->out->grad, *g;
+    tn_tensor *to = t->base ? t->base : t;
+    if (to->grad || ((to->flags | n->out->flags) & (TNI_PARAM | TNI_WATCHED)) || to->dtype != dy->dtype) return false;
+    if (tni_root(dy)->flags > UINT32_MAX - TNI_HOLDER) return false;        /* no more holders can be counted */
+    if (!tn_tensor_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
+        return false;
+    g = tni_view_of(to);
+    if (!g) return true;                                    /* the context has the error */
+    g->data = dy->data;
+    g->base = dy->base ? dy->base : dy;
+    g->base->flags += TNI_HOLDER;
+    to->grad = g;
+    to->flags |= TNI_GRAD_USED;
+    return true;
+}
+
+/* t no longer has its gradient; the memory is free if no other tensor has it. */
+static void tni_grad_leave(tn_ctx *ctx, tn_tensor *t)
+{
+    tn_tensor *g = t->grad->base ? t->grad->base : t->grad;
+    t->grad = NULL;
+    if (g->flags >= TNI_HOLDER) {
+        g->flags -= TNI_HOLDER;
+        return;
+    }
+    g->next = ctx->idle;
+    ctx->idle = g;
+}
+
+/* Before something is added to a gradient that other tensors have as well: a copy for t alone. */
+static bool tni_grad_part(tn_tensor *t)
+{
+    tn_tensor *shared = t->grad, *own;
+    if (tni_root(shared)->flags < TNI_HOLDER) return true;
+    own = tni_grad_new(t);
+    if (!own || tni_copy(own, shared) != TN_OK) return false;
+    tni_grad_leave(t->ctx, t);
+    t->grad = own;
+    return true;
+}
+
 /* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
    view of a part is added to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
@@ -6623,11 +6693,11 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
         v = g ? tni_view_of(t) : NULL;
         if (!v) return NULL;
         v->data = (char *)g->data + ((char *)t->data - (char *)t->base->data);
-        v->base = g;
+        v->base = g->base ? g->base : g;
         return v;
     }
     if (!t->grad) t->grad = tni_grad_new(t);
-    if (!t->grad) return NULL;
+    if (!t->grad || !tni_grad_part(t)) return NULL;
     *add = t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) == 0 : (t->flags & TNI_GRAD_USED) != 0;
     t->grad->flags &= ~(uint32_t)TNI_ZEROED;
     t->flags |= TNI_GRAD_USED;
@@ -6637,10 +6707,9 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 /* The same for a writer that can only accumulate. */
 static tn_tensor *tni_grad_to_add(tn_tensor *t)
 {
-    const tn_tensor *before = tni_root(t)->grad;
-    bool       add, zero = before && (before->flags & TNI_ZEROED) != 0;
+    bool       add;
     tn_tensor *g = tni_grad(t, &add);
-    return !g || add || zero || tni_fill(g, 0) == TN_OK ? g : NULL;
+    return !g || add || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
 /* Runs the call with the gradient of t as call.out[0], if t needs one. */
@@ -6675,9 +6744,7 @@ tn_status tn_watch(tn_tensor *t)
 static void tni_grad_done(tn_ctx *ctx, tn_tensor *t)
 {
     if (!t->grad || (t->flags & TNI_WATCHED)) return;
-    t->grad->next = ctx->idle;
-    ctx->idle = t->grad;
-    t->grad = NULL;
+    tni_grad_leave(ctx, t);
     t->flags &= ~(uint32_t)TNI_GRAD_USED;
 }
 
@@ -6774,7 +6841,11 @@ static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
 static bool tni_grad_early(tn_tensor *in)
 {
     tn_tensor *t = in && in->base ? in->base : in;
-    if (!tni_wants_grad(t) || t->grad || (t->flags & TNI_PARAM)) return false;
+    if (!tni_wants_grad(t) || (t->flags & TNI_PARAM)) return false;
+    if (t->grad) {
+        tni_grad_part(t);                                   /* its own copy of a shared one has to be outside, too */
+        return false;
+    }
     t->grad = tni_grad_new(t);
     return t->grad != NULL;
 }
@@ -7309,8 +7380,10 @@ static void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
 
 static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tni_grad_sum(ctx, n->in[0], n->out->grad, n->f[0]);
-    if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
+    int k;
+    for (k = 0; k < 2 && n->in[k]; k++)
+        if (!tni_wants_grad(n->in[k]) || n->f[k] != 1 || !tni_grad_pass(n, n->in[k]))
+            tni_grad_sum(ctx, n->in[k], n->out->grad, n->f[k]);
 }
 
 /* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
@@ -9424,7 +9497,8 @@ static void TNI_T(rope_backward)(const tn_call *c)
                 double norm = TNI_T(rope_norm)(c, x, d), dot = 0;
                 for (k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
                 for (k = 0; k < d; k++) {
-                    double v = norm * (TNI_T(rope_back)(c, dy, t, k) - (double)x[k] * norm * norm * dot / (double)d);
+                    double v = TNI_T(rope_back)(c, dy, t, k);
+                    if (c->f[1] >= 0) v = norm * (v - (double)x[k] * norm * norm * dot / (double)d);
                     dx[k] = (TNI_REAL)(c->accumulate ? (double)dx[k] + v : v);
                 }
             }
@@ -10531,7 +10605,8 @@ tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tenso
    Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
    number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
    by hypot, which does not overflow where a square would. A fault, such as an invalid id or a gradient that is not finite,
-   makes the whole step a skip. */
+   makes the whole step a skip. An update is also where a gradient is used up: the optimiser marks it (TNI_ZEROED), so no
+   kernel writes the zeros that it then counts as. It is among the outputs because a backend may use its memory. */
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
@@ -10566,9 +10641,8 @@ static void TNI_T(step_begin)(const tn_call *c)
    Loshchilov & Hutter 2019, algorithm 2 */
 static void TNI_T(adamw)(const tn_call *c)
 {
-    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
-    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data,
-             *v = (TNI_REAL *)c->out[3].data;
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
+    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data, *v = (TNI_REAL *)c->out[3].data;
     int64_t   i, n = c->out[0].shape[0];
     double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP] - c->f[5];
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
@@ -10579,15 +10653,14 @@ static void TNI_T(adamw)(const tn_call *c)
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
     }
-    memset(g, 0, sizeof *g * (size_t)n);
 }
 
 /* m = mu m + g    p -= lr (wd p + m), or with Nesterov's step  p -= lr (wd p + g + mu m)
    Polyak 1964; Sutskever et al. 2013 */
 static void TNI_T(sgd)(const tn_call *c)
 {
-    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
-    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
+    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
     int64_t   i, n = c->out[0].shape[0];
     double    mu = c->f[0], lr = (double)s[TNI_LR] * c->f[4];
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
@@ -10596,15 +10669,14 @@ static void TNI_T(sgd)(const tn_call *c)
         if (c->f[1] != 0) mi = d + mu * mi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi));
     }
-    memset(g, 0, sizeof *g * (size_t)n);
 }
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
    The matrix products that follow do not check whether the step is skipped; in that case x is zero. */
 static void TNI_T(muon_begin)(const tn_call *c)
 {
-    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
-    TNI_REAL *x = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
+    TNI_REAL *x = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
     int64_t   b, i, n = c->out[0].shape[1];
     double    mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
     for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
@@ -10618,7 +10690,6 @@ static void TNI_T(muon_begin)(const tn_call *c)
         }
         if (s[TNI_SKIP] != 0) memset(x, 0, sizeof *x * (size_t)n);
         for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] * tni_muon_unit(squares));
-        memset(g, 0, sizeof *g * (size_t)n);
     }
 }
 
@@ -13450,7 +13521,7 @@ struct tni_algebra {
        upper triangle of A is read and written, of its rows those before `end`: n, or `from` and a multiple of 4. */
     void   (*upper_times)(int64_t from, int64_t end, int64_t n, double *a, int64_t stride, const double *v, const double *w,
                           const double *x, double *y);
-    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
+    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh-ql                 */
     /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
     tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
     /* w_i *= pole_i/(d_i - other) */
@@ -13460,7 +13531,29 @@ struct tni_algebra {
     /* >>cp-pairs, order 2: from a row of [A_00 A_01] and of [A_10 A_11], k = weight/2 (A_00 A_11 + A_01 A_10); then, unless
        pp is NULL, each A_st is replaced by weight pp times the A that has neither its row nor its column */
     void   (*pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k);
+    const struct tni_vector_ops *vectors;                                            /* of doubles                */
 };
+
+/* What is done with eigenvectors, as floats or as doubles: void * is an array of either. */
+typedef struct tni_vector_ops {
+    int64_t size;                       /* of a number, in bytes */
+    int     lanes, tile_rows;           /* columns of a strip, a multiple of a tile's; rows of a tile */
+    void  (*from)(int64_t n, const double *x, void *y);
+    void  (*column)(int64_t n, const void *strip, double *y);        /* y_i = strip[i lanes]                   */
+    void  (*rotate)(int64_t n, double c, double s, void *x, void *y);
+    /* C[m,n] = A[m,k] B[k,n], all by rows */
+    void  (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, const void *b,
+                  int64_t b_row, void *c, int64_t c_row);
+    /* Packs a[rows,depth] into panels of `width` rows: element (i,d) of a panel is p[d width + i]. The next panel begins
+       `next` numbers later; rows that the last one lacks are zeros. */
+    void  (*pack)(int width, int64_t rows, int64_t depth, const void *a, int64_t row, int64_t col, void *p, int64_t next);
+    /* For each strip: C[rows,lanes] = A[rows,depth] B[depth,lanes], or += if `add`. A is in panels of tile_rows; the B and
+       the C of the next strip begin `next` numbers later. */
+    void  (*strip_times)(int64_t rows, int64_t depth, const void *panels, int64_t strips, int64_t next, const void *b,
+                         bool add, void *c);
+} tni_vector_ops;
+
+static const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype);
 
 /* From >>cpu: the loops of a level, and the size in doubles of a block of gemm for extents up to `extent`. */
 static const tni_algebra *tni_algebra_of(tn_simd level);
@@ -13591,12 +13684,17 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
     return largest < 0;
 }
 
+static void tni_up(const tni_host *h, int64_t n, double *x)
+{
+    if (tni_points_down(n, x, 1)) h->by->scale(n, -1, x);
+}
+
 /* ---- reflections -------------------------------------------- >>reflections
    H = I - tau v v^T, v[0] = 1, tau = 2/|v|^2.   [GVL 5.1] [dlarfg]
    A product of them is one block, H_0 H_1 .. H_(w-1) = I - V T V^T with T upper triangular:
        T[i][i] = tau_i      T[:i,i] = -tau_i T[:i,:i] (V^T v_i)[:i]
    Schreiber & Van Loan 1989. [dlarft, dlarfb] */
-enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block; of large matrices */
+enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
 /* Replaces x by the v whose H takes x to (beta,0,..,0), and returns beta. tau == 0 means H = I. If squares could
    underflow, x is scaled first. */
@@ -13621,16 +13719,12 @@ static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
 
 static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
-    int64_t i, j, l;
+    int64_t i, j;
     h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
     for (i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
-        for (j = 0; j < i; j++) {
-            double sum = 0;
-            for (l = j; l < i; l++) sum += t[j * w + l] * gram[l * w + i];
-            t[j * w + i] = -tau[i] * sum;
-        }
+        for (j = 0; j < i; j++) t[j * w + i] = -tau[i] * h->by->dot(i - j, t + j * w + j, gram + i * w + j);
     }
 }
 
@@ -13852,7 +13946,7 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
    1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
    2. T = Z^T diag(l) Z. A small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
       divided in two, and the eigenpairs of both are joined [dstedc].
-   3. V = Z Q^T, by blocks of reflections. */
+   3. V = Z Q^T, by blocks of reflections. [dormtr] */
 
 /* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
@@ -14086,24 +14180,31 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
    and each is stored as its distance tau from the nearer d, so that all d_i - l are accurate. The vectors
    z_i/(d_i - l) use not z but the z' for which the computed l are exact, and are therefore orthogonal:
        z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
-   Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
+   Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4]
+   The rows of Z are floats or doubles. All that eigenvalues depend on are their first and last components, which are kept
+   as doubles besides: with floats, too, eigenvalues have the accuracy of doubles. */
 enum {
     TNI_LEAF = 32,                             /* most rows that QL takes        */
     TNI_LEAF_ROTATIONS = 4096,
     TNI_ROOT_STEPS = 200,                      /* most need five or six          */
     TNI_MERGE_SHARE = 64,                      /* poles per task                 */
-    TNI_MERGE_ARRAYS = 7, TNI_MERGE_LISTS = 5
+    TNI_MERGE_ARRAYS = 11, TNI_MERGE_LISTS = 5
 };
 
 typedef struct tni_divide {
     const tni_host *host;
-    int64_t   stride;                          /* of z                                          */
-    double   *z, *d, *e;                       /* [n,stride], [n], [n]                          */
+    const tni_vector_ops *ops;
+    int64_t   n;
+    char     *z;                               /* [n,n]                                         */
+    double   *d, *e;                           /* [n]                                           */
+    double   *ends[2];                         /* [n]: of each row of Z its first component, and its last one, in the
+                                                  columns of its block                          */
     double    nothing;                         /* an off-diagonal up to this is zero            */
-    double   *packed, *turn;                   /* [n,n] each: rows of Z to join, their factor   */
+    char     *packed, *turn;                   /* [n,n] each: rows of Z to join, their factor   */
+    double   *rows;                            /* [n] for each TNI_MERGE_SHARE poles            */
     double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
     int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
-    double   *strip, *rotations;               /* for QL, TNI_LEAF_ROTATIONS of them            */
+    double   *leaf, *strip, *rotations;        /* for QL, TNI_LEAF_ROTATIONS of them            */
 } tni_divide;
 
 /* A rank-one problem of k poles, d ascending. `group` orders the poles by where their rows are not zero. */
@@ -14113,7 +14214,9 @@ typedef struct tni_merge {
     double   rho;
     double  *d, *z, *origin, *tau, *values;    /* [k]; value = origin + tau         */
     double  *pole, *weight;                    /* [k] in the order of groups: d, z' */
+    double  *ends[2], *joined[2];              /* the same of the rows to join; [n], [n]: of joined rows */
     int64_t *at;                               /* [k]: place of d_j among the groups */
+    int64_t  begin[2], count[2];               /* the rows whose first, and whose last component is not zero */
 } tni_merge;
 
 /* The zero x of c + left_slope left^2/(left - x) + right_slope right^2/(right - x), a function with poles at both ends of
@@ -14205,11 +14308,24 @@ static void tni_merge_weights(void *arg, int64_t task, int worker)
 
 static void tni_merge_vectors(void *arg, int64_t task, int worker)
 {
-    const tni_merge *m = (const tni_merge *)arg;
-    int64_t j;
+    const tni_merge   *m = (const tni_merge *)arg;
+    const tni_divide  *v = m->divide;
+    const tni_algebra *by = v->host->by;
+    double            *row = v->rows + task * v->n;
+    int64_t            j;
+    int                end;
     (void)worker;
-    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++)
-        m->divide->host->by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], m->divide->turn + j * m->k);
+    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) {
+        by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], row);
+        for (end = 0; end < 2; end++)
+            m->joined[end][j] = by->dot(m->count[end], row + m->begin[end], m->ends[end] + m->begin[end]);
+        v->ops->from(m->k, row, v->turn + j * m->k * v->ops->size);
+    }
+}
+
+static char *tni_divide_at(const tni_divide *v, int64_t row, int64_t col)
+{
+    return v->z + (row * v->n + col) * v->ops->size;
 }
 
 /* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
@@ -14230,8 +14346,8 @@ static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *
 /* The half in which the row of an eigenvector is not zero. */
 typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
 
-/* Deflation: finds the finished rows, and writes the others, in ascending order, to `left`. z: rows of Z. */
-static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho,
+/* Deflation: finds the finished rows, and writes the others, in ascending order, to `left`. Rows are those after `first`. */
+static int64_t tni_merge_deflate(const tni_divide *v, int64_t first, int64_t n, double *d, double *u, double rho,
                                  const int64_t *order, int64_t *support, int64_t *left)
 {
     const double nothing = 8 * v->nothing;
@@ -14242,7 +14358,9 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
         if (held >= 0) {
             double both = hypot(u[row], u[held]), c = u[row] / both, s = u[held] / both, dh = d[held], dr = d[row];
             if (fabs((dr - dh) * c * s) <= nothing) {
-                v->host->by->rotate(n, c, s, z + held * v->stride, z + row * v->stride);
+                v->ops->rotate(n, c, s, tni_divide_at(v, first + held, first), tni_divide_at(v, first + row, first));
+                v->host->by->rotate(1, c, s, v->ends[0] + first + held, v->ends[0] + first + row);
+                v->host->by->rotate(1, c, s, v->ends[1] + first + held, v->ends[1] + first + row);
                 u[row] = both;
                 d[held] = dh * c * c + dr * s * s;
                 d[row] = dh * s * s + dr * c * c;
@@ -14257,51 +14375,54 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
 }
 
 /* Copies the rows of Z to `packed`, grouped by their zeros: the first n1 columns of FIRST and BOTH, the other columns of
-   BOTH and SECOND, then all of DONE, whose values follow those of the others. */
-static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member,
-                           const int64_t *count, const double *d, double *values)
+   BOTH and SECOND, then all columns of DONE. */
+static void tni_merge_pack(const tni_divide *v, int64_t first, int64_t n, int64_t n1, const int64_t *member,
+                           const int64_t *count)
 {
-    int64_t i, k = count[TNI_FIRST] + count[TNI_BOTH] + count[TNI_SECOND];
-    double *to = v->packed;
-    for (i = 0; i < count[TNI_FIRST] + count[TNI_BOTH]; i++, to += n1)
-        memcpy(to, z + member[i] * v->stride, (size_t)n1 * sizeof *to);
-    for (i = count[TNI_FIRST]; i < k; i++, to += n - n1)
-        memcpy(to, z + member[i] * v->stride + n1, (size_t)(n - n1) * sizeof *to);
-    for (i = k; i < n; i++, to += n) {
-        memcpy(to, z + member[i] * v->stride, (size_t)n * sizeof *to);
-        values[i] = d[member[i]];
-    }
+    const int64_t size = v->ops->size, up = count[TNI_FIRST] + count[TNI_BOTH], k = up + count[TNI_SECOND];
+    char         *to = v->packed;
+    int64_t       i;
+    for (i = 0; i < up; i++, to += n1 * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n1 * size));
+    for (i = count[TNI_FIRST]; i < k; i++, to += (n - n1) * size)
+        memcpy(to, tni_divide_at(v, first + member[i], first + n1), (size_t)((n - n1) * size));
+    for (i = k; i < n; i++, to += n * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n * size));
 }
 
 /* Z = turn packed, and the finished rows. */
-static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
+static void tni_merge_join(const tni_divide *v, int64_t first, int64_t n, int64_t n1, const int64_t *count)
 {
-    const tni_host *h = v->host;
-    int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND], i;
-    int64_t k = up + count[TNI_SECOND];
-    double *lower = v->packed + up * n1, *done = lower + down * n2;
-    h->by->gemm(h, k, n1, up, 1, tni_rows(v->turn, k), tni_rows(v->packed, n1), 0, tni_rows(z, v->stride));
-    h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0,
-                tni_rows(z + n1, v->stride));
-    for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
+    const tni_vector_ops *ops = v->ops;
+    const int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND];
+    const int64_t k = up + count[TNI_SECOND];
+    char         *lower = v->packed + up * n1 * ops->size, *done = lower + down * n2 * ops->size;
+    int64_t       i;
+    ops->gemm(v->host, k, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
+    ops->gemm(v->host, k, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
+              tni_divide_at(v, first, first + n1), v->n);
+    for (i = k; i < n; i++, done += n * ops->size)
+        memcpy(tni_divide_at(v, first + i, first), done, (size_t)(n * ops->size));
 }
 
 /* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
 static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
 {
-    double   *z = v->z + first * v->stride + first, *d = v->d + first, *u = v->arrays;
+    double   *d = v->d + first, *u = v->arrays, *ends[2];
     int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
     int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i, tasks;
     tni_merge m;
     const tni_pool *pool;
+    ends[0] = v->ends[0] + first; ends[1] = v->ends[1] + first;
     for (i = 0; i < n; i++) {
-        u[i] = sqrt(0.5) * (i < n1 ? z[i * v->stride + n1 - 1] : copysign(1, e) * z[i * v->stride + n1]);
+        double *inner = ends[i < n1] + i;                    /* where the halves meet: inside the joined block */
+        u[i] = sqrt(0.5) * (i < n1 ? *inner : copysign(1, e) * *inner);
+        *inner = 0;
         support[i] = i < n1 ? TNI_FIRST : TNI_SECOND;
     }
     m.divide = v; m.rho = 2 * fabs(e); m.at = at;
     m.d = u + n; m.z = m.d + n; m.origin = m.z + n; m.tau = m.origin + n; m.pole = m.tau + n; m.weight = m.pole + n;
+    m.ends[0] = m.weight + n; m.ends[1] = m.ends[0] + n; m.joined[0] = m.ends[1] + n; m.joined[1] = m.joined[0] + n;
     tni_sort_index(n, d, order, member);
-    m.k = tni_merge_deflate(v, n, z, d, u, m.rho, order, support, left);
+    m.k = tni_merge_deflate(v, first, n, d, u, m.rho, order, support, left);
     for (i = 0; i < n; i++) count[support[i]]++;
     for (place[0] = 0, i = 1; i < TNI_SUPPORTS; i++) place[i] = place[i - 1] + count[i - 1];
     for (i = 0; i < m.k; i++) {
@@ -14312,30 +14433,51 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     }
     for (i = 0; i < n; i++) if (support[i] == TNI_DONE) member[place[TNI_DONE]++] = i;
     m.values = u;                                            /* u is no longer needed */
-    tni_merge_pack(v, n, n1, z, member, count, d, m.values);
+    for (i = 0; i < n; i++) {
+        if (i >= m.k) m.values[i] = d[member[i]];
+        m.ends[0][i] = m.joined[0][i] = ends[0][member[i]];
+        m.ends[1][i] = m.joined[1][i] = ends[1][member[i]];
+    }
+    m.begin[0] = 0;                m.count[0] = count[TNI_FIRST] + count[TNI_BOTH];
+    m.begin[1] = count[TNI_FIRST]; m.count[1] = count[TNI_BOTH] + count[TNI_SECOND];
+    tni_merge_pack(v, first, n, n1, member, count);
     tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
     pool = tasks > 2 ? v->host->pool : &tni_alone;
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
     tni_parallel_for(pool, tasks, tni_merge_vectors, &m);
-    tni_merge_join(v, n, n1, z, count);
+    tni_merge_join(v, first, n, n1, count);
     memcpy(d, m.values, (size_t)n * sizeof *d);
+    memcpy(ends[0], m.joined[0], (size_t)n * sizeof *d);
+    memcpy(ends[1], m.joined[1], (size_t)n * sizeof *d);
     return TN_OK;
 }
 
-/* Rows and columns [first,first+n) of Z, which is the identity there. */
+static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
+{
+    tni_rotations r;
+    tn_status     s;
+    int64_t       i;
+    r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
+    r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
+    tni_unit_matrix(n, r.z);
+    s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    for (i = 0; i < n; i++) {
+        v->ops->from(n, r.z + i * n, tni_divide_at(v, first + i, first));
+        v->ends[0][first + i] = r.z[i * n];
+        v->ends[1][first + i] = r.z[i * n + n - 1];
+    }
+    return s;
+}
+
+/* Rows and columns [first,first+n) of Z; all else in these rows and columns is zero. */
 static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
 {
     int64_t   n1 = n / 2;
     double    e;
     tn_status s;
-    if (n <= TNI_LEAF) {
-        tni_rotations r;
-        r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
-        r.strip = v->strip; r.z = v->z + first * v->stride + first; r.n = n; r.stride = v->stride;
-        return tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
-    }
+    if (n <= TNI_LEAF) return tni_divide_leaf(v, first, n);
     e = v->e[first + n1 - 1];
     v->e[first + n1 - 1] = 0;
     v->d[first + n1 - 1] -= fabs(e);
@@ -14345,39 +14487,162 @@ static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
     return tni_merge_halves(v, first, n, n1, e);
 }
 
-/* ---- 3. all together ---------------------------------------------------- >>eigh-solve */
-static int64_t tni_divide_work(int64_t n)
+/* ---- 3. back to the vectors of A ---------------------------------------- >>eigh-back
+   V = Z Q^T: blocks of reflections I - V T V^T, from the last to the first, are applied to the vectors as columns. A strip
+   of columns stays in the second cache from the first product to the last; a task has some strips, and all blocks. V^T and
+   -V T of each block are packed once, in the order in which all tasks read them. */
+enum {
+    TNI_BACK_BLOCK = 60, TNI_BACK_SMALL = 30,   /* most reflections in a block; up to TNI_TRIDIAGONAL_SMALL rows */
+    TNI_BACK_LANES = 32,                        /* most columns of a strip */
+    TNI_BACK_STRIPS = 2                         /* strips per task */
+};
+
+typedef struct tni_back {
+    const tni_host       *host;
+    const tni_vector_ops *ops;
+    int64_t        n, block, strips, next;      /* next: numbers from strip to strip, (n + block) lanes */
+    const int64_t *place;                       /* [n]: row of the result of each row of Z              */
+    double        *vectors;                     /* [n,n]: Z before, as floats or doubles                */
+    char          *panels, *strip;              /* [strips][n + block,lanes]: a strip, then V^T times it */
+} tni_back;
+
+/* Numbers of all panels: V^T and T V have a triangle of n reflections each, in blocks; panels that lack rows are padded. */
+static int64_t tni_back_panels(int64_t n) { return n * (n + 4 * TNI_BACK_BLOCK) + 32 * TNI_BACK_BLOCK; }
+
+/* Doubles that hold all strips. Those of floats fit into the matrix A, unless it is small. */
+static int64_t tni_back_strips(int64_t n, int64_t size)
 {
-    return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + (int64_t)TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
+    return tni_ceil_div((n + TNI_BACK_LANES) * (n + TNI_BACK_BLOCK) * size, 8);
 }
 
-static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOCK_WIDE; }
-
-static int64_t tni_eigh_work(int64_t n)
+static int64_t tni_back_work(int64_t n, int64_t size)
 {
-    int64_t reduce = tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n)));
-    int64_t work = 2 * n + tni_max(tni_divide_work(n), reduce);
+    const int64_t strips = tni_back_strips(n, size);
+    return 3 * n + tni_ceil_div((tni_back_panels(n) + TNI_BACK_BLOCK * n) * size, 8) + (strips > n * n ? strips : 0)
+         + TNI_BACK_BLOCK * (2 * TNI_BACK_BLOCK + n) + 4 * TNI_ALIGN / 8;
+}
+
+static int64_t tni_round_up(int64_t a, int64_t b) { return tni_ceil_div(a, b) * b; }
+
+static void tni_back_read(void *arg, int64_t task, int worker)
+{
+    const tni_back *b = (const tni_back *)arg;
+    const int64_t   lanes = b->ops->lanes, first = task * lanes, n = b->n, size = b->ops->size;
+    (void)worker;
+    b->ops->pack((int)lanes, tni_min(lanes, n - first), n, (const char *)b->vectors + first * n * size, n, 1,
+                 b->strip + task * b->next * size, 0);
+}
+
+static void tni_back_task(void *arg, int64_t task, int worker)
+{
+    const tni_back       *b = (const tni_back *)arg;
+    const tni_vector_ops *ops = b->ops;
+    const int64_t n = b->n, lanes = ops->lanes, size = ops->size, first = task * TNI_BACK_STRIPS;
+    const int64_t strips = tni_min(TNI_BACK_STRIPS, b->strips - first);
+    const char   *panels = b->panels;
+    char         *strip = b->strip + first * b->next * size, *product = strip + n * lanes * size;
+    int64_t       start, i;
+    (void)worker;
+    for (start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
+        const int64_t m = n - start - 1, w = tni_min(b->block, m);
+        char         *x = strip + (start + 1) * lanes * size;
+        ops->strip_times(w, m, panels, strips, b->next, x, false, product);
+        panels += tni_round_up(w, ops->tile_rows) * m * size;
+        ops->strip_times(m, w, panels, strips, b->next, product, true, x);
+        panels += tni_round_up(m, ops->tile_rows) * w * size;
+    }
+    for (i = 0; i < tni_min(strips * lanes, n - first * lanes); i++) {
+        double *to = b->vectors + b->place[first * lanes + i] * n;
+        ops->column(n, strip + (i / lanes * b->next + i % lanes) * size, to);
+        if (size < 8) b->host->by->scale(n, 1 / sqrt(b->host->by->dot(n, to, to)), to);     /* floats have lengthened it */
+        tni_up(b->host, n, to);
+    }
+}
+
+/* The reflectors are the rows of a. */
+static void tni_back_pack(const tni_back *b, double *a, const double *tau, double *work)
+{
+    const tni_host       *h = b->host;
+    const tni_vector_ops *ops = b->ops;
+    const int64_t         n = b->n, rows = ops->tile_rows, size = ops->size;
+    char                 *panels = b->panels;
+    int64_t               start, i;
+    for (start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
+        const int64_t m = n - start - 1, w = tni_min(b->block, m);
+        const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
+        double       *gram = work, *t = gram + w * w, *tv = t + w * w;
+        char         *copy = (char *)(tv + w * m);
+        tni_block_factor(h, m, w, tni_turned(v), tau + start, gram, t);
+        h->by->gemm(h, w, m, w, -1, tni_turned(tni_rows(t, w)), v, 0, tni_rows(tv, m));
+        for (i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
+        ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
+        panels += tni_round_up(w, rows) * m * size;
+        for (i = 0; i < w; i++) ops->from(m, tv + i * m, copy + i * m * size);
+        ops->pack((int)rows, m, w, copy, 1, m, panels, rows * w);
+        panels += tni_round_up(m, rows) * w * size;
+    }
+}
+
+/* Row i of Z, [n,n] numbers of ops in `vectors`, becomes row place[i] of V, doubles. a, tau: from tni_tridiagonal. */
+static void tni_eigh_back(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, const double *tau,
+                          const int64_t *place, double *vectors, double *work)
+{
+    tni_back b;
+    b.host = h; b.ops = ops; b.n = n; b.place = place; b.vectors = vectors;
+    b.block = (n > TNI_TRIDIAGONAL_SMALL ? TNI_BACK_BLOCK : TNI_BACK_SMALL) / ops->tile_rows * ops->tile_rows;
+    b.strips = tni_ceil_div(n, ops->lanes);
+    b.next = (n + b.block) * ops->lanes;
+    work = tni_aligned(work);
+    b.panels = (char *)work;
+    work = tni_aligned(work + tni_ceil_div(tni_back_panels(n) * ops->size, 8));
+    b.strip = (char *)a;
+    if (tni_back_strips(n, ops->size) > n * n) {
+        b.strip = (char *)work;
+        work += tni_back_strips(n, ops->size);
+    }
+    tni_back_pack(&b, a, tau, work);                         /* the last use of a's numbers */
+    tni_parallel_for(h->pool, b.strips, tni_back_read, &b);
+    tni_parallel_for(h->pool, tni_ceil_div(b.strips, TNI_BACK_STRIPS), tni_back_task, &b);
+}
+
+/* ---- 4. all together ---------------------------------------------------- >>eigh-solve */
+static int64_t tni_divide_work(int64_t n, int64_t size)
+{
+    const int64_t arrays = tni_ceil_div(n, TNI_MERGE_SHARE) + 2 + TNI_MERGE_ARRAYS + TNI_MERGE_LISTS;
+    return tni_ceil_div(2 * n * n * size, 8) + arrays * n + (int64_t)TNI_LEAF * TNI_LEAF + (int64_t)TNI_LEAF * TNI_STRIP
+         + TNI_LEAF_ROTATIONS + TNI_ALIGN / 8;
+}
+
+/* In doubles, for vectors with numbers of `size` bytes. */
+static int64_t tni_eigh_work_of(int64_t n, int64_t size)
+{
+    int64_t work = 2 * n + tni_max(tni_divide_work(n, size), tni_max(tni_tridiagonal_work(n), tni_back_work(n, size)));
 #ifdef TN_USE_BLAS
     work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, after them, integers */
 #endif
     return work;
 }
 
+static int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
+
 #ifdef TN_USE_BLAS
 /* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
-static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z, double *work)
+static tn_status tni_lapack_eigh(const tni_host *h, int64_t n, double *a, double *values, double *z, double *work)
 {
     const int     in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
     int           info = 0;
+    int64_t       i;
     dsyevd_(z ? "V" : "N", "L", &in, a, &in, values, work, &lwork, (int *)(void *)(work + lwork), &liwork, &info, 1, 1);
     if (info != 0) return TN_ERR_CONVERGENCE;
     if (z) memcpy(z, a, (size_t)(n * n) * sizeof *a);
+    for (i = 0; z && i < n; i++) tni_up(h, n, z + i * n);
     return TN_OK;
 }
 #endif
 
 /* Z, [n,n], and d; e is used up. */
-static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
+static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *d, double *e, void *z,
+                                      double *work)
 {
     double        nothing = TNI_EPS * fmax(tni_largest_of(n, d), tni_largest_of(n, e));
     tni_rotations none;
@@ -14386,79 +14651,69 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, d
         memset(&none, 0, sizeof none);
         return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
     }
-    tni_unit_matrix(n, z);
-    v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
-    v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
+    memset(z, 0, (size_t)(n * n * ops->size));
+    v.host = h; v.ops = ops; v.n = n; v.z = (char *)z; v.d = d; v.e = e; v.nothing = nothing;
+    v.rows = tni_aligned(work);
+    v.ends[0] = v.rows + tni_ceil_div(n, TNI_MERGE_SHARE) * n; v.ends[1] = v.ends[0] + n;
+    v.arrays = v.ends[1] + n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
-    v.strip = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n; v.rotations = v.strip + (int64_t)TNI_LEAF * TNI_STRIP;
+    v.leaf = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n;
+    v.strip = v.leaf + (int64_t)TNI_LEAF * TNI_LEAF;
+    v.rotations = v.strip + (int64_t)TNI_LEAF * TNI_STRIP;
+    v.packed = (char *)(v.rotations + TNI_LEAF_ROTATIONS);
+    v.turn = v.packed + n * n * ops->size;
     memset(v.strip, 0, (size_t)TNI_LEAF * TNI_STRIP * sizeof *v.strip);
     return tni_divide_run(&v, 0, n);
 }
 
-/* V = Z Q^T: the reflectors, the rows of a, from the last block to the first. */
-static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double *tau, double *z, double *work)
+/* place: the row of each value in ascending order; spare [2n] */
+static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spare)
 {
-    int64_t first, block = tni_eigh_block(n);
-    for (first = (n - 2) / block * block; first >= 0; first -= block)
-        tni_reflect(h, n - first - 1, n, tni_min(block, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n),
-                    tau + first, false, tni_mat_of(z + first + 1, 1, n), work);
+    int64_t *order = (int64_t *)(void *)spare, i;
+    tni_sort_index(n, values, order, place);
+    for (i = 0; i < n; i++) place[order[i]] = i;
+    memcpy(spare + n, values, (size_t)n * sizeof *values);
+    for (i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
-/* Sorts into ascending order along the cycles of the permutation, so that each row is moved once. */
-static void tni_eigh_sort(int64_t n, double *values, double *vectors, double *work)
-{
-    double   value, *row = work;
-    int64_t *order = (int64_t *)(void *)(row + n), i, to, from;
-    const size_t bytes = (size_t)n * sizeof *row;
-    tni_sort_index(n, values, order, order + n);
-    for (i = 0; i < n; i++) {
-        if (order[i] == i) continue;
-        value = values[i];
-        if (vectors) memcpy(row, vectors + i * n, bytes);
-        for (to = i; order[to] != i; to = from) {
-            from = order[to];
-            values[to] = values[from];
-            if (vectors) memcpy(vectors + to * n, vectors + from * n, bytes);
-            order[to] = to;
-        }
-        values[to] = value;
-        if (vectors) memcpy(vectors + to * n, row, bytes);
-        order[to] = to;
-    }
-}
-
-static tn_status tni_eigh_scaled(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
+                                 double *vectors, double *work)
 {
     double   *e = work, *tau = e + n, *rest = tau + n;
+    int64_t  *place = (int64_t *)(void *)rest;
     tn_status s;
 #ifdef TN_USE_BLAS
-    if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(n, a, values, vectors, work);
+    if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(h, n, a, values, vectors, work);
 #endif
     tni_tridiagonal(h, n, a, values, e, tau, rest);
-    s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest);
-    if (s == TN_OK && vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
-    return s;
+    s = tni_eigh_tridiagonal(h, ops, n, values, e, vectors, rest);
+    if (s != TN_OK) return s;
+    tni_eigh_sort(n, values, place, rest + n);
+    if (vectors) tni_eigh_back(h, ops, n, a, tau, place, vectors, rest + n);
+    return TN_OK;
 }
 
 /* Eigenvalues, ascending, of the symmetric a[n,n], which is overwritten; only its upper triangle is read.
    vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
-   TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+   TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
+   Eigenvalues have the accuracy of doubles in any case. */
+static tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
+                             double *vectors, double *work)
 {
     double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
     tn_status s;
-    int64_t   i;
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     scale = tni_unit_scale(largest);
     h->by->scale(n * n, scale, a);
-    s = tni_eigh_scaled(h, n, a, values, vectors, work);
-    if (s != TN_OK) return s;
-    h->by->scale(n, 1 / scale, values);
-    tni_eigh_sort(n, values, vectors, work);
-    for (i = 0; vectors && i < n; i++)
-        if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
-    return TN_OK;
+    s = tni_eigh_scaled(h, ops, n, a, values, vectors, work);
+    if (s == TN_OK) h->by->scale(n, 1 / scale, values);
+    return s;
+}
+
+static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+{
+    return tni_eigh_in(h, h->by->vectors, n, a, values, vectors, work);
 }
 
 /* ---- eigenpairs of any square matrix ------------------------------------ >>eig
@@ -15916,12 +16171,16 @@ typedef struct tni_eigh_job {
     tn_ctx             *ctx;
     const tn_eigh_desc *desc;
     const tni_pool     *pool;                    /* of one matrix */
+    const tni_vector_ops *ops;
     int64_t             n, count, room;          /* of a worker   */
     double             *matrix, *values, *vectors, *work;
     tn_status          *status;
 } tni_eigh_job;
 
-static int64_t tni_eigh_room(int64_t n) { return tni_eigh_work(n) + tni_host_work(n) + 2 * TNI_ALIGN / 8; }
+static int64_t tni_eigh_room(int64_t n, int64_t size)
+{
+    return tni_eigh_work_of(n, size) + tni_host_work(n) + 2 * TNI_ALIGN / 8;
+}
 
 static void tni_eigh_task(void *arg, int64_t task, int worker)
 {
@@ -15929,8 +16188,8 @@ static void tni_eigh_task(void *arg, int64_t task, int worker)
     const int64_t n = j->n;
     double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
     double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
-    tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work(n));
-    j->status[task] = tni_eigh(&h, n, j->matrix + task * n * n, values, vectors, work);
+    tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
+    j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
     if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
         tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
 }
@@ -16208,7 +16467,8 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
-    j.room = tni_eigh_room(j.n);
+    j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
+    j.room = tni_eigh_room(j.n, j.ops->size);
     all = j.count * j.n * j.n;
     work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n);       /* later of clusters and angles */
     size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
@@ -22231,15 +22491,18 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
-   On the host in double, one output per task; every worker has its own workspace. */
+   On the host in double, vectors as in tn_eigh, one output per task; every worker has its own workspace. A single output
+   uses all threads. */
 typedef struct tni_eigen_job {
     int64_t  n, h, r, outputs, out, count, bytes_of_worker;      /* r: size of the matrix that is solved */
-    double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
+    double  *left, *right;          /* R1 and R2, [r,h] both; or W and V, [h,r] both */
     double  *q;                     /* [n,r], or NULL where r = n                   */
     double  *p, *u;                 /* [out,h], [outputs,out]                       */
     double  *values, *vectors;      /* [outputs,count], [outputs,count,n] or NULL   */
     double  *work;                  /* per worker                                   */
     tn_status *status;              /* [outputs]                                    */
+    const tni_pool       *pool;     /* of one output                                */
+    const tni_vector_ops *ops;
     tn_simd  simd;
 } tni_eigen_job;
 
@@ -22250,7 +22513,7 @@ static int64_t tni_eigen_extent(const tni_eigen_job *j)
 
 static int64_t tni_eigen_work(const tni_eigen_job *j)
 {
-    return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
+    return 2 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
 }
 
 /* The eigenvectors in input space, with the sign rule applied there. */
@@ -22268,33 +22531,31 @@ static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, doub
 static void tni_eigen_task(void *arg, int64_t task, int worker)
 {
     const tni_eigen_job *j = (const tni_eigen_job *)arg;
-    int64_t r = j->r, h = j->h, i, k;
-    double *t = j->work + worker * tni_eigen_work(j), *g = t + r * r, *z = g + r * r, *scaled = z + r * r;
+    const int64_t r = j->r, h = j->h, lines = j->q ? r : h, length = j->q ? h : r;
+    int64_t i, k;
+    double *t = j->work + worker * tni_eigen_work(j), *z = t + r * r, *scaled = z + r * r;
     double *d = scaled + r * h, *values = d + h, *rest = values + r;
-    tni_host host = tni_host_of(j->simd, &tni_alone, tni_eigen_extent(j), rest + tni_eigh_work(r));
+    tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
-    for (i = 0; i < r; i++) for (k = 0; k < h; k++) scaled[i * h + k] = j->left[i * h + k] * d[k];
-    host.by->gemm(&host, r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
-    for (i = 0; i < r; i++) for (k = 0; k < r; k++) t[i * r + k] = g[i * r + k] + g[k * r + i];
-    j->status[task] = tni_eigh(&host, r, t, values, j->vectors ? z : NULL, rest);
+    for (i = 0; i < lines; i++)
+        for (k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
+    if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(t, r));
+    else host.by->gemm(&host, r, r, h, 1, tni_turned(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
+    tni_symmetrise(r, t);
+    j->status[task] = tni_eigh_in(&host, j->ops, r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
     tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
     if (j->vectors) tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
 
-/* [W^T V^T] = Q [R1 R2], or the factors themselves. m: scratch for [n,2h], its R and the factorisation */
+/* [W^T V^T] = Q [R1 R2]. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
     int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
     double   *m, *r, *scratch;
     tni_host  host;
     tn_status s = TN_ERR_MEMORY;
-    if (!j->q) {
-        for (i = 0; i < h; i++)
-            for (k = 0; k < n; k++) { j->left[k * h + i] = f[0][i * n + k]; j->right[k * h + i] = f[1][i * n + k]; }
-        return TN_OK;
-    }
     m = tni_alloc_f64(ctx, n, columns, "eigen");
     r = tni_alloc_f64(ctx, columns, columns, "eigen");
     scratch = tni_alloc_f64(ctx, work, 1, "eigen");
@@ -22316,19 +22577,22 @@ static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *
 
 static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 {
+    const int64_t count = j->h * j->n;
     double   *f[2];
     int64_t   i;
     tn_status s = TN_ERR_MEMORY;
-    f[0] = tni_alloc_f64(ctx, j->h, j->n, "eigen");
-    f[1] = tni_alloc_f64(ctx, j->h, j->n, "eigen");
+    f[0] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->left;
+    f[1] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->right;
     if (f[0] && f[1]) {
-        s = tn_read(cp->f[0], TN_F64, f[0], j->h * j->n);
-        if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], j->h * j->n);
+        s = tn_read(cp->f[0], TN_F64, f[0], count);
+        if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
         if (s == TN_OK) s = tn_read(cp->p, TN_F64, j->p, j->out * j->h);
-        if (s == TN_OK) s = tni_eigen_factor(ctx, j, f);
+        if (s == TN_OK && j->q) s = tni_eigen_factor(ctx, j, f);
     }
-    tni_free_f64(ctx, f[0], j->h, j->n);
-    tni_free_f64(ctx, f[1], j->h, j->n);
+    if (j->q) {
+        tni_free_f64(ctx, f[0], j->h, j->n);
+        tni_free_f64(ctx, f[1], j->h, j->n);
+    }
     if (s != TN_OK) return s;
     tni_parallel_for(tni_ctx_pool(ctx), j->outputs, tni_eigen_task, j);
     for (i = 0; i < j->outputs; i++) if (j->status[i] != TN_OK) return j->status[i];
@@ -22712,17 +22976,19 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     }
     memset(&j, 0, sizeof j);
     j.simd = ctx->desc.simd;
+    j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
+    j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
     small = 2 * j.h < j.n;
     j.r = small ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     work = tni_eigen_work(&j);
-    j.left = tni_alloc_f64(ctx, j.r, j.h, "eigen");
-    j.right = tni_alloc_f64(ctx, j.r, j.h, "eigen");
+    j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
+    j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
     if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
-    j.work = tni_alloc_f64(ctx, threads, work, "eigen");
+    j.work = tni_room_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
@@ -29287,20 +29553,32 @@ static tn_status tni_optim_tell(tn_optim *o)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "optim");
 }
 
+/* The call's place in a series: only where operands are memory that a backend may use until the last call. */
+static void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after)
+{
+    c->i[1] = ctx->backend->host ? before : 0;
+    c->i[2] = ctx->backend->host ? after : 0;
+}
+
+/* A parameter with a gradient that does not count as zeros has a share of the norm. */
+static bool tni_optim_sums(const tn_param *p) { return tni_optim_updates(p) && !(p->value->grad->flags & TNI_ZEROED); }
+
 /* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tn_call   c;
-    int64_t   i;
+    int64_t   i, before = 0, after = 0;
     tn_status s = ctx->capture ? tni_graph_steps(ctx->capture, o) : tni_optim_tell(o);
+    for (i = 0; i < o->of.params->count; i++) after += tni_optim_sums(o->of.params->item[i]);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
-        tn_param *p = o->of.params->item[i];
-        if (!tni_optim_updates(p)) continue;
+        const tn_param *p = o->of.params->item[i];
+        if (!tni_optim_sums(p)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
         tni_in_flat(&c, p->value->grad);
         tni_out(&c, ctx->fault);
         c.i[0] = i;
+        tni_series_place(ctx, &c, before++, --after);
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
@@ -29429,7 +29707,10 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
 
 /* ---- a step ------------------------------------------------------------- >>optim-step */
 
-static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
+/* Parameters that are updated one after the other by the same kernel, the last first. */
+typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
+
+static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series *at)
 {
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
@@ -29446,15 +29727,35 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
     c.f[3] = d->weight_decay * p->decay_scale;
     c.f[4] = d->kind == TN_OPTIM_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
     c.f[5] = o->state[i].born;
+    tni_series_place(o->owned.ctx, &c, at->before, at->after);
     return tni_run(o->owned.ctx, &c);
 }
 
-static tn_status tni_optim_update(tn_optim *o, int64_t i)
+/* Updates the parameters from i down that have i's rule; returns the index of the next parameter. */
+static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
 {
-    const tn_param *p = o->of.params->item[i];
-    tn_status       s = tni_optim_rule(o, p) == TN_OPTIM_MUON ? tni_muon_update(o, i) : tni_optim_elementwise(o, i);
-    if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
-    return s;
+    tn_param *const *item = o->of.params->item;
+    tni_series       at;
+    int64_t          k, last = i;
+    at.rule = tni_optim_rule(o, item[i]);
+    at.before = 0;
+    at.after = -1;
+    for (k = i; k >= 0 && *s == TN_OK; k--) {
+        if (!tni_optim_updates(item[k])) continue;
+        if (tni_optim_rule(o, item[k]) != at.rule) break;
+        *s = tni_settle(item[k]->value->grad);
+        last = k;
+        at.after++;
+    }
+    for (k = i; k >= last && *s == TN_OK; k--) {
+        if (!tni_optim_updates(item[k])) continue;
+        *s = at.rule == TN_OPTIM_MUON ? tni_muon_update(o, k) : tni_optim_elementwise(o, k, &at);
+        at.before++;
+        at.after--;
+    }
+    for (k = i; k >= last && *s == TN_OK; k--)
+        if (tni_optim_updates(item[k])) item[k]->value->grad->flags |= TNI_ZEROED;
+    return last - 1;
 }
 
 /* Does everything that can fail, before the first parameter is changed. */
@@ -29484,8 +29785,9 @@ tn_status tn_optim_step(tn_optim *o)
         tn_params_zero_grad(o->of.params);
         return s;
     }
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_update(o, i);
+    for (i = o->of.params->count - 1; i >= 0 && s == TN_OK; )      /* the last first: the norm has just read its gradient */
+        if (tni_optim_updates(o->of.params->item[i])) i = tni_optim_series(o, i, &s);
+        else i--;
     o->steps++;
     if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* after a failure halfway: these gradients were of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
@@ -30515,6 +30817,7 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
 static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     tn_tensor *flat;
+    if (w->status == TN_OK) w->status = tni_settle(t);
     if (w->status != TN_OK) return;
     if (tn_tensor_contiguous(t)) {
         tni_put_contiguous(w, t, as);
@@ -44050,12 +44353,24 @@ enum {
     TNI_GEMM_SMALL = 1 << 18,
     TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
+    TNI_GEMM_ROWS  = 256,               /* rows up to which tasks take columns of C */
+    TNI_GEMM_SHARE = 1 << 17,           /* bytes of B that a task with few rows of A takes */
+    TNI_GEMM_FEW   = 1 << 18,           /* bytes of B from which such a product is divided */
     TNI_GEMM_CUT   = 1 << 25,           /* operations from which a product is divided    */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are processed before a second thread has started */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
+    TNI_CPU_ROWS   = 6144,              /* numbers of BF16 operands that are widened at a time, or one row */
+    TNI_CPU_SERIES = 64,                /* most calls of an optimiser's series that are run together */
     TNI_PROD_MOST  = 16                 /* most factors of a product whose gradient is computed in registers */
 };
+
+/* A parameter in a call of sumsq, adamw or sgd. */
+typedef struct tni_update {
+    float  *scalars, *x[4];             /* value, gradient, moments; sumsq: gradient */
+    int64_t n, share, first, index;     /* elements, how many a task takes, number of the first task; the parameter's index */
+    double  f[6];
+} tni_update;
 
 typedef struct tni_cpu {
     tn_allocator mem;
@@ -44067,6 +44382,9 @@ typedef struct tni_cpu {
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     double       part[TNI_CPU_PARTS];
+    tni_update   update[TNI_CPU_SERIES]; /* calls that wait for the rest of their series, see >>pass-optim */
+    int          updates;
+    tn_kernel    update_kernel;
     int          gemm_parts;            /* bfloat16 parts of a float, if the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
 } tni_cpu;
@@ -44132,6 +44450,7 @@ typedef struct tni_pass {
     tni_cpu       *cpu;
     const tn_call *call;
     int64_t        n, share;            /* items, and how many of them one task takes */
+    float         *sums;                /* of a part of a task: where it adds its share of a sum over rows; else NULL */
 } tni_pass;
 
 static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
@@ -44142,6 +44461,7 @@ static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
 {
     int64_t tasks;
     p->n = n;
+    p->sums = NULL;
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
     tasks = tni_ceil_div(n, p->share);
@@ -44218,6 +44538,40 @@ static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3]
 }
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
+
+/* Does operand k, counted over inputs and outputs, have a row for each item of the pass? */
+static bool tni_rows_of(const tn_call *c, int k)
+{
+    const int out = k - c->n_in;
+    switch (c->kernel) {
+    case TN_KERNEL_RMSNORM:
+    case TN_KERNEL_LAYERNORM:          return k == 0 || out >= 0;
+    case TN_KERNEL_RMSNORM_BACKWARD:
+    case TN_KERNEL_LAYERNORM_BACKWARD: return k == 0 || k == 2 || k == 3 || out == 0;
+    case TN_KERNEL_CROSS_ENTROPY:      return k == 0 || k == 1 || out == 3 || (out == 1 && c->out[1].dtype != TN_BF16);
+    default:                           return true;
+    }
+}
+
+/* Do the passes take the call's BF16 operands as they are? Those that do not belong to items, such as gains, are F32. */
+static bool tni_takes_bf16(const tn_call *c)
+{
+    int k;
+    switch (c->kernel) {
+    case TN_KERNEL_ADD:     case TN_KERNEL_MUL:              case TN_KERNEL_DIV:
+    case TN_KERNEL_ACT:     case TN_KERNEL_ACT_BACKWARD:     case TN_KERNEL_GLU:          case TN_KERNEL_GLU_BACKWARD:
+    case TN_KERNEL_PROD:    case TN_KERNEL_PROD_BACKWARD:    case TN_KERNEL_CROSS_ENTROPY:
+    case TN_KERNEL_SOFTMAX: case TN_KERNEL_SOFTMAX_BACKWARD: case TN_KERNEL_ROPE:         case TN_KERNEL_ROPE_BACKWARD:
+    case TN_KERNEL_RMSNORM: case TN_KERNEL_RMSNORM_BACKWARD: case TN_KERNEL_LAYERNORM:    case TN_KERNEL_LAYERNORM_BACKWARD:
+        break;
+    case TN_KERNEL_ATTENTION:
+    case TN_KERNEL_ATTENTION_BACKWARD: return true;
+    default: return false;
+    }
+    for (k = 0; k < c->n_in + c->n_out; k++)
+        if (tni_is_bf16(k < c->n_in ? &c->in[k] : &c->out[k - c->n_in]) && !tni_rows_of(c, k)) return false;
+    return true;
+}
 
 static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
 {
@@ -44643,6 +44997,8 @@ enum {
     TNI_ATTEND_KEYS  = 128,             /* most keys of a tile of scores */
     TNI_ATTEND_PARTS = 4,               /* if heads are few: parts of the keys, or of v's columns */
     TNI_ATTEND_FEW   = 8,               /* fewer heads are few */
+    TNI_ATTEND_LEAST = 2,               /* queries up to which each is processed by itself, */
+    TNI_ATTEND_LONG  = 256,             /* and its keys that are processed at a time */
     TNI_ATTEND_SLAB  = 256              /* features that are computed at a time */
 };
 
@@ -44970,8 +45326,9 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
    A tile of C, TNI_MR rows by two vectors, stays in registers while the microkernel goes along the depth:
    C[MR][2W] += A[d][MR] (x) B[d][2W], MR 2W multiplications for MR + 2W numbers read. Both factors come from
    panels, MR rows of A or 2W columns of B, packed so that the numbers of a step are contiguous; if packing does
-   not pay, they are read in place. The depth is divided into slabs of at most TNI_GEMM_DEPTH bytes and never
-   between threads, so the order of a sum does not depend on the place of its tile.
+   not pay, they are read in place. A task packs the panels that only it needs, those of its rows or of its columns.
+   The depth is divided into slabs of at most TNI_GEMM_DEPTH bytes and never between threads, so the order of a sum
+   does not depend on the place of its tile.
    Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
 #if TNI_LEVEL == 2
 #define TNI_MR 14
@@ -44996,6 +45353,8 @@ typedef struct TNI_T(gemm) {
     int64_t         panels_i, panels_j;                /* panels of the block */
     int64_t         packed_a, packed_b;                /* the first packed panel; earlier ones are read in place */
     int64_t         high;                              /* rows of a panel of A */
+    int64_t         tasks, own;                        /* tasks; numbers of a worker's panels, see gemm_part */
+    bool            by_columns;
     tn_task_fn      few;                               /* the task, if C has few rows */
 } TNI_T(gemm);
 
@@ -45031,6 +45390,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
     const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
     TNI_REAL       *c = t->c;
     const TNI_V     zero = TNI_SET(0);
+    const bool      add = from != TNI_T(zeros);
     int64_t         k;
 #define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
 #define TNI_STEP(i)  if (i < rows) { \
@@ -45038,21 +45398,27 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
         left##i = TNI_FMA(x, b0, left##i); \
         if (wide) right##i = TNI_FMA(x, b1, right##i); }
 #define TNI_END(i)   if (i < rows) { \
-        left##i = left##i + (wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first)); \
-        if (wide) right##i = right##i + TNI_LOAD_SOME(from + TNI_W, last); \
+        if (add) left##i = left##i + (wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first)); \
+        if (add && wide) right##i = right##i + TNI_LOAD_SOME(from + TNI_W, last); \
         if (wide) TNI_STORE(c, left##i, TNI_W); else TNI_STORE_SOME(c, left##i, first); \
         if (wide) TNI_STORE_SOME(c + TNI_W, right##i, last); \
         from += t->from_row; \
         c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
 #if TNI_LEVEL == 2                      /* prefetch C; no gain on AVX2 */
-    for (k = 0; packed && k < rows; k++) {
+    for (k = 0; k < rows; k++) {
         __builtin_prefetch(c + k * t->c_row, 1);
-        __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
+        if (wide) __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
     }
 #endif
     for (k = 0; k < depth; k++, a += a_col, b += b_row) {
         TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
+#if TNI_LEVEL == 2                      /* the next panel of a B in place; in a packed one, the next step */
+        if (packed) {
+            __builtin_prefetch(b + TNI_NR, 0, 2);
+            __builtin_prefetch(b + TNI_NR + TNI_W, 0, 2);
+        }
+#endif
         TNI_ROWS(TNI_STEP)
     }
     TNI_ROWS(TNI_END)
@@ -45120,9 +45486,32 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
-#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+#define TNI_STRIP_SIDE 8
+/* As TNI_TRANSPOSE, for 8 lanes of floats and four steps of the depth. */
+TNI_INLINE void TNI_T(transpose_half)(float *to, int64_t width, const float *from, int64_t stride)
+{
+#define TNI_PAIR(i) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + (i) * stride)), \
+                                         _mm_loadu_ps(from + ((i) + 4) * stride), 1)
+    const __m256 r0 = TNI_PAIR(0), r1 = TNI_PAIR(1), r2 = TNI_PAIR(2), r3 = TNI_PAIR(3);
+    const __m256 a0 = _mm256_unpacklo_ps(r0, r1), a1 = _mm256_unpackhi_ps(r0, r1);
+    const __m256 a2 = _mm256_unpacklo_ps(r2, r3), a3 = _mm256_unpackhi_ps(r2, r3);
+    _mm256_storeu_ps(to, _mm256_shuffle_ps(a0, a2, 0x44));
+    _mm256_storeu_ps(to + width, _mm256_shuffle_ps(a0, a2, 0xee));
+    _mm256_storeu_ps(to + 2 * width, _mm256_shuffle_ps(a1, a3, 0x44));
+    _mm256_storeu_ps(to + 3 * width, _mm256_shuffle_ps(a1, a3, 0xee));
+#undef TNI_PAIR
+}
+
+TNI_INLINE void TNI_T(transpose_wide)(float *to, int64_t width, const float *from, int64_t stride)
+{
+    TNI_T(transpose_half)(to, width, from, stride);
+    TNI_T(transpose_half)(to + 4 * width, width, from + 4, stride);
+}
+#elif TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+#define TNI_STRIP_SIDE 4
 /* As TNI_TRANSPOSE, for 4 lanes of doubles. */
-TNI_INLINE void TNI_T(transpose_4)(double *to, int64_t width, const double *from, int64_t stride)
+TNI_INLINE void TNI_T(transpose_wide)(double *to, int64_t width, const double *from, int64_t stride)
 {
     const __m256d r0 = _mm256_loadu_pd(from), r1 = _mm256_loadu_pd(from + stride);
     const __m256d r2 = _mm256_loadu_pd(from + 2 * stride), r3 = _mm256_loadu_pd(from + 3 * stride);
@@ -45135,6 +45524,18 @@ TNI_INLINE void TNI_T(transpose_4)(double *to, int64_t width, const double *from
 }
 #endif
 
+/* MR numbers of a panel, contiguous in A too */
+TNI_INLINE void TNI_T(gemm_copy_rows)(TNI_REAL *to, const TNI_REAL *from)
+{
+#if TNI_LEVEL == 2                      /* memcpy would be three moves */
+    const int whole = TNI_MR / TNI_W * TNI_W, rest = TNI_MR % TNI_W;
+    if (whole > 0) TNI_STORE(to, TNI_LOAD(from, TNI_W), TNI_W);
+    TNI_STORE(to + whole, TNI_LOAD(from + whole, rest), rest);
+#else
+    memcpy(to, from, TNI_MR * sizeof *to);
+#endif
+}
+
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
 TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
                            int64_t depth)
@@ -45142,7 +45543,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
     int64_t d = 0;
     int     lane = 0, k;
     if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the common widths, as constants */
-        for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
+        for (; d < depth; d++) TNI_T(gemm_copy_rows)(dst + d * TNI_MR, src + d * step);
         return;
     }
     if (stride == 1 && width == TNI_NR) {
@@ -45177,8 +45578,10 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         for (start = 0; start < depth; start = end) {
             end = tni_min(start + 64, depth);
             lane = 0;
-#if TNI_BITS == 64 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
-            TNI_STRIPS(4, TNI_T(transpose_4))
+#ifdef TNI_STRIP_SIDE
+            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
+            if (lane > 0 && lanes - lane > 1) lane = lanes - TNI_STRIP_SIDE;     /* the last strip overlaps the one before */
+            TNI_STRIPS(TNI_STRIP_SIDE, TNI_T(transpose_wide))
 #endif
             TNI_STRIPS(128 / TNI_BITS, TNI_TRANSPOSE)
         }
@@ -45190,44 +45593,42 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
     for (; lane < width; lane++)
         for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
 }
+#undef TNI_STRIP_SIDE
 
 enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
-    TNI_T(gemm_across) = 128 / TNI_NR,
-    TNI_T(gemm_group) = 4                               /* panels packed together */
+    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* most panels of a task's rows, */
+    TNI_T(gemm_across) = 64 / TNI_NR                    /* and of its columns */
 };
 
-/* Tasks that pack A take some panels each, because a cache line of a transposed A belongs to several. (Ten: slower.) */
-TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
+/* Rows [row,end) of A in panels. Those of a transposed A are packed together, since a line of memory belongs to several. */
+TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row, int64_t end)
 {
-    return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
-}
-
-TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
-{
-    TNI_REAL       *to = g->panels_a + row * g->depth;
     const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+    const int64_t   panels = g->a_row == 1 ? (end - row) / TNI_MR : 0;
     int64_t         d, i;
-    if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
-        for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
-            for (i = 0; i < TNI_T(gemm_group); i++)
-                memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
-        return;
-    }
-    for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
-        TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
+    for (d = 0; d < g->depth && panels > 0; d++)
+        for (i = 0; i < panels; i++)
+            TNI_T(gemm_copy_rows)(to + (i * g->depth + d) * TNI_MR, from + d * g->a_col + i * TNI_MR);
+    for (i = panels * TNI_MR; row + i < end; i += TNI_MR)
+        TNI_T(panel)(to + i * g->depth, TNI_MR, from + i * g->a_row, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row - i),
+                     g->depth);
 }
 
-/* Task: pack some panels of A, or, for later indices, one of B. */
+TNI_FAST void TNI_T(gemm_pack_b)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t panel)
+{
+    const int64_t at = panel * TNI_NR;
+    TNI_T(panel)(to, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row, g->b_col, g->b_row,
+                 (int)tni_min(TNI_NR, g->cols - at), g->depth);
+}
+
+/* Task: pack panels that all tasks of the block read: some of A, or one of B. */
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR;
-    const int64_t      at = (g->packed_b + task - in_a) * TNI_NR;
+    const int64_t      rows = TNI_T(gemm_high) * TNI_MR, row = task * rows, panel = g->packed_b + task;
     (void)worker;
-    if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
-    else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
-                      g->b_col, g->b_row, (int)tni_min(TNI_NR, g->cols - at), g->depth);
+    if (g->by_columns) TNI_T(gemm_pack_a)(g, g->panels_a + row * g->depth, row, tni_min(g->rows, row + rows));
+    else TNI_T(gemm_pack_b)(g, g->panels_b + panel * TNI_NR * g->depth, panel);
 }
 
 /* One vector of C = alpha sums + beta C + bias. */
@@ -45292,22 +45693,24 @@ TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t
     return beta == 0 || beta == 1;
 }
 
-/* The tiles of panels [i,i_end) of A and panel j of B. */
-TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
+/* The tiles of panels [begin,end) of A and panel j of B; a and b: these panels, if they are packed. */
+TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end, const TNI_REAL *a, int64_t j,
+                                const TNI_REAL *b)
 {
+    int64_t       i;
     TNI_REAL      sums[TNI_MR * 2 * TNI_W];
     const int64_t col = j * TNI_NR;
     const int     cols = (int)tni_min(TNI_NR, g->cols - col);
     const bool    wide = cols > TNI_W, packed = j >= g->packed_b;
     TNI_T(tile)   t;
-    t.b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    t.b = packed ? b : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
     t.b_row = packed ? TNI_NR : g->b_row;
     t.depth = g->depth;
     t.last = wide ? cols - TNI_W : cols;
-    for (; i < i_end; i++) {
+    for (i = begin; i < end; i++) {
         const int64_t row = i * g->high;
         const int     rows = (int)tni_min(g->high, g->rows - row);
-        t.a = i >= g->packed_a ? g->panels_a + row * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+        t.a = i >= g->packed_a ? a + (i - begin) * TNI_MR * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
         t.a_row = i >= g->packed_a ? 1 : g->a_row;
         t.a_col = i >= g->packed_a ? TNI_MR : g->a_col;
         if (TNI_T(gemm_direct)(g, &t, g->i0 + row, g->j0 + col)) {
@@ -45323,36 +45726,60 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, 
     }
 }
 
-/* Task: a part of the block of C. */
+/* Task: some rows of the block of C, or some of its columns. It packs the panels that no other task reads into its worker's
+   memory, where they are still in the cache when they are multiplied. */
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
-    int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
-    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
-    (void)worker;
-    for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
+    const int64_t      panels = g->by_columns ? g->panels_j : g->panels_i;
+    const int64_t      begin = task * panels / g->tasks, end = (task + 1) * panels / g->tasks;
+    TNI_REAL          *own = (g->by_columns ? g->panels_b : g->panels_a) + worker * g->own;
+    int64_t            j;
+    if (g->by_columns)
+        for (j = begin; j < end; j++) {
+            if (j >= g->packed_b) TNI_T(gemm_pack_b)(g, own, j);
+            TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, j, own);
+        }
+    else {
+        if (!g->packed_a) TNI_T(gemm_pack_a)(g, own, begin * TNI_MR, tni_min(g->rows, end * TNI_MR));
+        for (j = 0; j < g->panels_j; j++)
+            TNI_T(gemm_tiles)(g, begin, end, own, j, j >= g->packed_b ? g->panels_b + j * TNI_NR * g->depth : NULL);
+    }
 }
 
-/* The block of C at (i0,j0), one slab deep; packed panels of B are used for all i0. Read in place: A if B has few
-   columns, B if A has few rows, both if shallow. Packed in any case: a deep transposed A (except for one panel), a
-   transposed B, and an A whose row stride makes rows share cache sets. */
-TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
+/* The block of C at (i0,j0), one slab deep. Read in place: A if B has few columns; B if its rows are contiguous and do not
+   share cache sets (AVX-512), or if A has few rows; both if shallow. Packed in any case: a deep transposed A (except for
+   one panel), a transposed B, and an A whose row stride makes rows share cache sets. */
+TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
     const bool    shallow = g->depth <= TNI_GEMM_SHALLOW;
     const bool    same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
-    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
-    const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
+    const bool    narrow = g->m <= TNI_MR && g->a_row == 1 && tni_abs(g->a_col) <= 2 * TNI_MR;   /* one panel, dense already */
+    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : narrow || (g->n <= TNI_NR && g->k <= 256);
+    const bool    apart = TNI_LEVEL == 2 && g->b_row * size % 4096 != 0;
+    const bool    b_in_place = g->b_col == 1 && (g->m <= 8 * TNI_MR || apart || shallow);
+    tni_pool      some = *pool;         /* as many workers as there is memory for */
+    int64_t       most, shared;         /* panels of a task, at most; tasks that pack for all */
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
     /* in place, only whole vectors of B are read */
-    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->packed_b = !b_in_place ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
-    tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
-    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)),
-                     TNI_T(gemm_part), g);
+    if (g->by_columns) {
+        shared = g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_high));
+        g->own = TNI_NR * g->depth;
+        g->tasks = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
+    } else {
+        shared = g->panels_j - g->packed_b;
+        most = tni_max(tni_min(TNI_T(gemm_high), bytes / size / tni_max(TNI_MR * g->depth, 1)), 1);
+        g->own = most * TNI_MR * g->depth;
+        g->tasks = tni_min(2 * tni_ceil_div(g->panels_i, 2 * most), g->panels_i);      /* even, for two threads */
+    }
+    some.threads = (int)tni_max(tni_min(some.threads, bytes / size / tni_max(g->own, 1)), 1);
+    tni_parallel_for(pool, shared, TNI_T(gemm_pack), g);
+    tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
 
 /* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
@@ -45454,8 +45881,44 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
 #undef TNI_WHOLE
 #undef TNI_REST
 #undef TNI_END
-    for (r = 0; r < rows; r++)
-        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+    if (j + 4 <= end && g->c_col == 1 && g->alpha == 1 && g->beta == 0 && !g->bias)
+        for (r = 0; r < rows; r++) memcpy(g->c + (i + r) * g->c_row + j, sums + 4 * r, 4 * sizeof *sums);
+    else
+        for (r = 0; r < rows; r++)
+            for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+}
+
+/* The sum of x[d] y[d], as a vector whose lanes are still to be added */
+TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+{
+    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t d = 0;
+    for (; d + 4 * TNI_W <= depth; d += 4 * TNI_W) {
+        s0 = TNI_FMA(TNI_LOAD(x + d, TNI_W), TNI_LOAD(y + d, TNI_W), s0);
+        s1 = TNI_FMA(TNI_LOAD(x + d + 1 * TNI_W, TNI_W), TNI_LOAD(y + d + 1 * TNI_W, TNI_W), s1);
+        s2 = TNI_FMA(TNI_LOAD(x + d + 2 * TNI_W, TNI_W), TNI_LOAD(y + d + 2 * TNI_W, TNI_W), s2);
+        s3 = TNI_FMA(TNI_LOAD(x + d + 3 * TNI_W, TNI_W), TNI_LOAD(y + d + 3 * TNI_W, TNI_W), s3);
+    }
+    for (; d < depth; d += TNI_W) {
+        const int k = TNI_T(lanes)(depth - d);
+        s0 = TNI_FMA(TNI_LOAD(x + d, k), TNI_LOAD(y + d, k), s0);
+    }
+    return (s0 + s1) + (s2 + s3);
+}
+
+/* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
+   as if several are read at once. */
+TNI_FAST void TNI_T(gemm_dots_row)(const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    TNI_REAL sums[4];
+    int64_t  q;
+    for (; j < end; j += 4) {
+        const TNI_REAL *b = g->b + j * g->b_col;
+        TNI_V           s[4];
+        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes)(g->a, b + tni_min(q, end - 1 - j) * g->b_col, g->k);
+        TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
+        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+    }
 }
 
 /* Task: g->cols columns of C. */
@@ -45465,6 +45928,10 @@ TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
     const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
     int64_t            i, j;
     (void)worker;
+    if (g->m == 1) {
+        TNI_T(gemm_dots_row)(g, task * g->cols, end);
+        return;
+    }
     for (j = task * g->cols; j < end; j += 4)
         for (i = 0; i < g->m; i += g->high)
 #define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
@@ -45562,7 +46029,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
         g->a_col = 1;
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
-    g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
+    g->cols = tni_max(TNI_GEMM_SHARE / (int64_t)sizeof(TNI_REAL) / tni_max(g->k, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
     do {                                            /* slabs, as for tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
@@ -45581,7 +46048,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    int64_t       slabs, deep, lines, most_rows, most_cols, s;
+    int64_t       slabs, deep, lines, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
     if (g->few) {
@@ -45590,18 +46057,18 @@ TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks
     }
     slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
     deep = tni_ceil_div(g->k, slabs);
-    lines = bytes / size / tni_max(deep, 1);
-    most_rows = lines / TNI_MR * TNI_MR;
-    most_cols = lines / TNI_NR * TNI_NR;
+    lines = tni_min(bytes, TNI_GEMM_LARGE) / size / tni_max(deep, 1);
+    /* A's panels, if they are few, are packed for all columns, which then need no blocks. */
+    g->by_columns = g->m <= tni_min(lines / TNI_MR * TNI_MR, TNI_GEMM_ROWS) && g->m <= g->n;
+    most_cols = g->by_columns ? g->n : lines / TNI_NR * TNI_NR;
+    if (most_cols < g->n) most_cols = tni_ceil_div(tni_ceil_div(g->n, tni_ceil_div(g->n, most_cols)), TNI_NR) * TNI_NR;
+    g->rows = g->m;
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
         g->cols = tni_min(most_cols, g->n - g->j0);
         for (s = 0; s < slabs; s++) {
             g->k0 = s * deep;
             g->depth = tni_max(tni_min(deep, g->k - g->k0), 0);
-            for (g->i0 = 0; g->i0 < g->m; g->i0 += most_rows) {
-                g->rows = tni_min(most_rows, g->m - g->i0);
-                TNI_T(gemm_block)(g, pool);
-            }
+            TNI_T(gemm_block)(g, pool, bytes);
         }
     }
 }
@@ -45652,11 +46119,11 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    const int64_t dots = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     TNI_T(gemm)   turned = *g;
     TNI_T(gemm_swap)(&turned);
-    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : dots, bytes);
-    else g->few = TNI_T(gemm_few)(g, dots, bytes);
+    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
+    else g->few = TNI_T(gemm_few)(g, few_rows, bytes);
     if (!g->few && (turned.few || thin || by_columns)) *g = turned;
 }
 
@@ -45787,6 +46254,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     const int64_t  m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
     int64_t        batch = tni_gemm_batch(&c->out[0]), rows = m, i;
     double         work;
+    bool           alone;
     tni_pass       p;
     if (batch == 0 || m == 0 || n == 0) return TN_OK;
     if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
@@ -45804,11 +46272,15 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     for (i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
+#if TNI_ALL
+        if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
+#endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
-        TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
+        alone = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
+        TNI_T(gemm_one)(&g, alone ? &tni_alone : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
     }
     return TN_OK;
 }
@@ -46413,86 +46885,6 @@ TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- add, mul, div: along lines whose step is 1, or 0 where broadcast -------- >>pass-add */
-TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
-{
-    return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
-}
-
-TNI_FAST void TNI_T(add_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const TNI_V f0 = TNI_SET((float)c->f[0]), f1 = TNI_SET((float)c->f[1]);
-    bool        add = c->accumulate, two = c->n_in > 1;
-    int64_t     at[3], index, i, n;
-    for (index = begin; index < end; index++) {
-        const float *a, *b;
-        float       *y;
-        n = tni_lines_at(l, index, at);
-        y = TNI_OUT(0) + at[0];
-        a = TNI_IN(0) + at[1];
-        b = two ? TNI_IN(1) + at[2] : NULL;
-        for (i = 0; i < n; i += TNI_W) {
-            int   k = TNI_T(lanes)(n - i);
-            TNI_V v = f0 * TNI_T(along)(a, l->step[1], i, k);
-            if (two) v = TNI_FMA(f1, TNI_T(along)(b, l->step[2], i, k), v);
-            if (add) v = v + TNI_LOAD(y + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const TNI_V f0 = TNI_SET((float)c->f[0]);
-    bool        add = c->accumulate;
-    int64_t     at[3], index, i, n;
-    for (index = begin; index < end; index++) {
-        n = tni_lines_at(l, index, at);
-        for (i = 0; i < n; i += TNI_W) {
-            int    k = TNI_T(lanes)(n - i);
-            float *y = TNI_OUT(0) + at[0] + i;
-            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
-                     * TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
-            if (add) v = v + TNI_LOAD(y, k);
-            TNI_STORE(y, v, k);
-        }
-    }
-}
-
-TNI_FAST void TNI_T(div_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const TNI_V f0 = TNI_SET((float)c->f[0]);
-    bool        add = c->accumulate;
-    int64_t     at[3], index, i, n;
-    for (index = begin; index < end; index++) {
-        n = tni_lines_at(l, index, at);
-        for (i = 0; i < n; i += TNI_W) {
-            int    k = TNI_T(lanes)(n - i);
-            float *y = TNI_OUT(0) + at[0] + i;
-            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
-                     / TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
-            if (add) v = v + TNI_LOAD(y, k);
-            TNI_STORE(y, v, k);
-        }
-    }
-}
-
-TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const tn_task_fn task = c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : c->kernel == TN_KERNEL_MUL ? TNI_T(mul_task)
-                                                                                                      : TNI_T(div_task);
-    tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
-    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
-        return tni_reference_run(cpu, c);
-    return tni_line_pass_run(cpu, c, &l, task);
-}
-
 /* ---- cast: F32 to BF16 and back ----------------------------------------- >>pass-cast
    Bits as tni_bf16_bits and tni_bf16_value give them. */
 #if TNI_LEVEL > 0 || TNI_PLAIN_BYTES
@@ -46539,6 +46931,193 @@ TNI_FAST void TNI_T(cast_task)(void *arg, int64_t task, int worker)
         if (halve) TNI_T(halve)((uint16_t *)c->out[0].data + at[0], TNI_IN(0) + at[1], n);
         else TNI_T(widen)(TNI_OUT(0) + at[0], (const uint16_t *)c->in[0].data + at[1], n);
     }
+}
+
+/* ---- passes over BF16 operands ------------------------------------------ >>pass-bf16
+   A task widens a few rows of its operands into scratch that stays in the cache, runs the task of F32 on them and rounds
+   their results. The bits are those of F32 copies (>>dispatch-bf16), but only BF16 is read from memory and written to it. */
+typedef struct TNI_T(rows) {
+    tni_pass   pass;                    /* comes first */
+    tn_task_fn fn;                      /* the task of F32 */
+    int64_t    few, sums;               /* rows at a time; numbers of a task's sums over rows */
+    char      *room;
+    size_t     each;                    /* bytes of it per worker */
+    int64_t    wide[TN_CALL_IN + TN_CALL_OUT];          /* numbers of a row of each operand; 0: it has no row per item */
+} TNI_T(rows);
+
+TNI_INLINE float TNI_T(element)(const tn_view *v, int64_t i)
+{
+    return v->dtype == TN_BF16 ? tni_bf16_value(((const uint16_t *)v->data)[i]) : ((const float *)v->data)[i];
+}
+
+TNI_FAST void TNI_T(rows_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(rows) *w = (const TNI_T(rows) *)arg;
+    const tn_call     *c = w->pass.call;
+    const int64_t      end = tni_pass_end(&w->pass, task);
+    tn_call            some = *c;
+    tni_pass           p = w->pass;
+    int64_t            r, k;
+    p.call = &some;
+    if (w->sums) {
+        p.sums = (float *)(void *)w->pass.cpu->blocks + task * w->sums;
+        memset(p.sums, 0, sizeof *p.sums * (size_t)w->sums);
+    }
+    for (r = tni_pass_begin(&w->pass, task); r < end; r += p.n) {
+        float *to = (float *)(void *)(w->room + (size_t)worker * w->each);
+        p.n = p.share = tni_min(w->few, end - r);
+        for (k = 0; k < c->n_in + c->n_out; k++) {
+            const bool     is_in = k < c->n_in;
+            const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];
+            tn_view       *v = is_in ? &some.in[k] : &some.out[k - c->n_in];
+            if (!from->data || w->wide[k] == 0) continue;
+            v->data = (char *)from->data + (size_t)(r * w->wide[k]) * tni_dtype_size(from->dtype);
+            if (from->dtype != TN_BF16) continue;
+            if (is_in || tni_call_adds(c, (int)(k - c->n_in))) TNI_T(widen)(to, (const uint16_t *)v->data, p.n * w->wide[k]);
+            v->data = to;
+            to += w->few * w->wide[k];
+        }
+        w->fn(&p, 0, worker);
+        for (k = 0; k < c->n_out; k++)
+            if (tni_is_bf16(&c->out[k]))
+                TNI_T(halve)((uint16_t *)c->out[k].data + r * w->wide[c->n_in + k], (const float *)some.out[k].data,
+                             p.n * w->wide[c->n_in + k]);
+    }
+}
+
+/* tni_pass_run for a task whose operands are F32, or some of them BF16. `sums`: numbers of a task's sums over rows. Returns
+   the number of tasks; -1: no memory for the scratch. */
+TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t most, int64_t sums, tn_task_fn fn)
+{
+    const tn_call *c = p->call;
+    TNI_T(rows)    w;
+    int64_t        numbers = 0, k;
+    size_t         bytes;
+    if (!tni_call_has_bf16(c)) return tni_pass_run(p, n, width, most, fn);
+    w.pass = *p;
+    w.fn = fn;
+    w.sums = sums;
+    for (k = 0; k < c->n_in + c->n_out; k++) {
+        const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+        w.wide[k] = tni_rows_of(c, (int)k) ? (v->rank > 1 ? v->shape[1] : 1) : 0;
+        numbers += w.wide[k];
+    }
+    w.few = tni_max(TNI_CPU_ROWS / tni_max(numbers, 1), 1);
+    if (!tni_area_size(w.few, numbers, sizeof(float), &w.each) || !tni_add_size(w.each, 64, &w.each)) return -1;
+    w.each = w.each / 64 * 64;
+    if (!tni_mul_size((size_t)p->cpu->pool.threads, w.each, &bytes)) return -1;
+    w.room = tni_cpu_room(p->cpu, bytes);
+    return w.room ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
+}
+
+/* A call that the reference computes, which has no BF16 */
+TNI_FAST tn_status TNI_T(rarely)(tni_cpu *cpu, const tn_call *c)
+{
+    return tni_call_has_bf16(c) ? TN_ERR_DTYPE : tni_reference_run(cpu, c);
+}
+
+/* ---- add, mul, div: along lines whose step is 1, or 0 where broadcast -------- >>pass-add */
+TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
+{
+    return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
+}
+
+TNI_INLINE void TNI_T(add_line)(const tn_call *c, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step,
+                                int64_t n)
+{
+    const TNI_V f0 = TNI_SET((float)c->f[0]), f1 = TNI_SET((float)c->f[1]);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V v = f0 * TNI_T(along)(a, a_step, i, k);
+        if (b) v = TNI_FMA(f1, TNI_T(along)(b, b_step, i, k), v);
+        if (c->accumulate) v = v + TNI_LOAD(y + i, k);
+        TNI_STORE(y + i, v, k);
+    }
+}
+
+TNI_INLINE void TNI_T(mul_line)(const tn_call *c, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step,
+                                int64_t n)
+{
+    const TNI_V f0 = TNI_SET((float)c->f[0]);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V v = f0 * TNI_T(along)(a, a_step, i, k) * TNI_T(along)(b, b_step, i, k);
+        if (c->accumulate) v = v + TNI_LOAD(y + i, k);
+        TNI_STORE(y + i, v, k);
+    }
+}
+
+TNI_INLINE void TNI_T(div_line)(const tn_call *c, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step,
+                                int64_t n)
+{
+    const TNI_V f0 = TNI_SET((float)c->f[0]);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V v = f0 * TNI_T(along)(a, a_step, i, k) / TNI_T(along)(b, b_step, i, k);
+        if (c->accumulate) v = v + TNI_LOAD(y + i, k);
+        TNI_STORE(y + i, v, k);
+    }
+}
+
+TNI_FAST void TNI_T(binary_line)(const tn_call *c, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step,
+                                 int64_t n)
+{
+    if (c->kernel == TN_KERNEL_ADD) TNI_T(add_line)(c, y, a, a_step, b, b_step, n);
+    else if (c->kernel == TN_KERNEL_MUL) TNI_T(mul_line)(c, y, a, a_step, b, b_step, n);
+    else TNI_T(div_line)(c, y, a, a_step, b, b_step, n);
+}
+
+TNI_FAST void TNI_T(binary_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    int64_t          at[3], index, n;
+    for (index = begin; index < end; index++) {
+        n = tni_lines_at(l, index, at);
+        TNI_T(binary_line)(c, TNI_OUT(0) + at[0], TNI_IN(0) + at[1], l->step[1], c->n_in > 1 ? TNI_IN(1) + at[2] : NULL,
+                           l->step[2], n);
+    }
+}
+
+/* Elements from `at` of an operand: in place, or widened into `room` if they are BF16. step: 1, or 0 of a single number */
+TNI_INLINE const float *TNI_T(some)(const tn_view *v, int64_t at, int64_t step, int64_t n, float *room)
+{
+    if (v->dtype != TN_BF16) return (const float *)v->data + at;
+    TNI_T(widen)(room, (const uint16_t *)v->data + at, step == 0 ? 1 : n);
+    return room;
+}
+
+/* The same with operands that may be BF16, some of a line at a time */
+TNI_FAST void TNI_T(binary_bf16_task)(void *arg, int64_t task, int worker)
+{
+    enum { SOME = 1024 };
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const tn_view   *y = &c->out[0];
+    float            a[SOME], b[SOME], to[SOME];
+    int64_t          at[3], index, i, n, k;
+    for (index = begin; index < end; index++) {
+        n = tni_lines_at(l, index, at);
+        for (i = 0; i < n; i += k) {
+            const int64_t at_a = at[1] + i * l->step[1], at_b = at[2] + i * l->step[2];
+            k = tni_min(SOME, n - i);
+            if (c->accumulate) TNI_T(some)(y, at[0] + i, 1, k, to);
+            TNI_T(binary_line)(c, y->dtype == TN_BF16 ? to : (float *)y->data + at[0] + i,
+                               TNI_T(some)(&c->in[0], at_a, l->step[1], k, a), l->step[1],
+                               c->n_in > 1 ? TNI_T(some)(&c->in[1], at_b, l->step[2], k, b) : NULL, l->step[2], k);
+            if (y->dtype == TN_BF16) TNI_T(halve)((uint16_t *)y->data + at[0] + i, to, k);
+        }
+    }
+}
+
+TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
+    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1)) return TNI_T(rarely)(cpu, c);
+    return tni_line_pass_run(cpu, c, &l, tni_call_has_bf16(c) ? TNI_T(binary_bf16_task) : TNI_T(binary_task));
 }
 
 /* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
@@ -46730,8 +47309,8 @@ TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     int64_t r, C = c->in[0].shape[1];
-    float  *dw = c->n_out > 1 && TNI_OUT(1) ? (float *)(void *)p->cpu->blocks + task * C : NULL;
-    if (dw) memset(dw, 0, sizeof *dw * (size_t)C);
+    float  *dw = c->n_out < 2 || !TNI_OUT(1) ? NULL : p->sums ? p->sums : (float *)(void *)p->cpu->blocks + task * C;
+    if (dw && !p->sums) memset(dw, 0, sizeof *dw * (size_t)C);
     for (r = begin; r < end; r++) TNI_T(rmsnorm_row)(c, r, C, dw);
 }
 
@@ -46741,10 +47320,11 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     int64_t       parts;
     tni_pass      p;
     float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
-    if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
+    if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return TNI_T(rarely)(cpu, c);
     p.cpu = cpu;
     p.call = c;
-    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
+    parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, dw ? C : 0, TNI_T(rmsnorm_backward_task));
+    if (parts < 0) return TN_ERR_MEMORY;
     if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
     return TN_OK;
 }
@@ -46828,8 +47408,8 @@ TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker
 {
     TNI_PASS_OF(arg);
     int64_t r, C = c->in[0].shape[1];
-    float  *part = (float *)(void *)p->cpu->blocks + task * 2 * C;
-    memset(part, 0, sizeof *part * 2 * (size_t)C);
+    float  *part = p->sums ? p->sums : (float *)(void *)p->cpu->blocks + task * 2 * C;
+    if (!p->sums) memset(part, 0, sizeof *part * 2 * (size_t)C);
     for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
 }
 
@@ -46838,10 +47418,11 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     const int64_t most = 16, C = c->in[0].shape[1];
     int64_t       parts, which;
     tni_pass      p;
-    if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
+    if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return TNI_T(rarely)(cpu, c);
     p.cpu = cpu;
     p.call = c;
-    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
+    parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, 2 * C, TNI_T(layernorm_backward_task));
+    if (parts < 0) return TN_ERR_MEMORY;
     for (which = 0; which < 2; which++) {
         const float *part = (const float *)(void *)cpu->blocks + which * C;
         if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
@@ -46912,9 +47493,10 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     tni_pass       p;
     p.cpu = cpu;
     p.call = c;
-    tni_pass_run(&p, R, C, INT64_MAX, TNI_T(cross_entropy_task));
+    if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
     for (r = 0; r < R; r++)
-        if (label[r] >= 0 && label[r] < C) loss += (double)TNI_OUT(1)[r] - (double)TNI_IN(0)[r * C + label[r]];
+        if (label[r] >= 0 && label[r] < C)
+            loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
         else tni_fault(&c->out[2], 1, r, label[r], 0);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
@@ -47143,48 +47725,35 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- the optimisers, see >>op-optim: one pass over a parameter, its gradient and moments ---- >>pass-optim */
-TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
+/* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
+   Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
+   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The tasks of a parameter, and so
+   the order of its sum, do not depend on the others. */
+TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
-    TNI_PASS_OF(arg);
-    const float *g = TNI_IN(0);
-    TNI_T(wide) squares = TNI_T(wide_zero)();
+    const float *g = u->x[0];
+    TNI_T(wide)  squares = TNI_T(wide_zero)();
     int64_t      i;
     for (i = begin; i < end; i += TNI_W) {
         TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
         TNI_T(wide_add_product)(&squares, v, v);
     }
-    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
+    return TNI_T(wide_sum)(&squares);
 }
 
-TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
+TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
 {
-    float   *s = TNI_OUT(0);
-    double   sum;
-    tni_pass p;
-    p.cpu = cpu;
-    p.call = c;
-    sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
-    s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
-    return TN_OK;
-}
-
-TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = TNI_OUT(2), *v = TNI_OUT(3);
-    const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP] - c->f[5], rate = (double)s[TNI_LR] * c->f[4];
+    const float *s = u->scalars, *g = u->x[1];
+    float       *w = u->x[0], *m = u->x[2], *v = u->x[3];
+    const double b1 = u->f[0], b2 = u->f[1], t = (double)s[TNI_STEP] - u->f[5], rate = (double)s[TNI_LR] * u->f[4];
     const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1));
     const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2));
     const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
     const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
-    const TNI_V  eps = TNI_SET((float)c->f[2]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)-rate);
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    const TNI_V  eps = TNI_SET((float)u->f[2]), decay = TNI_SET((float)u->f[3]), down = TNI_SET((float)-rate);
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
     int64_t      i;
-    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
-    for (i = begin; i < end; i += TNI_W) {
+    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi, vi;
         mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
@@ -47193,22 +47762,19 @@ TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
         TNI_STORE(v + i, vi, k);
         mi = mi * unbias1 / (TNI_SQRT(vi * unbias2) + eps);
         TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
-        TNI_STORE(g + i, zero, k);
     }
 }
 
-TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
+TNI_FAST void TNI_T(sgd_part)(const tni_update *u, int64_t begin, int64_t end)
 {
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = c->n_out > 2 ? TNI_OUT(2) : NULL;
-    const bool   nesterov = c->f[1] != 0;
-    const TNI_V  mu = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
-    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    const float *s = u->scalars, *g = u->x[1];
+    float       *w = u->x[0], *m = u->x[2];
+    const bool   nesterov = u->f[1] != 0;
+    const TNI_V  mu = TNI_SET((float)u->f[0]), decay = TNI_SET((float)u->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * u->f[4]));
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
     int64_t      i;
-    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
-    for (i = begin; i < end; i += TNI_W) {
+    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi = d;
         if (m) {
@@ -47217,20 +47783,83 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
         }
         if (nesterov) mi = TNI_FMA(mu, mi, d);
         TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
-        TNI_STORE(g + i, zero, k);
     }
+}
+
+TNI_FAST void TNI_T(series_task)(void *arg, int64_t task, int worker)
+{
+    tni_cpu          *cpu = (tni_cpu *)arg;
+    const tni_update *u = &cpu->update[cpu->updates - 1];
+    int64_t           begin, end;
+    (void)worker;
+    while (u->first > task) u--;
+    begin = (task - u->first) * u->share;
+    end = tni_min(u->n, begin + u->share);
+    if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(sumsq_part)(u, begin, end);
+    else if (cpu->update_kernel == TN_KERNEL_ADAMW) TNI_T(adamw_part)(u, begin, end);
+    else TNI_T(sgd_part)(u, begin, end);
+}
+
+/* The number of tasks of the calls collected so far. */
+TNI_FAST int64_t TNI_T(series_tasks)(const tni_cpu *cpu)
+{
+    const tni_update *last = cpu->update + cpu->updates;        /* one past it */
+    return cpu->updates == 0 ? 0 : last[-1].first + tni_ceil_div(last[-1].n, last[-1].share);
+}
+
+TNI_FAST void TNI_T(series_end)(tni_cpu *cpu, const tn_view *fault)
+{
+    int64_t tasks = TNI_T(series_tasks)(cpu), elements = 0, i;
+    int     k;
+    for (k = 0; k < cpu->updates; k++) elements += cpu->update[k].n;
+    tni_parallel_for(elements <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tasks, TNI_T(series_task), cpu);
+    for (k = 0; k < cpu->updates && cpu->update_kernel == TN_KERNEL_SUMSQ; k++) {
+        const tni_update *u = &cpu->update[k];
+        float            *s = u->scalars;
+        double            sum = 0;
+        for (i = 0; i < tni_ceil_div(u->n, u->share); i++) sum += cpu->part[u->first + i];
+        s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
+        if (!(sum <= 1.7976931348623157e308)) tni_fault(fault, 2, u->index, 0, (int32_t)s[TNI_TAKEN]);
+    }
+    cpu->updates = 0;
+}
+
+TNI_FAST tn_status TNI_T(series_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const bool    sums = c->kernel == TN_KERNEL_SUMSQ;
+    const int64_t n = sums ? c->in[0].shape[0] : c->out[0].shape[0];
+    const int64_t share = tni_max(TNI_CPU_SHARE, sums ? tni_ceil_div(n, TNI_CPU_PARTS) : 0);
+    tni_update   *u;
+    int           k;
+    if (c->i[1] == 0) cpu->updates = 0;                     /* an earlier series may have ended by an error */
+    if (cpu->updates == TNI_CPU_SERIES
+        || (sums && TNI_T(series_tasks)(cpu) + tni_ceil_div(n, share) > TNI_CPU_PARTS))
+        TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* there is no more room */
+    cpu->update_kernel = c->kernel;
+    u = &cpu->update[cpu->updates];
+    u->first = TNI_T(series_tasks)(cpu);
+    u->n = n;
+    u->share = share;
+    u->index = c->i[0];
+    u->scalars = (float *)(sums ? c->out[0].data : c->in[0].data);
+    for (k = 0; k < 4; k++) u->x[k] = sums || k >= c->n_out ? NULL : TNI_OUT(k);
+    if (sums) u->x[0] = (float *)c->in[0].data;
+    memcpy(u->f, c->f, sizeof u->f);
+    cpu->updates++;
+    if (c->i[2] == 0) TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);
+    return TN_OK;
 }
 
 /* One matrix of a batch, from element c->i[0] on: its momentum, the step from it, and the square of the step's norm. */
 TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
+    const float *s = TNI_IN(0), *g = TNI_OUT(1) + c->i[0];
+    float       *x = TNI_OUT(0) + c->i[0], *m = TNI_OUT(2) + c->i[0];
     const bool   nesterov = c->f[1] != 0;
     const double mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
     const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
     TNI_T(wide)  squares = TNI_T(wide_zero)();
     int64_t      i;
     for (i = begin; i < end; i += TNI_W) {
@@ -47239,7 +47868,6 @@ TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
         TNI_STORE(m + i, mi, k);
         if (nesterov) mi = TNI_FMA(keep, mi, d);
         TNI_STORE(x + i, mi, k);
-        TNI_STORE(g + i, zero, k);
         TNI_T(wide_add_product)(&squares, mi, mi);
     }
     p->cpu->part[task] = TNI_T(wide_sum)(&squares);
@@ -47296,10 +47924,96 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn
     tni_pass       p;
     p.cpu = cpu;
     p.call = c;
-    tni_pass_run(&p, y->shape[0], y->rank > 1 ? y->shape[1] : 1, INT64_MAX, fn);
+    if (TNI_T(rows_run)(&p, y->shape[0], y->rank > 1 ? y->shape[1] : 1, INT64_MAX, 0, fn) < 0) return TN_ERR_MEMORY;
     return TN_OK;
 }
 #endif /* float */
+
+#ifndef TN_NO_OPERATOR
+/* ---- eigenvectors, see >>eigh-divide and >>eigh-back --------------------- >>pass-vectors */
+TNI_FAST void TNI_T(vector_from)(int64_t n, const double *x, void *y)
+{
+    TNI_REAL *to = (TNI_REAL *)y;
+    int64_t   i;
+    for (i = 0; i < n; i++) to[i] = (TNI_REAL)x[i];
+}
+
+enum { TNI_T(lanes_of_strip) = 1024 / TNI_BITS };       /* two cache lines */
+
+TNI_FAST void TNI_T(vector_column)(int64_t n, const void *strip, double *y)
+{
+    const TNI_REAL *from = (const TNI_REAL *)strip;
+    int64_t         i;
+    for (i = 0; i < n; i++) y[i] = (double)from[i * TNI_T(lanes_of_strip)];
+}
+
+TNI_FAST void TNI_T(vector_rotate)(int64_t n, double cosine, double sine, void *a, void *b)
+{
+    const TNI_V c = TNI_SET((TNI_REAL)cosine), s = TNI_SET((TNI_REAL)sine);
+    TNI_REAL   *x = (TNI_REAL *)a, *y = (TNI_REAL *)b;
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
+        TNI_STORE(x + i, c * u - s * v, k);
+        TNI_STORE(y + i, s * u + c * v, k);
+    }
+}
+
+TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row,
+                                 const void *b, int64_t b_row, void *c, int64_t c_row)
+{
+    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    TNI_T(gemm) g;
+    if (m == 0 || n == 0) return;
+    memset(&g, 0, sizeof g);
+    g.m = m;       g.n = n;       g.k = k;
+    g.a = (const TNI_REAL *)a; g.a_row = a_row; g.a_col = 1;
+    g.b = (const TNI_REAL *)b; g.b_row = b_row; g.b_col = 1;
+    g.c = (TNI_REAL *)c;       g.c_row = c_row; g.c_col = 1;
+    g.alpha = 1;
+    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+}
+
+TNI_FAST void TNI_T(vector_pack)(int width, int64_t rows, int64_t depth, const void *a, int64_t row, int64_t col, void *p,
+                                 int64_t next)
+{
+    const TNI_REAL *from = (const TNI_REAL *)a;
+    TNI_REAL       *to = (TNI_REAL *)p;
+    int64_t         i;
+    for (i = 0; i < rows; i += width, to += next)
+        TNI_T(panel)(to, width, from + i * row, row, col, (int)tni_min(width, rows - i), depth);
+}
+
+/* A panel of A is used for all strips before the next one is read. */
+TNI_FAST void TNI_T(strip_times)(int64_t rows, int64_t depth, const void *panels, int64_t strips, int64_t next,
+                                 const void *b, bool add, void *c)
+{
+    TNI_T(tile) t;
+    int64_t     i, s, j;
+    t.depth = depth;
+    t.a_row = 1;
+    t.a_col = TNI_MR;
+    t.b_row = t.c_row = TNI_T(lanes_of_strip);
+    t.from_row = add ? t.c_row : 0;
+    t.last = TNI_W;
+    for (i = 0; i < rows; i += TNI_MR)
+        for (s = 0; s < strips; s++)
+            for (j = 0; j < TNI_T(lanes_of_strip); j += TNI_NR) {
+                t.a = (const TNI_REAL *)panels + i * depth;
+                t.b = (const TNI_REAL *)b + s * next + j;
+                t.c = (TNI_REAL *)c + s * next + i * t.c_row + j;
+                t.from = add ? t.c : TNI_T(zeros);
+                TNI_T(gemm_rows)((int)tni_min(TNI_MR, rows - i), true, &t);
+            }
+}
+
+static const tni_vector_ops TNI_T(vector_ops) = {
+    TNI_BITS / 8, TNI_T(lanes_of_strip), TNI_MR, TNI_T(vector_from), TNI_T(vector_column), TNI_T(vector_rotate),
+    TNI_T(vector_gemm), TNI_T(vector_pack), TNI_T(strip_times)
+};
+#endif
 
 #if TNI_BITS == 64 && !defined(TN_NO_OPERATOR)
 /* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------ >>pass-algebra */
@@ -47322,19 +48036,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
 
 TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
 {
-    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-    int64_t i = 0;
-    for (; i + 4 * TNI_W <= n; i += 4 * TNI_W) {
-        s0 = TNI_FMA(TNI_LOAD(x + i, TNI_W), TNI_LOAD(y + i, TNI_W), s0);
-        s1 = TNI_FMA(TNI_LOAD(x + i + TNI_W, TNI_W), TNI_LOAD(y + i + TNI_W, TNI_W), s1);
-        s2 = TNI_FMA(TNI_LOAD(x + i + 2 * TNI_W, TNI_W), TNI_LOAD(y + i + 2 * TNI_W, TNI_W), s2);
-        s3 = TNI_FMA(TNI_LOAD(x + i + 3 * TNI_W, TNI_W), TNI_LOAD(y + i + 3 * TNI_W, TNI_W), s3);
-    }
-    for (; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        s0 = TNI_FMA(TNI_LOAD(x + i, k), TNI_LOAD(y + i, k), s0);
-    }
-    return TNI_T(lane_sum)((s0 + s1) + (s2 + s3));
+    return TNI_T(lane_sum)(TNI_T(dot_lanes)(x, y, n));
 }
 
 TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
@@ -47563,7 +48265,7 @@ TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, doub
 static const tni_algebra TNI_T(algebra) = {
     TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
     TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector),
-    TNI_T(pair_products)
+    TNI_T(pair_products), &TNI_T(vector_ops)
 };
 #endif /* double */
 
@@ -47995,6 +48697,175 @@ TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
     TNI_T(attend_finish)(&w);
 }
 
+/* One query, as in decoding: without a tile of queries, with the keys and values in place. What limits it is how fast memory
+   is read, and it is fastest in order: so a task takes several heads of a query, and reads k and v row by row. */
+typedef struct TNI_T(attend_row) {
+    const tni_attention *t;
+    int64_t              b, i, h0, h1;                  /* query i, heads [h0,h1) */
+    int64_t              j, n;                          /* current keys [j,j+n) */
+    TNI_REAL            *s;                             /* [sets,heads,TNI_ATTEND_LONG] */
+    TNI_REAL            *top, *sum, *factor;            /* [heads] */
+} TNI_T(attend_row);
+
+TNI_INLINE TNI_REAL *TNI_T(attend_row_at)(const TNI_T(attend_row) *w, int64_t set, int64_t h)
+{
+    return w->s + (set * w->t->heads + h) * TNI_ATTEND_LONG;
+}
+
+/* s = f0 q.k over the current keys; then, up to whole vectors, scores of no keys */
+TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        q_head = c->in[0].strides[2], k_head = c->in[1].strides[2];
+    const TNI_REAL       rest = (TNI_REAL)(t->softmax ? -HUGE_VAL : 0), scale = (TNI_REAL)c->f[0];
+    int64_t              j, h, set, a;
+    for (j = 0; j < w->n; j++)
+        for (set = 0; set < t->sets; set++) {
+            const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, w->i, set * t->heads);
+            const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads);
+            TNI_REAL       *s = TNI_T(attend_row_at)(w, set, 0) + j, sums[4];
+            for (h = w->h0; h < w->h1; h += 4) {
+                const int64_t left = tni_min(4, w->h1 - h);
+                TNI_V         lanes[4];
+                for (a = 0; a < 4; a++)
+                    lanes[a] = a < left ? TNI_T(dot_lanes)(q + (h + a) * q_head, k + (h + a) * k_head, t->d) : lanes[0];
+                TNI_T(lane_sums)(lanes[0], lanes[1], lanes[2], lanes[3], sums);
+                for (a = 0; a < left; a++) s[(h + a) * TNI_ATTEND_LONG] = scale * sums[a];
+            }
+        }
+    for (; j % TNI_W != 0; j++)
+        for (set = 0; set < t->sets; set++)
+            for (h = w->h0; h < w->h1; h++) TNI_T(attend_row_at)(w, set, h)[j] = rest;
+}
+
+/* s = e^(s - top) of head h; its top and sum go on. The factor is that of what was summed before. Of NaN and -inf see
+   attend_softmax. */
+TNI_FAST void TNI_T(attend_row_softmax)(const TNI_T(attend_row) *w, int64_t h)
+{
+    TNI_REAL *s = TNI_T(attend_row_at)(w, 0, h), *top = w->top + h, lane[TNI_W];
+    TNI_V     old = TNI_SET(*top), most = old, total = TNI_SET(0);
+    int64_t   j;
+    for (j = 0; j < w->n; j += TNI_W) most = TNI_T(attend_max)(most, TNI_LOAD(s + j, TNI_W));
+    TNI_STORE(lane, most, TNI_W);
+    for (j = 0; j < TNI_W; j++) *top = lane[j] > *top ? lane[j] : *top;
+    most = TNI_SET(*top);
+    for (j = 0; j < w->n; j += TNI_W) {
+        const TNI_V e = TNI_T(attend_exp)(TNI_LOAD(s + j, TNI_W) - most);
+        TNI_STORE(s + j, e, TNI_W);
+        total = total + e;
+    }
+    TNI_STORE(lane, TNI_T(attend_exp)(old - most), TNI_W);
+    w->factor[h] = lane[0];
+    w->sum[h] = w->sum[h] * lane[0] + TNI_T(lane_sum)(total);
+}
+
+/* s = s1 s2 of head h, and their sum */
+TNI_FAST void TNI_T(attend_row_square)(const TNI_T(attend_row) *w, int64_t h)
+{
+    TNI_REAL       *s = TNI_T(attend_row_at)(w, 0, h);
+    const TNI_REAL *other = TNI_T(attend_row_at)(w, w->t->sets - 1, h);
+    TNI_V           total = TNI_SET(0);
+    int64_t         j;
+    for (j = 0; j < w->n; j += TNI_W) {
+        const TNI_V p = TNI_LOAD(s + j, TNI_W) * TNI_LOAD(other + j, TNI_W);
+        TNI_STORE(s + j, p, TNI_W);
+        total = total + p;
+    }
+    w->factor[h] = 1;
+    w->sum[h] += TNI_T(lane_sum)(total);
+}
+
+/* o = factor o + sum over the current keys of s v, where o has as many columns as v. first: o has no numbers yet */
+TNI_FAST void TNI_T(attend_row_values)(const TNI_T(attend_row) *w, bool first)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    TNI_REAL            *out = TNI_ROW(&c->out[0], w->b, w->i, 0);
+    int64_t              j, h, e;
+    for (h = w->h0; h < w->h1; h++) {
+        TNI_REAL *o = out + h * c->out[0].strides[2];
+        if (first) memset(o, 0, sizeof *o * (size_t)t->dv);
+        else if (w->factor[h] != 1) TNI_T(attend_copy)(o, o, t->dv, t->dv, w->factor[h]);
+    }
+    for (j = 0; j < w->n; j++) {
+        const TNI_REAL *p = TNI_T(attend_row_at)(w, 0, 0) + j, *v = TNI_ROW(&c->in[2], w->b, w->j + j, 0);
+        for (h = w->h0; h < w->h1; h++) {
+            const TNI_V     factor = TNI_SET(p[h * TNI_ATTEND_LONG]);
+            const TNI_REAL *from = v + h * c->in[2].strides[2];
+            TNI_REAL       *o = out + h * c->out[0].strides[2];
+            for (e = 0; e + TNI_W <= t->dv; e += TNI_W)
+                TNI_STORE(o + e, TNI_FMA(factor, TNI_LOAD(from + e, TNI_W), TNI_LOAD(o + e, TNI_W)), TNI_W);
+            if (e < t->dv) {
+                const int k = (int)(t->dv - e);
+                TNI_STORE(o + e, TNI_FMA(factor, TNI_LOAD(from + e, k), TNI_LOAD(o + e, k)), k);
+            }
+        }
+    }
+}
+
+/* o = c_i o, and the row's saved number, see attend_finish */
+TNI_FAST void TNI_T(attend_row_finish)(const TNI_T(attend_row) *w, tni_seen seen)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
+    int64_t              h;
+    for (h = w->h0; h < w->h1; h++) {
+        const double sum = (double)w->sum[h] + (t->sums ? c->f[3] : 0);
+        const bool   none = seen.low == seen.high || (t->softmax && sum == 0);
+        const double scale = t->sums ? 1 / sum : tni_attend_row_scale(c, seen.n) / (t->softmax ? sum : 1);
+        TNI_REAL    *o = TNI_ROW(&c->out[0], w->b, w->i, h);
+        if (none) memset(o, 0, sizeof *o * (size_t)t->dv);
+        else TNI_T(attend_copy)(o, o, t->dv, t->dv, (TNI_REAL)scale);
+        if (stat)
+            stat[(w->b * t->heads + h) * t->queries + w->i] =
+                (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[h] + log(sum));
+    }
+}
+
+/* Task: one query of a group of heads. */
+TNI_FAST void TNI_T(attention_row_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        row = task / t->parts, each = tni_ceil_div(t->heads, t->parts);
+    const tni_seen       seen = tni_attend_seen(t->call, row % t->queries);
+    TNI_T(attend_row)    w;
+    int64_t              h;
+    w.t = t;
+    w.b = row / t->queries;
+    w.i = row % t->queries;
+    w.h0 = tni_min(task % t->parts * each, t->heads);
+    w.h1 = tni_min(w.h0 + each, t->heads);
+    w.s = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    w.top = w.s + t->sets * t->heads * TNI_ATTEND_LONG;
+    w.sum = w.top + t->heads;
+    w.factor = w.sum + t->heads;
+    for (h = w.h0; h < w.h1; h++) {
+        w.top[h] = TNI_LEAST;
+        w.sum[h] = 0;
+    }
+    for (w.j = seen.low; w.j < seen.high; w.j += TNI_ATTEND_LONG) {
+        w.n = tni_min(TNI_ATTEND_LONG, seen.high - w.j);
+        TNI_T(attend_row_scores)(&w);
+        for (h = w.h0; h < w.h1; h++)
+            if (t->softmax) TNI_T(attend_row_softmax)(&w, h);
+            else TNI_T(attend_row_square)(&w, h);
+        TNI_T(attend_row_values)(&w, w.j == seen.low);
+    }
+    TNI_T(attend_row_finish)(&w, seen);
+}
+
+/* Heads are divided, which does not change their numbers, if there are fewer rows than threads. */
+TNI_FAST tn_status TNI_T(attention_rows_run)(tni_attention *t)
+{
+    const int64_t rows = t->all_heads / t->heads * t->queries, work = t->all_heads * t->keys * (t->sets * t->d + t->dv);
+    t->parts = tni_min(t->heads, tni_ceil_div(t->cpu->pool.threads, rows));
+    if (!tni_attention_room(t, t->heads * (t->sets * TNI_ATTEND_LONG + 3), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(work < TNI_CPU_ALONE ? &tni_alone : &t->cpu->pool, rows * t->parts, TNI_T(attention_row_task), t);
+    return TN_OK;
+}
+
 /* The numbers of scratch that attend_open uses */
 TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
 {
@@ -48003,10 +48874,18 @@ TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
     return w.taken;
 }
 
+#if TNI_BITS == 32
+TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward);            /* >>pass-attention-bf16 */
+#endif
+
 TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     if (t.all_heads * t.blocks == 0) return TN_OK;
+#if TNI_BITS == 32
+    if (tni_call_has_bf16(c)) return TNI_T(heads_run)(&t, false);
+#endif
+    if (t.queries <= TNI_ATTEND_LEAST) return TNI_T(attention_rows_run)(&t);
     if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
@@ -48157,6 +49036,9 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     double        shared = 0;
     if (t.all_heads * t.blocks == 0) return TN_OK;
+#if TNI_BITS == 32
+    if (tni_call_has_bf16(c)) return TNI_T(heads_run)(&t, true);
+#endif
     if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
         t.parts = TNI_ATTEND_PARTS;
         shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
@@ -48166,6 +49048,90 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
     if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
     return TN_OK;
 }
+
+#if TNI_BITS == 32
+/* ---- attention of BF16 operands ----------------------------------------- >>pass-attention-bf16
+   A task is a head: its rows are widened into scratch that stays in the cache, computed in F32, and its results are rounded
+   once. The bits are those of F32 copies of whole operands. */
+typedef struct TNI_T(heads) {
+    tni_attention t;
+    int64_t       numbers;              /* of a worker's scratch, before the rows */
+    bool          backward;
+} TNI_T(heads);
+
+/* The rows [T,sets,d] of a head: from the operand to x, in F32, or back. */
+TNI_FAST void TNI_T(head_rows)(const tn_view *v, int64_t head, int64_t heads, float *x, bool back)
+{
+    const int64_t sets = v->shape[2] / heads, d = v->shape[3];
+    int64_t       t, s;
+    for (t = 0; t < v->shape[1]; t++)
+        for (s = 0; s < sets; s++, x += d) {
+            const int64_t at = head / heads * v->strides[0] + t * v->strides[1] + (head % heads + s * heads) * v->strides[2];
+#ifdef __GNUC__
+            __builtin_prefetch((const char *)v->data + (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype));
+#endif
+            if (v->dtype == TN_BF16 && back) TNI_T(halve)((uint16_t *)v->data + at, x, d);
+            else if (v->dtype == TN_BF16) TNI_T(widen)(x, (const uint16_t *)v->data + at, d);
+            else if (back) memcpy((float *)v->data + at, x, sizeof *x * (size_t)d);
+            else memcpy(x, (const float *)v->data + at, sizeof *x * (size_t)d);
+        }
+}
+
+TNI_FAST void TNI_T(heads_task)(void *arg, int64_t head, int worker)
+{
+    const TNI_T(heads) *w = (const TNI_T(heads) *)arg;
+    const tn_call      *c = w->t.call;
+    tn_call             one = *c;
+    tni_attention       t = w->t;
+    float              *to = (float *)(void *)(t.room + (size_t)worker * t.each) + w->numbers;
+    int64_t             k, block;
+    for (k = 0; k < c->n_in + c->n_out; k++) {
+        const bool     is_in = k < c->n_in;
+        const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];
+        tn_view       *v = is_in ? &one.in[k] : &one.out[k - c->n_in];
+        if (!from->data || from->rank < 3) continue;
+        v->shape[0] = 1;
+        if (from->rank == 3) {                          /* a number per query */
+            v->shape[1] = 1;
+            v->data = (float *)from->data + head * t.queries;
+            continue;
+        }
+        v->dtype = TN_F32;
+        v->shape[2] /= t.heads;
+        v->strides[2] = v->shape[3];
+        v->strides[1] = v->shape[2] * v->shape[3];
+        v->data = to;
+        if (is_in || tni_call_adds(c, (int)(k - c->n_in))) TNI_T(head_rows)(from, head, t.heads, to, false);
+        to += v->shape[1] * v->strides[1];
+    }
+    t.call = &one;
+    t.heads = t.all_heads = 1;
+    if (w->backward) TNI_T(attention_backward_task)(&t, 0, worker);
+    for (block = 0; !w->backward && block < t.blocks; block++) TNI_T(attention_task)(&t, block, worker);
+    for (k = 0; k < c->n_out; k++)
+        if (c->out[k].data && c->out[k].rank == 4)
+            TNI_T(head_rows)(&c->out[k], head, w->t.heads, (float *)one.out[k].data, true);
+}
+
+/* Few heads are computed in parts, and few queries in the order of memory: both of F32 copies. */
+TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
+{
+    const tn_call *c = t->call;
+    TNI_T(heads)   w;
+    int64_t        numbers, k;
+    if (t->all_heads < TNI_ATTEND_FEW || (!backward && t->queries <= TNI_ATTEND_LEAST)) return TN_ERR_DTYPE;
+    w.numbers = numbers = (TNI_T(attend_numbers)(t, backward) + 15) / 16 * 16;
+    for (k = 0; k < c->n_in + c->n_out; k++) {
+        const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+        if (v->data && v->rank == 4) numbers += v->shape[1] * v->shape[2] / t->heads * v->shape[3];
+    }
+    if (!tni_attention_room(t, numbers, 0, sizeof(float))) return TN_ERR_MEMORY;
+    w.t = *t;
+    w.backward = backward;
+    tni_parallel_for(&t->cpu->pool, t->all_heads, TNI_T(heads_task), &w);
+    return TN_OK;
+}
+#endif
 
 /* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    A chunk scan. Products with phi(x) = x1 (x) x2 are ordinary products of depth or height F, of which a panel at a time is
@@ -48497,7 +49463,8 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
 }
 
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
-   A task handles its positions in the whole batch, so that each angle is computed once. */
+   A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
+   memory are processed one after the other. */
 typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
@@ -48524,6 +49491,21 @@ TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_R
 #endif
 }
 
+/* Row n of a position: in place, or in F32 in `room` */
+TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int64_t n, TNI_REAL *room, bool read)
+{
+#if TNI_BITS == 32
+    if (x->dtype == TN_BF16) {
+        const uint16_t *from = (const uint16_t *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
+        if (read) TNI_T(widen)(room, from, x->shape[3]);
+        return room;
+    }
+#endif
+    (void)room;
+    (void)read;
+    return TNI_ROW(x, b, t, n);
+}
+
 /* 1/|x|, see >>op-rope */
 TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
 {
@@ -48536,9 +49518,9 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
     return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
 }
 
-/* y = factor R x if `sign` is 1, factor R^T x if it is -1 */
+/* y (+)= factor R x if `sign` is 1, factor R^T x if it is -1 */
 TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
-                                 TNI_REAL factor, TNI_REAL *y)
+                                 TNI_REAL factor, bool add, TNI_REAL *y)
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
     const int64_t h = d / 2;
@@ -48547,26 +49529,28 @@ TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cos
         const int   n = TNI_T(lanes)(h - k);
         const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
         const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
-        TNI_STORE(y + k, u * c - v * s, n);
-        TNI_STORE(y + h + k, TNI_FMA(v, c, u * s), n);
+        TNI_V       low = u * c - v * s, high = TNI_FMA(v, c, u * s);
+        if (add) {
+            low = low + TNI_LOAD(y + k, n);
+            high = high + TNI_LOAD(y + h + k, n);
+        }
+        TNI_STORE(y + k, low, n);
+        TNI_STORE(y + h + k, high, n);
     }
-    if (d % 2) y[d - 1] = factor * x[d - 1];
+    if (d % 2) y[d - 1] = factor * x[d - 1] + (add ? y[d - 1] : 0);
 }
 
 /* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
 TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
 {
-    TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
-    int64_t i;
-    if (c->f[1] >= 0) {
-        const double norm = TNI_T(rope_length)(c, x, d);
-        for (i = 0; i < d; i += TNI_W) {
-            const int n = TNI_T(lanes)(d - i);
-            dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
-        }
-        by = TNI_SET((TNI_REAL)norm);
-        mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
+    const double norm = TNI_T(rope_length)(c, x, d);
+    TNI_V        dot = TNI_SET(0), by = TNI_SET((TNI_REAL)norm), mean;
+    int64_t      i;
+    for (i = 0; i < d; i += TNI_W) {
+        const int n = TNI_T(lanes)(d - i);
+        dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
     }
+    mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
     for (i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
         TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
@@ -48580,48 +49564,69 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     const TNI_T(rope) *p = (const TNI_T(rope) *)arg;
     const tn_call     *c = p->pass.call;
     const tn_view     *x = &c->in[0], *y = &c->out[0];
-    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
-    const int64_t      d = x->shape[3], h = d / 2;
-    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h;
-    TNI_REAL          *turned = sine + h;
+    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD, normed = c->f[1] >= 0;
+    const int64_t      d = x->shape[3], h = d / 2, first = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task);
+    TNI_REAL          *turned = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *angles = turned + d;
+    TNI_REAL          *wide = angles + p->pass.share * d;                      /* of BF16 operands only */
     int64_t            t, b, n, k;
-    for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
+    for (t = first; t < end; t++) {
+        TNI_REAL *cosine = angles + (t - first) * 2 * h, *sine = cosine + h;
         if (!c->i[1]) TNI_T(rope_angles)(p->rates, (double)(c->i[0] + t), h, cosine, sine);
         for (k = 0; c->i[1] && k < h; k++) {
             cosine[k] = 1;
             sine[k] = 0;
         }
-        for (b = 0; b < x->shape[0]; b++)
-            for (n = 0; n < x->shape[2]; n++) {
-                const TNI_REAL *from = TNI_ROW(x, b, t, n);
-                if (backward) {
-                    TNI_T(rope_turn)(TNI_ROW(&c->in[1], b, t, n), d, cosine, sine, -1, 1, turned);
-                    TNI_T(rope_slope)(c, from, turned, d, TNI_ROW(y, b, t, n));
-                } else
-                    TNI_T(rope_turn)(from, d, cosine, sine, 1,
-                                     c->f[1] < 0 ? 1 : (TNI_REAL)TNI_T(rope_length)(c, from, d), TNI_ROW(y, b, t, n));
-            }
     }
+    for (b = 0; b < x->shape[0]; b++)
+        for (t = first; t < end; t++) {
+            const TNI_REAL *cosine = angles + (t - first) * 2 * h, *sine = cosine + h;
+            for (n = 0; n < x->shape[2]; n++) {
+                TNI_REAL       *to = TNI_T(rope_row)(y, b, t, n, wide, c->accumulate);
+                const TNI_REAL *dy = backward ? TNI_T(rope_row)(&c->in[1], b, t, n, wide + d, true) : NULL;
+                const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
+                if (!backward)
+                    TNI_T(rope_turn)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
+                                     false, to);
+                else if (!normed)                           /* reads dy alone */
+                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
+                else {
+                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, false, turned);
+                    TNI_T(rope_slope)(c, from, turned, d, to);
+                }
+#if TNI_BITS == 32
+                if (y->dtype == TN_BF16)
+                    TNI_T(halve)((uint16_t *)y->data + b * y->strides[0] + t * y->strides[1] + n * y->strides[2], to, d);
+#endif
+            }
+        }
 }
 
+/* A task takes positions of TNI_CPU_SHARE elements; where fewer than 16 positions have as many, a sixteenth of all
+   positions, but at most 16. */
 TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 {
-    const int64_t d = c->in[0].shape[3], h = d / 2;
+    const int64_t d = c->in[0].shape[3], h = d / 2, positions = c->in[0].shape[1];
+    const int64_t width = tni_max(c->in[0].shape[0] * c->in[0].shape[2] * d, 1);
     size_t        bytes, each;
     double       *rates;
     TNI_T(rope)   p;
     int64_t       k;
-    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_add_size(each, 64, &each)) return TN_ERR_MEMORY;
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    p.pass.n = positions;
+    p.pass.share = tni_max(TNI_CPU_SHARE / width, tni_min(16, positions / 16));
+    p.pass.share = tni_max(tni_min(p.pass.share, positions), 1);
+    if (!tni_area_size(p.pass.share + (tni_call_has_bf16(c) ? 4 : 1), d, sizeof(TNI_REAL), &each)
+        || !tni_add_size(each, 64, &each)) return TN_ERR_MEMORY;
     p.each = each / 64 * 64;
     if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
         || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.pass.cpu = cpu;
-    p.pass.call = c;
     p.room = tni_cpu_room(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
     p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
     for (k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
-    tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
+    tni_parallel_for(positions <= TNI_CPU_ALONE / width ? &tni_alone : &cpu->pool, tni_ceil_div(positions, p.pass.share),
+                     TNI_T(rope_task), &p);
     return TN_OK;
 }
 
@@ -49519,6 +50524,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     tni_cpu *cpu = (tni_cpu *)state;
 #if TNI_BITS == 32
     tn_task_fn task;
+    if (tni_call_has_bf16(c) && !tni_takes_bf16(c)) return TN_ERR_DTYPE;
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
@@ -49556,17 +50562,17 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
     case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
-    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
+    case TN_KERNEL_SUMSQ:
+    case TN_KERNEL_ADAMW:
+    case TN_KERNEL_SGD:              return TNI_T(series_run)(cpu, c);
     case TN_KERNEL_SOFTMAX_BACKWARD: task = TNI_T(softmax_backward_task); break;
     case TN_KERNEL_ACT_BACKWARD:     task = TNI_T(act_backward_task); break;
     case TN_KERNEL_DROPOUT:          task = TNI_T(dropout_task); break;
-    case TN_KERNEL_ADAMW:            task = TNI_T(adamw_task); break;
-    case TN_KERNEL_SGD:              task = TNI_T(sgd_task); break;
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
     case TN_KERNEL_MUON_END:         task = TNI_T(muon_end_task); break;
     case TN_KERNEL_GLU_BACKWARD:     task = TNI_T(glu_backward_task); break;
     case TN_KERNEL_PROD_BACKWARD:
-        if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
+        if (c->i[0] > TNI_PROD_MOST) return TNI_T(rarely)(cpu, c);
         task = TNI_T(prod_backward_task); break;
 #endif
 #endif
@@ -49629,7 +50635,10 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
        3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
    A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
    [row][depth] for A, [depth / 2][column][2] for B, as the instruction needs them. Two strips by two strips make
-   32 x 32 sums.
+   32 x 32 sums. A transposed A is packed like B for the dot products, which can broadcast a pair of either order.
+
+   With one part, operands and results may be BF16 (desc.activations): those are packed without rounding, and a result is
+   rounded once, after the sums of all slabs, the old C and the bias have been added in F32.
 
    A strip that contains an infinity, a NaN or a magnitude of 2^48 or more is "wild", and its products are computed in F32.
    In all others neither products of parts nor their sums can overflow, so that splitting never makes a NaN.
@@ -49644,18 +50653,24 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #if TNI_BF16
 enum {
     TNI_BF16_STRIPS = 256,              /* in a block, at most */
-    TNI_BF16_DEPTH  = 512,
-    TNI_BF16_SIDE   = 4                 /* pairs of strips of a task's part of C, each way */
+    TNI_BF16_DEPTH  = 1024,             /* times parts: of a slab, at most */
+    TNI_BF16_SIDE   = 4,                /* pairs of strips of a task's part of C, each way */
+    TNI_BF16_GROUP  = 4,                /* strips packed together, */
+    TNI_BF16_CHUNK  = 64                /* as far as this depth, when their numbers share cache lines */
 };
 #define TNI_ISA512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define TNI_ISA_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
 #define TNI_ISA_TILE __attribute__((target("amx-tile,amx-bf16")))
 
 typedef struct tni_bf16 {
-    tni_f32_gemm_avx512 g;              /* its panels stay empty */
-    const tni_cpu *cpu;
+    tni_f32_gemm_avx512 g;              /* its panels stay empty; a, b and c may point to BF16 */
+    tni_cpu       *cpu;
     char          *a, *b;               /* strips */
+    float         *part;                /* sums of a BF16 result's slabs so far, rows of the block `part_row` apart */
+    int64_t        part_row;
     int64_t        strip;               /* bytes of one */
+    bool           half_a, half_b, half_c;              /* which are BF16 */
+    bool           pairs_a;             /* A is packed like B */
     uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
 } tni_bf16;
 
@@ -49738,43 +50753,108 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
     return wild != 0;
 }
 
-/* Task: pack one strip, first those of A, then those of B. The second strip of the last pair may be past the edge: zeros. */
-static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
+/* The same of numbers that are BF16 already: one part, bit by bit. */
+TNI_ISA512 static bool tni_bf16_pack_halves(char *dst, const uint16_t *src, int64_t line_step, int64_t depth_step,
+                                            int64_t lines, int64_t depth, bool of_a)
 {
-    tni_bf16                  *w = (tni_bf16 *)arg;
-    const tni_f32_gemm_avx512 *g = &w->g;
-    const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
-    (void)worker;
-    if (task < in_a)
-        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts,
-                                     g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
-                                     g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
-    else
-        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts,
-                                     g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
-                                     g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
+    const bool    along = line_step != 1;
+    const __m512i sign = _mm512_set1_epi16(0x7fff);
+    __m512i       order, most = _mm512_setzero_si512();
+    tni_f32_u_avx512 even;
+    int64_t       d, i;
+    int           q;
+    memcpy(&even, tni_lane, sizeof even);
+    order = (__m512i)(even | (even + 16u) << 16);       /* of two rows of 16 */
+    for (d = 0; d < depth; d += 32, dst += 1024) {
+        const int64_t left = tni_min(32, depth - d);
+        for (q = 0; q < 16; q++) {
+            __m512i x = _mm512_setzero_si512();
+            if (!along) {
+                const __mmask16 mask = (__mmask16)(0xffffu >> (16 - lines));
+                const uint16_t *from = src + (d + 2 * q) * depth_step;
+                __builtin_prefetch(from + 32 * depth_step);
+                if (2 * q < left) x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from), 0);
+                if (2 * q + 1 < left)
+                    x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from + depth_step), 1);
+                x = _mm512_permutexvar_epi16(order, x);
+            } else if (q < lines && depth_step == 1) {
+                __builtin_prefetch(src + (q + 16) * line_step + d);
+                x = _mm512_maskz_loadu_epi16((__mmask32)(0xffffffffu >> (32 - left)), src + q * line_step + d);
+            } else if (q < lines) {
+                uint16_t some[32] = {0};
+                for (i = 0; i < left; i++) some[i] = src[q * line_step + (d + i) * depth_step];
+                x = _mm512_loadu_si512(some);
+            }
+            most = _mm512_max_epu16(most, _mm512_and_si512(x, sign));
+            _mm512_storeu_si512(dst + q * 64, x);
+        }
+        if (along != of_a) tni_bf16_transpose(dst);
+    }
+    return _mm512_cmp_epu16_mask(most, _mm512_set1_epi16(0x5780), _MM_CMPINT_NLT) != 0;     /* 2^48 */
 }
 
-/* sums[32,32] by AVX512_BF16, one part: eight rows at a time */
-TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+/* The address of an element of an operand that may be BF16 */
+static const void *tni_bf16_at(const float *base, int64_t offset, bool half)
+{
+    return (const char *)base + offset * (half ? 2 : 4);
+}
+
+/* Packs the strips [s,end) of A, or of B. */
+static void tni_bf16_pack_strips(tni_bf16 *w, int64_t s, int64_t end, bool of_a)
+{
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int     parts = w->cpu->gemm_parts;
+    const bool    half = of_a ? w->half_a : w->half_b, by_rows = of_a && !w->pairs_a;
+    const int64_t line_step = of_a ? g->a_row : g->b_col, depth_step = of_a ? g->a_col : g->b_row;
+    const int64_t first = of_a ? g->i0 : g->j0, lines = of_a ? g->rows : g->cols;
+    const int64_t chunk = line_step == 1 ? (int64_t)TNI_BF16_CHUNK : g->depth;
+    uint8_t      *wild = of_a ? w->wild_a : w->wild_b;
+    int64_t       d, i;
+    for (i = s; i < end; i++) wild[i] = 0;
+    for (d = 0; d < g->depth; d += chunk)
+        for (i = s; i < end; i++) {
+            const int64_t n = tni_max(tni_min(16, lines - 16 * i), 0), depth = tni_min(chunk, g->depth - d);
+            char         *to = (of_a ? w->a : w->b) + i * w->strip + d / 32 * parts * 1024;
+            const int64_t at = (first + 16 * i) * line_step + (g->k0 + d) * depth_step;
+            const void   *src = tni_bf16_at(of_a ? g->a : g->b, at, half);
+            if (n == 0) memset(to, 0, (size_t)(tni_ceil_div(depth, 32) * parts * 1024));
+            else if (half)
+                wild[i] |= tni_bf16_pack_halves(to, (const uint16_t *)src, line_step, depth_step, n, depth, by_rows);
+            else wild[i] |= tni_bf16_pack(to, parts, (const float *)src, line_step, depth_step, n, depth, by_rows);
+        }
+}
+
+/* Task: pack some strips, first of A, then of B. The second strip of the last pair may be past the edge: zeros. */
+static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
+{
+    tni_bf16     *w = (tni_bf16 *)arg;
+    const int64_t a = 2 * tni_ceil_div(w->g.rows, 32), b = 2 * tni_ceil_div(w->g.cols, 32);
+    const int64_t in_a = tni_ceil_div(a, TNI_BF16_GROUP), s = (task < in_a ? task : task - in_a) * TNI_BF16_GROUP;
+    (void)worker;
+    tni_bf16_pack_strips(w, s, tni_min(s + TNI_BF16_GROUP, task < in_a ? a : b), task < in_a);
+}
+
+/* sums[32,32] by AVX512_BF16, one part: eight rows at a time. Constants: the bytes from a row of A to the next, and from a
+   pair of its depth to the next. */
+TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(const int row, const int step,
+                                                    int64_t blocks, const char *a, const char *b, float *sums)
 {
     int64_t k;
     int     rows, pair;
-    (void)parts;
 #define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
 #define TNI_STEP(i)  { int32_t word; __m512i x; \
-        memcpy(&word, from + i * 64, 4); \
+        memcpy(&word, from + i * row, 4); \
         x = _mm512_set1_epi32(word); \
         left##i = _mm512_dpbf16_ps(left##i, (__m512bh)x, (__m512bh)b0); \
         right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
 #define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
     for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
-        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * 64, *from_b = b;
+        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * row, *from_b = b;
         TNI_ROWS(TNI_BEGIN)
         for (k = 0; k < blocks; k++, from_a += 1024)
             for (pair = 0; pair < 16; pair++, from_b += 64) {
-                const char   *from = from_a + pair * 4;
+                const char   *from = from_a + pair * step;
                 const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
                 TNI_ROWS(TNI_STEP)
             }
@@ -49784,6 +50864,19 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 #undef TNI_BEGIN
 #undef TNI_STEP
 #undef TNI_END
+}
+
+TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    (void)parts;
+    tni_bf16_dots_of(64, 4, blocks, a, b, sums);
+}
+
+/* With A packed like B */
+TNI_ISA_DOT static void tni_bf16_dots_pairs(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    (void)parts;
+    tni_bf16_dots_of(4, 64, blocks, a, b, sums);
 }
 
 /* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
@@ -49849,18 +50942,76 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
 #undef TNI_DOTS
 }
 
-/* sums[rows,cols] in F32, from the unsplit operands */
-TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                                     float *sums)
+/* An element of an operand */
+static float tni_bf16_element(const float *base, int64_t offset, bool half)
 {
-    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
-    const float *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    int64_t      i, j, d;
+    return half ? tni_bf16_value(*(const uint16_t *)tni_bf16_at(base, offset, half)) : base[offset];
+}
+
+/* sums[rows,cols] in F32, from the unsplit operands */
+TNI_ISA512 static void tni_bf16_wild(const tni_bf16 *w, int64_t row, int64_t col, int64_t rows, int64_t cols, float *sums)
+{
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t a0 = (g->i0 + row) * g->a_row + g->k0 * g->a_col, b0 = (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    int64_t       i, j, d;
     memset(sums, 0, sizeof *sums * 32 * 32);
     for (i = 0; i < rows; i++)
-        for (d = 0; d < g->depth; d++)
+        for (d = 0; d < g->depth; d++) {
+            const float x = tni_bf16_element(g->a, a0 + i * g->a_row + d * g->a_col, w->half_a);
             for (j = 0; j < cols; j++)
-                sums[i * 32 + j] = fmaf(a[i * g->a_row + d * g->a_col], b[d * g->b_row + j * g->b_col], sums[i * 32 + j]);
+                sums[i * 32 + j] = fmaf(x, tni_bf16_element(g->b, b0 + d * g->b_row + j * g->b_col, w->half_b),
+                                        sums[i * 32 + j]);
+        }
+}
+
+/* 16 numbers as BF16, bits as tni_bf16_bits gives them. The forms with a mask of all: those without one pass an undefined
+   vector, of which g++ 12 warns. */
+TNI_ISA512 static __m256i tni_bf16_narrow(__m512 x)
+{
+    const __m512i   bits = _mm512_castps_si512(x), quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i   nearest = _mm512_mask_mov_epi32(_mm512_castps_si512(tni_bf16_round(x)), is_nan, quiet);
+    return _mm512_maskz_cvtepi32_epi16(0xffff, _mm512_maskz_srli_epi32(0xffff, nearest, 16));
+}
+
+/* The tile at (row,col) of the block, of a result in BF16: the sums of all slabs but the last are kept in F32. */
+TNI_ISA512 static void tni_bf16_store(const tni_bf16 *w, const float *sums, int64_t row, int64_t col, int rows, int cols)
+{
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const bool    last = g->k0 + g->depth == g->k, vectors = g->c_col == 1 && (!g->bias || g->bias_col == 1);
+    const __m512  alpha = _mm512_set1_ps(g->alpha), beta = _mm512_set1_ps(g->beta);
+    const int64_t i0 = g->i0 + row, j0 = g->j0 + col;
+    int           r, q, k;
+    for (r = 0; r < rows; r++)
+        for (q = 0; q < cols; q += 16) {
+            const __mmask16 some = (__mmask16)(cols - q < 16 ? 0xffffu >> (16 - (cols - q)) : 0xffffu);
+            float          *part = w->part ? w->part + (row + r) * w->part_row + col + q : NULL;
+            uint16_t       *c = (uint16_t *)(void *)g->c + (i0 + r) * g->c_row + (j0 + q) * g->c_col;
+            const float    *bias = g->bias ? g->bias + (i0 + r) * g->bias_row + (j0 + q) * g->bias_col : NULL;
+            __m512          v = _mm512_loadu_ps(sums + r * 32 + q);
+            float           lane[16];
+            if (g->k0 > 0) v = _mm512_add_ps(v, _mm512_loadu_ps(part));
+            if (!last) {
+                _mm512_storeu_ps(part, v);
+                continue;
+            }
+            v = _mm512_mul_ps(v, alpha);
+            if (vectors) {
+                if (g->beta != 0) {
+                    const __m512i old = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, c));
+                    v = _mm512_fmadd_ps(beta, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(some, old, 16)), v);
+                }
+                if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(some, bias));
+                _mm256_mask_storeu_epi16(c, some, tni_bf16_narrow(v));
+                continue;
+            }
+            _mm512_storeu_ps(lane, v);
+            for (k = 0; k < tni_min(16, cols - q); k++, c += g->c_col) {
+                if (g->beta != 0) lane[k] = fmaf(g->beta, tni_bf16_value(*c), lane[k]);
+                if (bias) lane[k] += bias[k * g->bias_col];
+                *c = tni_bf16_bits(lane[k]);
+            }
+        }
 }
 
 /* Task: a part of the block of C. */
@@ -49874,41 +51025,56 @@ static void tni_bf16_part_task(void *arg, int64_t task, int worker)
     const int64_t col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
     const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
     float         sums[32 * 32];
-    int64_t       row, col;
+    int64_t       row, col, r;
     (void)worker;
     if (tiles) tni_bf16_tiles_begin();
     for (col = col0; col < col_end; col += 32)
         for (row = row0; row < row_end; row += 32) {
             const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
+            for (r = 0; r < rows; r++)
+                __builtin_prefetch(tni_bf16_at(g->c, (g->i0 + row + r) * g->c_row + (g->j0 + col) * g->c_col, w->half_c), 1);
             if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
-                tni_bf16_wild(g, row, col, rows, cols, sums);
-            else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
-            tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
+                tni_bf16_wild(w, row, col, rows, cols, sums);
+            else (w->pairs_a ? tni_bf16_dots_pairs : w->cpu->gemm_products)
+                (w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
+            if (w->half_c) tni_bf16_store(w, sums, row, col, (int)rows, (int)cols);
+            else tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
         }
     if (tiles) tni_bf16_tiles_end();
 }
 
-static void tni_bf16_one(tni_bf16 *w)
+/* One product, in blocks. Those of a BF16 result keep their sums while the slabs are added; false: no memory for them. */
+static bool tni_bf16_one(tni_bf16 *w)
 {
     tni_f32_gemm_avx512 *g = &w->g;
-    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH), deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
-    int64_t       most;
-    w->a = w->cpu->blocks;
-    w->b = w->cpu->blocks + TNI_GEMM_LARGE;
-    most = tni_min(TNI_GEMM_LARGE / (deep * w->cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
-    for (g->j0 = 0; g->j0 < g->n; g->j0 += most) {
-        g->cols = tni_min(most, g->n - g->j0);
-        for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
-            g->depth = tni_min(deep, g->k - g->k0);
-            w->strip = tni_ceil_div(g->depth, 32) * w->cpu->gemm_parts * 1024;
-            for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
-                const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
-                tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
-                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE),
+    tni_cpu      *cpu = w->cpu;
+    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH / cpu->gemm_parts);
+    const int64_t deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
+    const int64_t most = tni_min(TNI_GEMM_LARGE / (deep * cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
+    w->a = cpu->blocks;
+    w->b = cpu->blocks + TNI_GEMM_LARGE;
+    w->pairs_a = cpu->gemm_products == tni_bf16_dots && g->a_row == 1 && g->a_col != 1;
+    w->part = NULL;
+    if (w->half_c && slabs > 1) {
+        w->part_row = tni_min(most, tni_ceil_div(g->n, 32) * 32) + 16;
+        w->part = (float *)(void *)tni_cpu_room(cpu, (size_t)(w->part_row * tni_min(most, g->m)) * sizeof *w->part);
+        if (!w->part) return false;
+    }
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most)
+        for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
+            g->cols = tni_min(most, g->n - g->j0);
+            g->rows = tni_min(most, g->m - g->i0);
+            for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
+                const int64_t a = tni_ceil_div(g->rows, 32), b = tni_ceil_div(g->cols, 32);
+                g->depth = tni_min(deep, g->k - g->k0);
+                w->strip = tni_ceil_div(g->depth, 32) * cpu->gemm_parts * 1024;
+                tni_parallel_for(&cpu->pool, tni_ceil_div(2 * a, TNI_BF16_GROUP) + tni_ceil_div(2 * b, TNI_BF16_GROUP),
+                                 tni_bf16_pack_task, w);
+                tni_parallel_for(&cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE),
                                  tni_bf16_part_task, w);
             }
         }
-    }
+    return true;
 }
 
 /* This depends on the shape only. */
@@ -49917,27 +51083,45 @@ static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
     return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
 }
 
-/* Computes the product if it is large enough; false if not. */
-static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+/* The first element of matrix `index` of an operand */
+static const float *tni_bf16_start(const tn_view *out, const tn_view *v, int64_t index)
 {
-    const int     axes = c->out[0].rank;
-    const int64_t m = c->out[0].shape[axes - 2];
-    int64_t       batch = tni_gemm_batch(&c->out[0]), rows = m, i;
+    return (const float *)tni_bf16_at((const float *)v->data, tni_gemm_offset(out, v, index), v->dtype == TN_BF16);
+}
+
+/* Computes the product; TN_ERR_DTYPE, before anything is done: it is too small, or of dtypes that are not supported. */
+static tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
+    const int     axes = out->rank;
+    const int64_t m = out->shape[axes - 2];
+    int64_t       batch = tni_gemm_batch(out), rows = m, i;
     tni_bf16      w;
-    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
-        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+    w.cpu = cpu;
+    w.half_a = a->dtype == TN_BF16;
+    w.half_b = b->dtype == TN_BF16;
+    w.half_c = out->dtype == TN_BF16;
+    if (!cpu->gemm_products || (c->n_in > 2 && tni_is_bf16(&c->in[2]))) return TN_ERR_DTYPE;
+    if ((w.half_a || w.half_b || w.half_c) && cpu->gemm_parts > 1) return TN_ERR_DTYPE;
+    if (axes == 3 && b->strides[0] == 0 && a->strides[0] == m * a->strides[1] && out->strides[0] == m * out->strides[1]) {
         rows *= batch;                                  /* contiguous rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
-    if (!tni_bf16_pays(rows, c->out[0].shape[axes - 1], c->in[0].shape[axes - 1])) return false;
-    w.cpu = cpu;
+    if (!tni_bf16_pays(rows, out->shape[axes - 1], a->shape[axes - 1])) return TN_ERR_DTYPE;
     for (i = 0; i < batch; i++) {
         w.g = tni_f32_gemm_matrix_avx512(c, i);
+        w.g.a = tni_bf16_start(out, a, i);
+        w.g.b = tni_bf16_start(out, b, i);
+        if (w.half_c) w.g.c = (float *)(void *)((uint16_t *)out->data + tni_gemm_offset(out, out, i));
         w.g.m = rows;
-        if (w.g.c_col != 1 && w.g.c_row == 1) tni_f32_gemm_swap_avx512(&w.g);
-        tni_bf16_one(&w);
+        if (w.g.c_col != 1 && w.g.c_row == 1) {
+            tni_f32_gemm_swap_avx512(&w.g);
+            w.half_a = b->dtype == TN_BF16;
+            w.half_b = a->dtype == TN_BF16;
+        }
+        if (!tni_bf16_one(&w)) return TN_ERR_MEMORY;
     }
-    return true;
+    return TN_OK;
 }
 
 /* Is there an AMX unit, and does the system allow its use? Linux needs a request per process. */
@@ -49963,6 +51147,8 @@ static bool tni_bf16_has_dots(void)
 
 static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 {
+    static const char *const name[] = {"F32", "BF16", "BF16X3", "BF16X6", "TF32"};
+    char message[128];
     if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
     cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
 #if TNI_BF16
@@ -49971,8 +51157,11 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
         else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
     }
 #endif
-    if (!cpu->gemm_products)
-        tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+    if (cpu->gemm_products) return;
+    tni_print(message, sizeof message,
+              "desc.gemm_precision is %s: this processor has no unit that is faster at it; products run in F32",
+              name[desc->gemm_precision]);
+    tni_say(desc, TN_LOG_WARN, message);
 }
 
 /* ---- the two host backends ---------------------------------------------- >>host-backends */
@@ -49987,10 +51176,14 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
     dtype = c->out[wanted].dtype;
     if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
     if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
-    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
 #if TNI_BF16
-    if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
+    if (c->kernel == TN_KERNEL_GEMM && dtype != TN_F64 && cpu->gemm_products) {
+        const tn_status s = tni_bf16_run(cpu, c);
+        if (s != TN_ERR_DTYPE) return s;
+    }
 #endif
+    if (tni_call_has_bf16(c)) return cpu->run[0] ? cpu->run[0](cpu, c) : TN_ERR_DTYPE;
+    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
     if ((dtype == TN_F32 || dtype == TN_F64) && cpu->run[dtype == TN_F64]) return cpu->run[dtype == TN_F64](cpu, c);
     return tni_reference_run(cpu, c);
 }
@@ -50055,7 +51248,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, true, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
@@ -50093,6 +51286,21 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
 #endif
     (void)level;
     return &tni_f64_algebra_plain;
+}
+
+static const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
+{
+    if (dtype == TN_F64) return tni_algebra_of(level)->vectors;
+#if TNI_AVX512
+    if (level == TN_SIMD_AVX512) return &tni_f32_vector_ops_avx512;
+#endif
+#if TNI_AVX2
+    if (level == TN_SIMD_AVX2) return &tni_f32_vector_ops_avx2;
+#endif
+#if TNI_NEON
+    if (level == TN_SIMD_NEON) return &tni_f32_vector_ops_neon;
+#endif
+    return &tni_f32_vector_ops_plain;
 }
 #endif
 

@@ -4299,7 +4299,7 @@ static constexpr tnc_entry_fn *tnc_scan_cores = nullptr;
    double since t may exceed a hundred thousand, and kept in shared memory. A group of lanes (`team`) has one row, and a lane
    one vector of its first half and one of its second. A row is read once, also for its norm. Rows that are not aligned, or
    longer than the vectors of a warp, are computed by a plain kernel with a warp per row. Floor: the bytes of x and y;
-   backward those of x, dy and dx. */
+   backward those of dy and dx, and of x if there is a norm. */
 
 typedef struct tnc_rope_args {
     const void *x, *dy;                  /* dy: NULL in the forward pass          */
@@ -4324,7 +4324,7 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_rope_args &g, in
         tnc_sincospi((double)(g.first + t) * rate * fma(s, 1 - g.least, g.least) * 0.3183098861837907, sine, cosine);
 }
 
-/* The last step of the backward pass; pull contains the sums over the row of x * x and of x * g. It is 0 without a norm. */
+/* The last step of the backward pass with a norm; pull contains the sums over the row of x * x and of x * g. */
 template <typename R>
 static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
@@ -4353,8 +4353,10 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                tnc_load(x0, x);
-                tnc_load(x1, x + h);
+                if (!BACK || norms) {
+                    tnc_load(x0, x);
+                    tnc_load(x1, x + h);
+                }
                 if (BACK) {
                     const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
                     tnc_load(d0, dy);
@@ -4385,10 +4387,10 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             }
             if (!live) continue;
             TNC_EACH {
-                if (BACK) {
+                if (BACK && norms) {
                     d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
                     d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
-                } else {
+                } else if (!BACK) {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
                     d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
@@ -4448,11 +4450,13 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
         for (int64_t k = lane; k < h + g.d % 2; k += 32) {
             T *to = y + (k < h ? k : g.d - 1);
             tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
+            if (!g.dy) first *= norm;
+            else if (g.eps >= 0) first = tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull);
             *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
             if (k >= h) continue;
             to = y + k + h;
-            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
+            if (!g.dy) second *= norm;
+            else if (g.eps >= 0) second = tnc_rope_back(second, tnc_to(x[k + h]), norm, pull);
             *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
         }
     }
@@ -7508,8 +7512,8 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
 }
 
 /* ---- adamw, sgd, muon_end ----------------------------------------------------------------------------------- >>cuda-adamw
-   One elementwise update for all rules. Floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum); muon_end reads 2
-   and writes 1. */
+   One elementwise update for all rules. Floor: adamw reads 4 arrays and writes 3, sgd 3 and 2 (2 and 1 without momentum);
+   muon_end reads 2 and writes 1. */
 
 /* The coefficients of an update, computed by one thread for its block. */
 template <typename R> struct tnc_rule {
@@ -7541,8 +7545,9 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
-    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = NULL, *v = NULL;
-    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
+    const R *g = (const R *)part.x[1] + i;
+    R *p = (R *)part.x[0] + i, *m = NULL, *v = NULL;
+    R  p_[V], g_[V], m_[V] = {}, v_[V] = {};
     tnc_load(g_, g);
     tnc_load(p_, p);
     if (part.x[2]) m = (R *)part.x[2] + i;
@@ -7573,7 +7578,6 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         TNC_EACH p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
     }
     tnc_store(p, p_);
-    if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
 }
 
 template <typename R, int KERNEL> static __global__ void __launch_bounds__(TNC_THREADS, sizeof(R) == 8 ? 2 : 4)
@@ -7584,20 +7588,12 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
     const int       which = tnc_part_of(a, blockIdx.x);
     const tnc_part &part = a.part[which];
     const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
-    const R         zero[V] = {};
     tnc_rule<R>     r;
     int64_t         i;
     if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
     __syncthreads();
     r = shared[0];
-    if (r.skip) {
-        if constexpr (KERNEL != TN_KERNEL_MUON_END) {
-            R *g = (R *)part.x[1];
-            for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_store(g + i, zero);
-            for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) g[i] = 0;
-        }
-        return;
-    }
+    if (r.skip) return;
     TNC_UNROLL_BY(2)
     for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
     for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
@@ -7656,11 +7652,11 @@ static tn_status tnc_flush(tnc *s)
 
 /* ---- muon_begin ---------------------------------------------------------------------------------------------- >>cuda-muon
    The first kernel updates the momentum, computes the unscaled x and the sum of squares of each block; the second divides x
-   by the norm of its matrix, which every block sums for itself in the same order. Floor: reads 3 arrays and writes 4. */
+   by the norm of its matrix, which every block sums for itself in the same order. Floor: reads 3 arrays and writes 3. */
 
 template <typename R> struct tnc_muon {
-    const R *scalars;
-    R       *x, *g, *m;                     /* [batch,n] */
+    const R *scalars, *g;                   /* g, x and m are [batch,n] */
+    R       *x, *m;
     double  *sums;                          /* [batch,blocks] */
     int64_t  n;
     unsigned blocks;                        /* per matrix */
@@ -7671,7 +7667,7 @@ template <typename R> struct tnc_muon {
 template <typename R, int V>
 static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int64_t at, R keep, R take, R factor)
 {
-    R      g[V], m[V], x[V], zero[V] = {};
+    R      g[V], m[V], x[V];
     double squares = 0;
     tnc_load(g, a.g + at);
     tnc_load(m, a.m + at);
@@ -7683,7 +7679,6 @@ static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int
     }
     tnc_store(a.m + at, m);
     tnc_store(a.x + at, x);
-    tnc_store(a.g + at, zero);
     return squares;
 }
 
@@ -7698,7 +7693,7 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     double          sum = 0;
     int64_t         i;
     if (a.scalars[TNC_SKIP] != 0) {
-        for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = a.g[first + i] = 0;
+        for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = 0;
     } else {
         TNC_UNROLL_BY(2)
         for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
@@ -7733,7 +7728,7 @@ template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *
     memset(&a, 0, sizeof a);
     a.scalars = (const R *)c->in[0].data;
     a.x = (R *)c->out[0].data;
-    a.g = (R *)c->out[1].data;
+    a.g = (const R *)c->out[1].data;
     a.m = (R *)c->out[2].data;
     a.n = c->out[0].shape[1];
     if (batch == 0 || a.n == 0) return TN_OK;

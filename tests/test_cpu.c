@@ -273,7 +273,8 @@ TEST(gemm_double) { WORST("gemm double, in 2^-53 (k+8)", gemm_error(TN_F64, 300,
 /* The same bits for every number of threads and order of tasks, above and below each threshold. */
 TEST(gemm_same_bits)
 {
-    static const int64_t shape[][4] = {{1, 300, 700, 500}, {1, 1700, 40, 300}, {1, 33, 3200, 90}, {40, 64, 48, 72}, {3, 350, 300, 330}, {1, 500, 10, 600}};
+    static const int64_t shape[][4] = {{1, 300, 700, 500}, {1, 1700, 40, 300}, {1, 33, 3200, 90}, {40, 64, 48, 72}, {3, 350, 300, 330}, {1, 500, 10, 600},
+                                       {1, 1, 700, 300}, {1, 3, 600, 300}, {1, 32, 400, 300}};
     tn_simd level;
     size_t  s;
     EACH_LEVEL(level)
@@ -876,6 +877,74 @@ TEST(optimisers)
     WORST("optimisers", worst, 1e-6);
 }
 
+/* A series of calls gives the bits of single calls: empty, small and large parameters, more of them than are collected at
+   once, after a series that was broken off. */
+TEST(series)
+{
+    enum { CALLS = TNI_CPU_SERIES + 7 };
+    static const tn_kernel kernel[] = {TN_KERNEL_SUMSQ, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
+    for (int k = 0; k < 3; k++)
+        for (int threads = 1; threads <= 2; threads++) {
+            uint64_t seed = 12;
+            tni_cpu *cpu = open_level(TN_SIMD_BEST, threads, threads > 1 ? pool_for : NULL);
+            buffer   s[2], fault[2], of[2][CALLS][4];
+            tn_call  c;
+            s[0] = make(&seed, TN_F32, 8);
+            set(&s[0], TNI_LR, 0.01);
+            set(&s[0], TNI_STEP, 3);
+            set(&s[0], TNI_FACTOR, 0.5);
+            set(&s[0], TNI_SKIP, 0);
+            set(&s[0], TNI_SIZE, 0);
+            fault[0] = make(&seed, TN_I32, 4);
+            for (int i = 0; i < 4; i++) set(&fault[0], i, 0);
+            s[1] = copy(&s[0]);
+            fault[1] = copy(&fault[0]);
+            for (int i = 0; i < CALLS; i++)
+                for (int j = 0; j < 4; j++) {
+                    of[0][i][j] = make(&seed, TN_F32, i == 3 ? 0 : i == 5 ? 70001 : i == 40 ? 16385 : i);
+                    for (int64_t e = 0; j == 3 && e < of[0][i][j].n; e++) set(&of[0][i][j], e, fabs(get(&of[0][i][j], e)));
+                    of[1][i][j] = copy(&of[0][i][j]);
+                }
+            if (k == 0) set(&of[0][41][0], 7, HUGE_VAL), set(&of[1][41][0], 7, HUGE_VAL);
+            for (int way = 0; way < 2; way++)
+                for (int i = way == 0 ? -2 : 0; i < CALLS; i++) {            /* -2: is broken off after two of CALLS calls */
+                    buffer *b = of[way][i < 0 ? i + 2 : i];
+                    memset(&c, 0, sizeof c);
+                    c.kernel = kernel[k];
+                    c.i[0] = i;
+                    c.i[1] = way == 1 ? 0 : i < 0 ? i + 2 : i;
+                    c.i[2] = way == 1 ? 0 : CALLS - 1 - c.i[1];
+                    c.f[0] = 0.9;
+                    c.f[1] = k == 1 ? 0.99 : 0;
+                    c.f[2] = 1e-8;
+                    c.f[3] = 0.01 * (i + 2);
+                    c.f[4] = 1;
+                    if (k == 0) {
+                        in(&c, view(&b[0], b->n, -1, -1));
+                        out(&c, view(&s[way], 8, -1, -1));
+                        out(&c, view(&fault[way], 4, -1, -1));
+                    } else {
+                        in(&c, view(&s[way], 8, -1, -1));
+                        for (int j = 0; j < (k == 1 ? 4 : i % 2 ? 3 : 2); j++) out(&c, view(&b[j], b->n, -1, -1));
+                    }
+                    CHECK_STATUS(tn_cpu_backend()->fn[c.kernel](cpu, &c), TN_OK);
+                }
+            CHECK(same_buffer(&s[0], &s[1]) && same_buffer(&fault[0], &fault[1]));
+            CHECK(k != 0 || (int)get(&fault[0], 1) == 41);
+            for (int i = 0; i < CALLS; i++)
+                for (int j = 0; j < 4; j++) {
+                    CHECK(same_buffer(&of[0][i][j], &of[1][i][j]));
+                    drop(&of[0][i][j]);
+                    drop(&of[1][i][j]);
+                }
+            for (int way = 0; way < 2; way++) {
+                drop(&s[way]);
+                drop(&fault[way]);
+            }
+            tn_cpu_backend()->close(cpu);
+        }
+}
+
 /* Batches of matrices, of which some are zero, small or large, in one task and in several. */
 TEST(muon)
 {
@@ -1041,4 +1110,4 @@ TEST(copies_of_many_axes)
 
 TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
           glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers,
-          random_numbers_far_out, optimisers, muon, copy_kernels, copies_of_many_axes)
+          random_numbers_far_out, optimisers, series, muon, copy_kernels, copies_of_many_axes)

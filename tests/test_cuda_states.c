@@ -135,9 +135,9 @@ static void step_twice(void)
     c.f[4] = 1;
     CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */
     c.f[4] = 4;
-    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 1, p = 0 - 2 = -2; the other way around -5 + ... */
+    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 3, p = 0 - 2 * 3 = -6; the other way around -4.5 */
     CHECK_STATUS(w.table->download(w.state, got, v[1].data, sizeof got), TN_OK);
-    for (i = 0; i < N && got[i] == -2; i++) {}
+    for (i = 0; i < N && got[i] == -6; i++) {}
     CHECK_INT(i, N);
     close_world(&w);
 }

@@ -222,13 +222,13 @@ TEST(tiny_and_empty)
     WORST("tiny and empty, of the bound", each_layout(shape, COUNT(shape), 7), 1);
 }
 
-/* One to three rows whose B lies by rows go along it in strips, up to sixteen whose B lies by columns make inner products; few columns are
-   the same turned round. */
+/* One to three rows whose B lies by rows go along it in strips, up to 32 whose B lies by columns make inner products; up to
+   16 columns are the same turned round. */
 TEST(few_rows)
 {
     static const int64_t shape[][3] = {
         {1, 1, 100}, {1, 15, 40}, {1, 64, 5}, {1, 131, 70}, {2, 16, 33}, {2, 77, 64}, {3, 5, 300}, {3, 33, 1}, {3, 129, 129}, {4, 40, 65}, {5, 9, 128},
-        {7, 6, 63}, {10, 30, 64}, {11, 3, 257}, {16, 21, 100}, {17, 40, 66}, {4, 3, 31}, {1, 50, 0}};
+        {7, 6, 63}, {10, 30, 64}, {11, 3, 257}, {16, 21, 100}, {17, 40, 66}, {25, 37, 70}, {32, 19, 129}, {33, 20, 65}, {4, 3, 31}, {1, 50, 0}};
     int64_t  turned[COUNT(shape)][3];
     size_t   s;
     for (s = 0; s < COUNT(shape); s++) {
@@ -240,11 +240,13 @@ TEST(few_rows)
     WORST("few columns, of the bound", each_layout((const int64_t (*)[3])turned, COUNT(turned), 7), 1);
 }
 
-/* Several slabs and panels, A whose rows push each other out of the cache, groups of panels of a transposed A, C by columns. */
+/* Several slabs and panels, A whose rows push each other out of the cache, groups of panels of a transposed A, C by columns; more rows than
+   one task's columns take, so that tasks have rows of their own. */
 TEST(blocks)
 {
     static const int64_t shape[][3] = {
-        {60, 70, 80}, {128, 10, 90}, {10, 128, 90}, {130, 40, 16}, {130, 300, 17}, {20, 40, 1024}, {9, 33, 1601}, {117, 129, 60}, {57, 65, 769}};
+        {60, 70, 80}, {128, 10, 90}, {10, 128, 90}, {130, 40, 16}, {130, 300, 17}, {20, 40, 1024}, {9, 33, 1601}, {117, 129, 60}, {57, 65, 769},
+        {270, 261, 19}, {259, 67, 33}};
     WORST("blocks, of the bound", each_layout(shape, COUNT(shape), 61), 1);
 }
 

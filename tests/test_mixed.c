@@ -49,6 +49,7 @@ static void begin(setting *s, tn_ctx *ctx, int index, const configuration *c)
 }
 
 static int64_t cut;                     /* how many passes the pool was given */
+static tn_simd level_now;               /* of the contexts that are opened; by default the best */
 
 static tn_ctx *open_as(const configuration *c, test_heap *heap)
 {
@@ -62,6 +63,7 @@ static tn_ctx *open_as(const configuration *c, test_heap *heap)
     desc.activations = c->activations;
     desc.allocator = test_heap_allocator(heap);
     desc.threads = c->threads > 0 ? c->threads : 1;
+    desc.simd = level_now;
     desc.parallel_for = pool_backwards;
     desc.parallel_user = &cut;
     desc.arena_bytes = 1 << 16;
@@ -341,6 +343,85 @@ TEST(threads)
     cut = 0;
     walk(&three, same_bits);
     CHECK(cut > 0);
+}
+
+/* The cpu's kernels, with F32 copies of BF16 operands made for all of them */
+static const tn_backend *copying(void)
+{
+    static tn_backend b;
+    b = *tn_cpu_backend();
+    b.name = "copying";
+    b.bf16 = false;
+    return &b;
+}
+
+/* What kernels read and write in BF16 has the bits of F32 copies, at each level. */
+TEST(no_copies_same_bits)
+{
+    static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_AVX2, TN_SIMD_PLAIN};
+    configuration copies = configure("cpu BF16 by copies", copying()), none = configure("cpu BF16", NULL);
+    size_t        l;
+    REQUIRE(oracle_ready());
+    none.threads = 3;
+    for (l = 0; l < sizeof level / sizeof *level; l++) {
+        copies.brief = none.brief = l > 0;
+        level_now = level[l];
+        sample_of(&copies);
+        walk(&none, same_bits);
+    }
+    level_now = TN_SIMD_BEST;
+}
+
+/* As many heads as are computed one by one: of each kind, self-attention on one tensor included, with gradients that are added. */
+static void attend_heads(const tn_backend *backend, int kind, int threads, double *to, int64_t count)
+{
+    const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, qk[4] = {2, 37, 5 * sets, 12}, of_v[4] = {2, 37, 5, 20};
+    configuration  c = configure("heads", backend);
+    test_heap      heap;
+    tn_ctx        *ctx;
+    tn_attend_desc d;
+    tn_tensor     *q, *k, *v, *y;
+    double        *at = to;
+    memset(&d, 0, sizeof d);
+    d.kind = (tn_attend_kind)kind;
+    d.form = TN_ATTEND_FORM_QUADRATIC;
+    c.threads = threads;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    tn_ctx_seed(ctx, 3);
+    q = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
+    k = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
+    v = tn_cast(ctx, tn_normal(ctx, 4, of_v, 0, 1), TN_BF16);
+    tn_watch(q); tn_watch(k); tn_watch(v);
+    tn_record(ctx);
+    y = tn_add(ctx, tn_attend(ctx, q, k, v, &d), tn_attend(ctx, k, q, v, &d));
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
+    CHECK_CTX(ctx);
+    if (y && q->grad && k->grad && v->grad) {
+        tn_tensor *all[4];
+        int        i;
+        all[0] = y; all[1] = q->grad; all[2] = k->grad; all[3] = v->grad;
+        for (i = 0; i < 4; i++, at += tn_tensor_count(all[i - 1])) {
+            CHECK(at - to + tn_tensor_count(all[i]) <= count);
+            CHECK_STATUS(tn_read(all[i], TN_F64, at, tn_tensor_count(all[i])), TN_OK);
+        }
+    }
+    close_it(ctx, &heap);
+}
+
+TEST(heads_one_by_one)
+{
+    enum { MOST = 2 * 37 * 5 * (20 * 2 + 12 * 4) };
+    double *one = (double *)calloc(2 * MOST, sizeof *one), *two = one + MOST;
+    int     kind;
+    REQUIRE(one != NULL);
+    for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
+        memset(one, 0, sizeof *one * 2 * MOST);
+        attend_heads(copying(), kind, 1, one, MOST);
+        attend_heads(NULL, kind, 3, two, MOST);
+        CHECK(memcmp(one, two, sizeof *one * MOST) == 0);
+        CHECK(one[5] != 0);
+    }
+    free(one);
 }
 
 TEST(sealed)
@@ -804,7 +885,7 @@ TEST(copies_go_again)
     close_it(ctx, &heap);
 }
 
-/* Copies count: 2 MiB each x and y, 4 MiB each of their copies. */
+/* Copies count: 2 MiB each x and y, 4 MiB each of their copies. The cpu needs none. */
 TEST(max_bytes)
 {
     const int64_t n = 1 << 20;
@@ -814,6 +895,7 @@ TEST(max_bytes)
         tn_ctx    *ctx;
         tn_tensor *x, *y;
         memset(&desc, 0, sizeof desc);
+        desc.backend = copying();
         desc.activations = TN_BF16;
         desc.threads = 1;
         desc.max_bytes = mib << 20;
@@ -826,6 +908,11 @@ TEST(max_bytes)
         CHECK(tn_ctx_memory(ctx).peak <= desc.max_bytes);
         tn_ctx_reset(ctx);                               /* and the context goes on */
         CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, n / 16), 2) != NULL);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+        desc.backend = NULL;
+        REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
+        CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, n), 2) != NULL);
         CHECK_CTX(ctx);
         tn_ctx_destroy(ctx);
     }
@@ -1222,7 +1309,7 @@ TEST(casts_at_every_level)
     }
 }
 
-TEST_MAIN(casts_at_every_level, dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
+TEST_MAIN(casts_at_every_level, dtypes, values_and_gradients, parameters, threads, no_copies_same_bits, heads_one_by_one, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
           rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, moved_numbers_stay_F32, copies_go_again, max_bytes, training,
           no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators,
           stretched_operands_are_copied_once)

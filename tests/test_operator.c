@@ -947,6 +947,28 @@ TEST(eigen_has_the_same_bits_for_any_threads)
     for (int t = 0; t < 4; t++) leave(&w[t]);
 }
 
+/* A single output, large enough that its products are divided. */
+TEST(eigen_of_one_output_has_the_same_bits_for_any_threads)
+{
+    for (size_t d = 0; d < 2; d++) {
+        double *first = NULL;
+        world   w[3];
+        for (int t = 0; t < 3; t++) {
+            tn_cp   *cp;
+            tn_eigen e;
+            double  *v;
+            if (!open_on(&w[t], both[d], 3, t + 1, NULL)) return;
+            cp = any_cp(&w[t], 2, 2, 200, 150, false);
+            REQUIRE(CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w[t], 2, 1), 0, &e), TN_OK));
+            v = host(e.vectors);
+            if (t == 0) first = v;
+            else CHECK(memcmp(v, first, sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
+            tn_eigen_destroy(&e);
+        }
+        for (int t = 0; t < 3; t++) leave(&w[t]);
+    }
+}
+
 /* |S - S_k|^2 is the sum of the squares of the values that were left out, and k = all is the operator. */
 TEST(truncation)
 {
@@ -2097,7 +2119,8 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           dense_of_every_order, symmetric_forms, folding_in_and_out, folding_out_does_not_fold_into_w_and_v, stack_is_one_operator,
           operators_of_no_terms, residual_operator, split_into_quadratic_linear_constant, split_gives_what_is_asked_for, on_two_inputs,
           freezing_each_slot, eigenpairs, eigenpairs_of_the_degenerate, small_problem_against_the_full_one, rank_one_neuron,
-          some_pairs_and_one_direction, pairs_of_a_direction, eigen_has_the_same_bits_for_any_threads, truncation, gauge, effective_ranks,
+          some_pairs_and_one_direction, pairs_of_a_direction, eigen_has_the_same_bits_for_any_threads,
+          eigen_of_one_output_has_the_same_bits_for_any_threads, truncation, gauge, effective_ranks,
           comparisons_against_dense, invariances, even_and_homogeneous, operators_are_not_recorded, operators_leave_the_arena,
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,

@@ -513,6 +513,90 @@ TEST(augmented_is_biased)
     tn_ctx_destroy(ctx);
 }
 
+/* Gradients that an addition passes on without a copy: each tensor has its own sum, whatever is added to the others. All
+   numbers are small integers, so every result is exact. h = 2 x, and dh is the gradient of an intermediate. */
+TEST(gradients_passed_on)
+{
+    int way, i;
+    for (way = 0; way < 9; way++) {
+        double     vx[6] = {1, -2, 3, 4, -5, 6}, vc[6] = {2, 3, -1, 5, 7, -4}, got[6], want, held[6];
+        tn_desc    desc;
+        tn_ctx    *ctx = NULL;
+        tn_tensor *x, *c, *h, *s, *b = NULL, *kept = NULL, *loss;
+        memset(&desc, 0, sizeof desc);
+        desc.dtype = TN_F64;
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
+        x = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+        c = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+        tn_write(x, TN_F64, vx, 6);
+        tn_write(c, TN_F64, vc, 6);
+        tn_watch(x);
+        tn_record(ctx);
+        h = tn_scale(ctx, x, 2);
+        if (way == 5) tn_watch(kept = h);
+        switch (way) {
+        case 0: s = tn_add(ctx, h, h); break;
+        case 1: s = tn_add(ctx, h, tn_mul(ctx, h, h)); break;
+        case 2: s = tn_add(ctx, tn_mul(ctx, h, h), h); break;
+        case 3:                                                             /* two blocks with a residual stream */
+            b = tn_add(ctx, h, tn_mul(ctx, h, h));
+            s = tn_add(ctx, b, tn_scale(ctx, b, 3));
+            break;
+        case 4: s = tn_reshape_2d(tn_add(ctx, tn_reshape_2d(h, 3, 2), tn_reshape_2d(tn_mul(ctx, h, h), 3, 2)), 2, 3); break;
+        case 5:
+            s = tn_add(ctx, h, tn_mul(ctx, h, h));
+            break;
+        case 6:                                                             /* the sum itself is watched */
+            s = tn_add(ctx, h, tn_mul(ctx, h, h));
+            tn_watch(kept = s);
+            break;
+        case 7: s = tn_sub(ctx, tn_mul(ctx, h, h), h); break;
+        default:                                                            /* a row, which is not the whole of its base */
+            b = tn_add(ctx, tn_slice(h, 0, 0, 1), tn_slice(h, 0, 1, 2));
+            s = tn_add(ctx, h, b);
+        }
+        loss = tn_sum(ctx, tn_mul(ctx, s, c));
+        if (way == 3) loss = tn_add(ctx, loss, tn_sum(ctx, tn_mul(ctx, b, c)));
+        CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+        tn_read(x->grad, TN_F64, got, 6);
+        if (kept) tn_read(kept->grad, TN_F64, held, 6);
+        for (i = 0; i < 6; i++) {
+            const double H = 2 * vx[i], C = vc[i], both = vc[i % 3] + vc[i % 3 + 3];
+            want = way == 0 ? 2 * C : way == 3 ? 5 * (C + 2 * H * C) : way == 7 ? 2 * H * C - C : way == 8 ? C + both : C + 2 * H * C;
+            CHECK(got[i] == 2 * want);
+            if (kept) CHECK(held[i] == (kept == h ? want : C));
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* More tensors get one gradient than its holders can be counted: the rest get copies. dx = 2 * 70000 */
+TEST(more_holders_than_are_counted)
+{
+    enum { MANY = 70000 };
+    const double   one = 1;
+    double         got = 0;
+    tn_desc        desc;
+    tn_ctx        *ctx = NULL;
+    tn_tensor     *x, *s, **part = (tn_tensor **)malloc(MANY * sizeof *part);
+    int            i;
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = TN_F64;
+    REQUIRE(part && CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
+    x = tn_tensor_1d(ctx, TN_REAL, 1);
+    tn_write(x, TN_F64, &one, 1);
+    tn_watch(x);
+    tn_record(ctx);
+    for (i = 0; i < MANY; i++) part[i] = tn_scale(ctx, x, 2);
+    for (s = part[0], i = 1; i < MANY; i++) s = tn_add(ctx, s, part[i]);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, s)), TN_OK);
+    tn_read(x->grad, TN_F64, &got, 1);
+    CHECK(got == 2.0 * MANY);
+    free(part);
+    tn_ctx_destroy(ctx);
+}
+
 /* What can be composed of the rows that are there does not run on the host, and nothing is said. */
 static int said_host;
 static void count_host(void *user, tn_log_level level, const char *message)
@@ -573,4 +657,4 @@ TEST(ids_at_the_ends_of_a_table)
 }
 
 TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
-          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table)
+          gradients_passed_on, more_holders_than_are_counted, augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table)

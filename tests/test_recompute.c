@@ -495,6 +495,33 @@ TEST(intermediates_nothing_reaches)
     close_world(&w);
 }
 
+/* The input is an intermediate that also takes part in an addition outside: z = h + h * h, h = 2 x, dx = 2 + 8 x. */
+TEST(an_addition_outside)
+{
+    world         w;
+    const int64_t n = 3;
+    const double  x[3] = {1, -2, 3};
+    double        got[3] = {0, 0, 0};
+    tn_tensor    *of, *h, *y;
+    int           swapped, i;
+    REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
+    for (swapped = 0; swapped < 2; swapped++) {
+        tn_ctx_reset(w.ctx);
+        of = tn_tensor_nd(w.ctx, TN_REAL, 1, &n);
+        tn_write(of, TN_F64, x, 3);
+        tn_watch(of);
+        tn_record(w.ctx);
+        h = tn_scale(w.ctx, of, 2);
+        y = tn_recompute(w.ctx, squares, NULL, 0, 1, &h);
+        y = swapped ? tn_add(w.ctx, y, h) : tn_add(w.ctx, h, y);
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+        tn_read(of->grad, TN_F64, got, 3);
+        for (i = 0; i < 3; i++) CHECK(got[i] == 2 + 8 * x[i]);
+        CHECK_CTX(w.ctx);
+    }
+    close_world(&w);
+}
+
 /* Random calls after a backward pass that recomputed get the numbers that they get without it. */
 static void draw_after(bool recompute, double out[4])
 {
@@ -531,4 +558,4 @@ TEST(random_calls_go_on_afterwards)
 
 TEST_MAIN(pieces_have_the_same_bits, transformers_have_the_same_bits, memory_is_that_of_one_block, no_allocations_after_the_second,
           bad_use, what_it_is_part_of, parameters_stay, parameters_nothing_reaches,
-          intermediates_nothing_reaches, random_calls_go_on_afterwards)
+          intermediates_nothing_reaches, an_addition_outside, random_calls_go_on_afterwards)

@@ -309,6 +309,36 @@ TEST(parts_round_half_to_even)
     }
 }
 
+/* Strips of numbers that are BF16 already hold the same bits as strips of the same numbers as floats, in each layout. */
+TEST(strips_of_halves_are_those_of_floats)
+{
+    uint64_t seed = 4;
+    int      t;
+    NEEDS_AVX512;
+    for (t = 0; t < 120; t++) {
+        const bool    of_a = t % 2 == 0, large = t % 5 == 4;
+        const int64_t lines = test_random_int(&seed, 1, 16), depth = test_random_int(&seed, 1, 100), blocks = (depth + 31) / 32;
+        const int64_t kind = test_random_int(&seed, 0, 2), pad = test_random_int(&seed, 0, 3);
+        const int64_t line_step = kind == 0 ? 1 : kind == 1 ? depth + pad : 2, depth_step = kind == 0 ? lines + pad : kind == 1 ? 1 : 2 * lines;
+        const int64_t count = (lines - 1) * line_step + (depth - 1) * depth_step + 1;
+        float        *src = (float *)malloc(sizeof *src * (size_t)count);
+        uint16_t     *half = (uint16_t *)malloc(sizeof *half * (size_t)count);      /* of exact size: nothing else is read */
+        char         *strip = (char *)malloc((size_t)(2 * blocks * 1024));
+        int64_t       i;
+        for (i = 0; i < count; i++) {
+            half[i] = tni_bf16_bits((float)ldexp(test_random_real(&seed), (int)test_random_int(&seed, -60, 47)));
+            if (large && i == count - 1) half[i] = t % 3 == 0 ? 0x7fc1 : t % 3 == 1 ? 0xff80 : 0xd780;      /* NaN, -inf, -2^48 */
+            src[i] = tni_bf16_value(half[i]);
+        }
+        CHECK(tni_bf16_pack(strip, 1, src, line_step, depth_step, lines, depth, of_a) == large);
+        CHECK(tni_bf16_pack_halves(strip + blocks * 1024, half, line_step, depth_step, lines, depth, of_a) == large);
+        CHECK(large || memcmp(strip, strip + blocks * 1024, (size_t)blocks * 1024) == 0);
+        free(src);
+        free(half);
+        free(strip);
+    }
+}
+
 /* ---- products -------------------------------------------------------------------------------------------------------------------- */
 
 /* Random layouts, scalars, batches and odd extents. Frobenius errors, as in the enum's comment. */
@@ -544,8 +574,88 @@ TEST(tiles_in_C_are_the_processors)
     }
 }
 
+/* ---- operands in BF16 ------------------------------------------------------------------------------------------------------------ */
+
+static uint16_t *halves_of(float *x, int64_t n)         /* and rounds x itself */
+{
+    uint16_t *half = (uint16_t *)malloc(sizeof *half * (size_t)n);
+    int64_t   i;
+    for (i = 0; i < n; i++) x[i] = tni_bf16_value(half[i] = tni_bf16_bits(x[i]));
+    return half;
+}
+
+static int64_t elements_of(const tn_view *v)
+{
+    return (v->shape[0] - 1) * v->strides[0] + (v->shape[1] - 1) * v->strides[1] + (v->shape[2] - 1) * v->strides[2] + 1;
+}
+
+/* One product with the operands `which` (bits: A, B, C) in BF16 is that of the same numbers in F32, rounded once if it is in BF16;
+   with `slabs` to the last bits of F32 only, since these sums stay apart from C. */
+static void compare_halves(tni_cpu *one, tni_cpu *three, bf16_product *p, int which, bool slabs)
+{
+    tn_call   wide, c;
+    float    *want, *read;
+    uint16_t *a = halves_of(p->a, elements_of(&p->c.in[0])), *b = halves_of(p->b, elements_of(&p->c.in[1]));
+    uint16_t *out = which & 4 ? halves_of(p->out, p->out_count) : NULL;
+    int64_t   i, wrong = 0;
+    want = redirect(p, &wide);
+    read = redirect(p, &c);
+    run_on(one, &wide);
+    if (which & 1) { c.in[0].dtype = TN_BF16; c.in[0].data = a; }
+    if (which & 2) { c.in[1].dtype = TN_BF16; c.in[1].data = b; }
+    if (which & 4) { c.out[0].dtype = TN_BF16; c.out[0].data = out; }
+    run_on(three, &c);
+    for (i = 0; i < p->out_count; i++) {
+        if (which & 4) read[i] = tni_bf16_value(out[i]);
+        if (which & 4 && !slabs) want[i] = tni_bf16_value(tni_bf16_bits(want[i]));
+        if (slabs) wrong += !(fabsf(want[i] - read[i]) <= fabsf(want[i]) / 250 + 1e-4f);
+        else wrong += memcmp(&want[i], &read[i], 4) != 0;
+    }
+    if (!CHECK_INT(wrong, 0))
+        printf("     %d x %d x %d, BF16: %d\n", (int)p->c.out[0].shape[1], (int)p->c.out[0].shape[2], (int)p->c.in[0].shape[2], which);
+    free(want);
+    free(read);
+    free(a);
+    free(b);
+    free(out);
+}
+
+TEST(products_of_halves_are_those_of_floats)
+{
+    int unit, parts, t;
+    NEEDS_AVX512;
+    EACH(unit, parts) {
+        tni_cpu *one = open_unit(unit, parts, 1, NULL), *three = open_unit(unit, parts, 3, pool_backwards);
+        uint64_t seed = 27;
+        for (t = 0; t < 14 && parts == 1; t++) {
+            const int64_t m = test_random_int(&seed, 64, 140), n = test_random_int(&seed, 64, 140);
+            const int64_t k = test_random_int(&seed, 2097152 / (m * n) + 1, 2097152 / (m * n) + 70);
+            bf16_product  p = random_bf16(&seed, t % 4 == 0 ? 2 : 1, m, n, k);
+            if (t % 5 == 4) {                           /* in two strips: F32 there */
+                p.a[0] = t % 2 ? INFINITY : 3e38f;
+                p.b[elements_of(&p.c.in[1]) - 1] = t % 2 ? -1e30f : NAN;
+            }
+            compare_halves(one, three, &p, t % 7 + 1, false);
+            drop_bf16(&p);
+        }
+        if (parts == 1) {
+            bf16_product p = random_bf16(&seed, 1, 70, 65, 2100);
+            compare_halves(one, three, &p, 7, true);
+            drop_bf16(&p);
+        }
+        if (parts > 1) {                                /* they have no second part: F32 copies are multiplied */
+            bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
+            p.c.in[0].dtype = TN_BF16;
+            CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](one, &p.c) == TN_ERR_DTYPE);
+            drop_bf16(&p);
+        }
+        tn_cpu_backend()->close(one);
+        tn_cpu_backend()->close(three);
+    }
+}
+
 TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused, strips_hold_every_number, parts_round_half_to_even,
-          products_have_the_errors_told, large_products, errors_at_depth_1000, same_bits_for_any_threads, wild_numbers_as_in_F32,
+          strips_of_halves_are_those_of_floats, products_of_halves_are_those_of_floats, products_have_the_errors_told, large_products, errors_at_depth_1000, same_bits_for_any_threads, wild_numbers_as_in_F32,
           tiny_numbers_underflow_gently, tiles_in_C_are_the_processors)
 #else
 TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused)

@@ -1562,7 +1562,7 @@ if "$tn" train --help | grep -q "built without"; then fail "help"; fi
 expect 2 "this tn was built without CUDA" train text --out x --backend cuda
 expect 2 "this tn was built without CUDA" generate a --backend cuda
 expect 2 "--backend is \"gpu\", expected one of cpu|reference|cuda" train text --out x --backend gpu
-expect 2 "--precision is \"fp8\", expected one of f32|tf32|bf16" train text --out x --precision fp8
+expect 2 "--precision is \"fp8\", expected one of f32|tf32|bf16|bf16x3|bf16x6" train text --out x --precision fp8
 expect 2 "--activations is \"f16\", expected one of f32|bf16" train text --out x --activations f16
 expect 2 "--dtype is f64, expected f32 with --precision or --activations" train text --out x --dtype f64 --activations bf16
 expect 2 "no --out is given, expected tn synthetic --out FILE" synthetic
@@ -1598,6 +1598,12 @@ is "exit status without its shard" "$status" 1
 holds "the shard is named as the reason" grep -q "a token shard was truncated .*tn train --resume cut" said
 expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
+simd=${TN_SIMD:-}
+export TN_SIMD=plain
+expect 0 "desc.gemm_precision is BF16X3: this processor has no unit that is faster at it; products run in F32" \
+    train y.bin --out split --vocab 70 --width 16 --context 16 --batch 2 --steps 2 --no-baseline --precision bf16x3
+if [ -n "$simd" ]; then TN_SIMD=$simd; else unset TN_SIMD; fi
+holds "the precision is in the settings" grep -qx "precision = bf16x3" split/config.txt
 expect 1 "the model has no tokenizer (--tokenizer FILE): id 99 is outside the vocabulary, expected 0 <= id < 70" \
     circuits y paths "1 2 99"
 expect 1 "\"the\" is not an id, expected ids such as \"1 2 3\"" circuits y paths "1 the"

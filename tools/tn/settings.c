@@ -127,10 +127,11 @@ static option options[] = {
     WORDS("dtype", dtype, "f32|f64", "type of weights, activations and sums", ALWAYS),
     WORDS("backend", backend, BACKEND_WORDS, "reference: plain loops, slow; cuda: a GPU", ALWAYS),
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
-    WORDS("precision", precision, "f32|tf32|bf16", "factors of matrix products, whose sums stay f32; used where the "
-          "backend is faster with it", ALWAYS),
-    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, and on the "
-          "processor a tenth more time; weights stay f32", ALWAYS),
+    WORDS("precision", precision, "f32|tf32|bf16|bf16x3|bf16x6", "factors of matrix products, whose sums stay f32: rounded, "
+          "or split into two or three bf16 numbers (3 or 6 products); used where the backend is faster with it, which the log "
+          "says", ALWAYS),
+    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, and is faster on a "
+          "processor with --precision bf16 and a unit for it; weights stay f32", ALWAYS),
     FLAG("recompute", recompute, "keep only the input of each block and compute the block again in the backward pass: less "
          "memory, bit-identical results", ALWAYS),
     AUTO_COUNT_OF("threads", threads, "number of threads; auto: one per core. Results do not depend on it", 1, 1024, NEVER),
@@ -291,7 +292,8 @@ void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)
 
 void set_ctx_desc(const settings *s, tn_desc *desc)
 {
-    static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16};
+    static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16, TN_GEMM_BF16X3,
+        TN_GEMM_BF16X6};
     char word[16];
     memset(desc, 0, sizeof *desc);
     if (s->dtype && (s->precision || s->activations))
