@@ -10,9 +10,9 @@
 # make tn          the command build/tn: tokenizer, train, generate, info, clean
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
-# make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#                  BENCH=gemm, pieces, step, lm, operator, scan, chains, einsum, attention, predict,
-#                  threads: one of them alone. A row of chains needs TensorKrowch, where PYTHON has it
+# make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
+#                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
+#                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
 # make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
@@ -198,23 +198,29 @@ fuzz:
 	+@$(call suite,fuzz) run || true
 	+@$(call suite,fuzz) sum
 
-# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
-#      of their own.
+# ---- speed, beside others'. `sh tools/setup.sh --bench` makes the Python environment and installs OpenBLAS on OpenMP; without
+#      them rows say what they skip. BENCH_ROWS="LM step, softmax|adamw" measures only rows that contain one of these texts.
+#      The AVX2 kernels have a run of their own.
 
-BENCH     = gemm pieces step lm operator scan chains einsum attention predict threads
-PYTHON    = /usr/bin/python3
+BENCH     = gemm pieces step lm decode operator scan chains einsum attention predict threads
+PYTHON    = $(firstword $(wildcard data/bench/python/bin/python) /usr/bin/python3)
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
-# PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.
-TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 ATEN_CPU_CAPABILITY=avx512
-BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") BENCH_TORCH="exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py"
+# PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does. What it compiled is kept
+# between runs.
+TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 \
+            TORCHINDUCTOR_CACHE_DIR="$(CURDIR)/build/bench/cache"
+BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") BENCH_TORCH='exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py'
 
 bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
 	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
-build/bench/bench: $(wildcard tools/bench/*.c tools/bench/*.h) tensornet.h
+build/bench/bench: $(patsubst tools/bench/%.c,build/bench/%.o,$(wildcard tools/bench/*.c))
+	$(CC) $(CFLAGS) $(THREADS) $(call links,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm
+build/bench/%.o: tools/bench/%.c $(wildcard tools/bench/*.h) tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
+	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -Wno-misleading-indentation -I. -Itools/bench \
+	    -c $< -o $@
 
 # ---- for other projects: the sources, what pkg-config and CMake need to know of them, the documents; and tn, which alone is
 #      compiled. tools/install/install.sh lists what goes where. A `tn` that runs on this machine can be given as TN.

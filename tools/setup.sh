@@ -4,7 +4,9 @@
 # it names what is missing, and the command that installs it. It asks nothing, and later runs change nothing and need no
 # network.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
-# --bench: also what `make bench` compares the library with, OpenBLAS and PyTorch (about 700 MB).
+# --bench: also what `make bench` compares the library with: OpenBLAS, and in data/bench/python the newest PyTorch, NumPy,
+#   opt_einsum, TensorKrowch and LiteRT (5.5 GB; 1 GB where pip's index has a PyTorch without CUDA). `make clean` leaves that
+#   folder alone; PYTHON is the Python it is made from.
 set -eu
 check='' bench=''
 for option; do
@@ -62,7 +64,37 @@ look_for_check() {
 }
 look_for_bench() {
     need "OpenBLAS on OpenMP"  libopenblas0-openmp sh -c 'ls /usr/lib/*/openblas-openmp/libopenblas.so.0'
-    need "PyTorch"             python3-torch     "${PYTHON:-/usr/bin/python3}" -c 'import torch'
+    need "venv of Python"      python3-venv      "${PYTHON:-python3}" -c 'import ensurepip, venv'
+    # torch.compile includes Python.h
+    need "headers of Python"   python3-dev       "${PYTHON:-python3}" -c \
+        'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+}
+# A folder of Python packages of its own. What is not complete is made again.
+bench_python() {
+    peers=data/bench/python
+    if "$peers/bin/python" -c 'import torch, numpy' >/dev/null 2>&1; then
+        echo "setup: $peers has the peers of make bench"
+        return
+    fi
+    echo "setup: installing PyTorch, NumPy, opt_einsum, TensorKrowch and LiteRT in $peers: about 5.5 GB with the CUDA"
+    echo "setup: libraries that PyTorch needs on Linux, 1 GB where pip's index has a PyTorch without them"
+    rm -rf "$peers"
+    mkdir -p data/bench
+    "${PYTHON:-python3}" -m venv "$peers"
+    pip="$peers/bin/python -m pip --disable-pip-version-check -q"
+    newest=$($pip index versions torch 2>/dev/null | sed -n 's/^torch (\([^)+]*\).*/\1/p' || :)
+    if [ "$newest" ] && $pip install "torch==$newest+cpu" 2>/dev/null; then :
+    elif $pip install torch; then :
+    else
+        rm -rf "$peers"
+        echo "setup: pip could not install PyTorch; make bench skips its rows" >&2
+        return
+    fi
+    $pip install numpy
+    $pip install opt_einsum tensorkrowch \
+        || echo "setup: there is no opt_einsum or TensorKrowch for this Python; make bench skips them"
+    $pip install ai-edge-litert flatbuffers || echo "setup: there is no LiteRT for this Python; make bench skips it"
+    "$peers/bin/python" -c 'import torch; print("setup: PyTorch", torch.__version__)'
 }
 m32() { builds i686-linux-gnu-gcc -x c -include math.h -static || builds gcc -m32 -x c -include math.h -static; }
 # clang++ uses the newest gcc folder it finds, whether that has C++ headers or not.
@@ -127,6 +159,7 @@ elsewhere() {
         echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
         echo "    make STB=build/stb demo" ;;
     esac
+    [ -z "$bench" ] || bench_python
     exec sh examples/get_data.sh fashion
 }
 if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi
@@ -145,6 +178,8 @@ if [ -n "$packages" ]; then
     echo "setup: (stb_image_write.h is one file: $stb/stb_image_write.h; STB=FOLDER says where it is)" >&2
     exit 1
 fi
+
+[ -z "$bench" ] || bench_python
 
 # Lists of packages that are missing or out of date are the one failure that an update may cure.
 data() { sh examples/get_data.sh fashion; }

@@ -52,7 +52,7 @@ static void attend(const char *name, tn_attend_kind kind, tn_attend_form form, b
     snprintf(row.name, sizeof row.name, "%s%s", name, backward ? " fwd+bwd" : "");
     snprintf(row.shape, sizeof row.shape, "%dx%dx%d", (int)(batch * heads), (int)T, (int)d);
     snprintf(work, sizeof work, "%s %d %d %d %d", peer, (int)(batch * heads), (int)T, (int)d, backward);
-    bench_turns(&row, (bench_side){ run_attend, &a }, bench_torch(work, threads));
+    bench_turns(&row, (bench_side){ run_attend, &a, NULL }, bench_torch(work, threads));
     snprintf(value, sizeof value, "%s_%d_%d%s_vs_torch_%dt", peer, (int)T, (int)d, backward ? "_backward" : "", threads);
     bench_value(value, row.ratio);
     tn_tensor *all[] = {a.q, a.k, a.v, a.w};
@@ -64,17 +64,17 @@ void bench_attention(void)
     for (int threads = 1; threads <= 2; threads++) {
         for (int backward = 0; backward < 2; backward++) {
             attend("softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_QUADRATIC, backward, 16, 4, 256, 64, threads,
-                   backward ? 0 : 2.2, "softmax_heads");
+                   1.7, "softmax_heads");
             attend("bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, backward, 16, 4, 256, 64, threads,
-                   backward ? 0 : 2.2, "bilinear_heads");
+                   1.7, "bilinear_heads");
             attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, backward, 1, 1, 4096, 64, threads,
-                   backward ? 0 : 1.4, "bilinear_blocks");
+                   backward ? 0 : 1.8, "bilinear_blocks");
             attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR, backward, 1, 1, 16384, 32, threads,
-                   backward ? 0 : 1.3, "bilinear_state");
+                   backward ? 0 : 1.4, "bilinear_state");
             attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR, backward, 1, 1, 16384, 64, threads,
-                   backward ? 0 : 1.3, "bilinear_state");
+                   backward ? 0 : 1.6, "bilinear_state");
         }
-        attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, false, 1, 1, 16384, 64, threads, 1.4,
+        attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, false, 1, 1, 16384, 64, threads, 1.8,
                "bilinear_blocks");
     }
 }

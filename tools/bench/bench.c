@@ -1,15 +1,18 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|scan|chains|einsum|attention|predict|threads]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|decode|operator|scan|chains|einsum|attention|predict|threads|profile]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
-   peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
-   by its measured multiply-adds and by its measured update of as many bytes. */
+   peer / ours, the median over the turns: above 1 we are faster. Where the peer has several forms, such as PyTorch's eager and
+   compiled ones, each is tried before the turns, the fastest takes part, and the others' times are at the end of the row.
+   "floor" is the share of what this machine could do at best, by its measured multiply-adds and by its measured update (or
+   reading) of as many bytes. BENCH_ROWS="LM step, softmax|adamw": only rows that contain one of these texts, as in
+   "adamw 4.46M in 18 2t". */
 #define _GNU_SOURCE
-#define TENSORNET_IMPLEMENTATION
 #include "bench.h"
 #include "clock.h"
 
 #include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,25 +22,78 @@
 
 #define TURNS 11
 #define TURN  0.03      /* seconds of a turn, at least one run */
+#define ROW   6.0       /* seconds of all turns, if runs are longer than a turn; at least three */
 
+/* What the PyTorch process has used since use_of_torch(). */
+typedef struct use { bool failed; double seconds, processors; long graphs; } use;
+static struct { FILE *to, *from; bool tried; char version[256]; use use; } torch;
+
+static use use_of_torch(void)
+{
+    use u = torch.use;
+    memset(&torch.use, 0, sizeof torch.use);
+    return u;
+}
+
+/* Another process says how long it took, because an order and its answer take as long as hundreds of short runs. */
 static double seconds_of(bench_side side, long runs)
 {
     double start = now();
+    torch.use.seconds = 0;
     side.run(side.arg, runs);
-    return (now() - start) / (double)runs;
+    return (torch.use.seconds > 0 ? torch.use.seconds : now() - start) / (double)runs;
 }
 
-static long runs_in_a_turn(bench_side side)
+/* The time of a run, and of so many of them that they fill a turn: the first ones are slower. */
+static double typical(bench_side side, long *runs)
 {
-    seconds_of(side, 1);                                            /* caches, arenas and pages get warm */
-    double once = seconds_of(side, 1);
-    return once >= TURN ? 1 : (long)(TURN / once) + 1;
+    double once = seconds_of(side, *runs = 1);
+    while (once * (double)*runs < TURN / 2) {
+        *runs = (long)fmin((double)*runs * 10, TURN / once) + 1;
+        once = seconds_of(side, *runs);
+    }
+    *runs = once >= TURN ? 1 : (long)(TURN / once) + 1;
+    return once;
+}
+
+bench_peers bench_peer(void (*run)(void *arg, long runs), void *arg)
+{
+    return (bench_peers){ .side = { { run, arg, NULL } }, .count = run ? 1 : 0 };
+}
+
+void bench_add(bench_peers *peers, bench_side side)
+{
+    if (peers->count < BENCH_PEERS) peers->side[peers->count++] = side;
+}
+
+bool bench_wanted(const bench_row *r)
+{
+    const char *wanted = getenv("BENCH_ROWS");
+    char        text[128];
+    snprintf(text, sizeof text, "%s %s %dt", r->name, r->shape, r->threads);
+    for (const char *end; wanted; wanted = *end ? end + 1 : NULL) {
+        char part[128];
+        end = wanted + strcspn(wanted, "|");
+        snprintf(part, sizeof part, "%.*s", (int)(end - wanted), wanted);
+        if (strstr(text, part)) return true;
+    }
+    return !getenv("BENCH_ROWS");
+}
+
+static void note(bench_row *r, const char *format, ...)
+{
+    size_t  used = strlen(r->notes);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->notes + used, sizeof r->notes - used, format, args);
+    va_end(args);
 }
 
 static void print_head(void)
 {
     static bool done;
-    if (!done) printf("%-26s %-16s %3s %10s %10s %-9s %6s %6s %6s\n", "work", "shape", "thr", "ours ms", "peer ms", "peer", "ratio", "goal", "floor");
+    if (!done) printf("%-26s %-16s %3s %10s %10s %-10s %6s %6s %6s\n",
+                      "work", "shape", "thr", "ours ms", "peer ms", "peer", "ratio", "goal", "floor");
     done = true;
 }
 
@@ -45,21 +101,54 @@ static void print_row(const bench_row *r)
 {
     print_head();
     printf("%-26s %-16s %3d %10.4g ", r->name, r->shape, r->threads, r->ours * 1e3);
-    if (r->ratio > 0) printf("%10.4g %-9s %6.2f ", r->peer * 1e3, r->peer_name, r->ratio);
-    else              printf("%10s %-9s %6s ", "-", r->peer_name ? r->peer_name : "-", "-");
+    if (r->ratio > 0) printf("%10.4g %-10s %6.2f ", r->peer * 1e3, r->peer_name, r->ratio);
+    else              printf("%10s %-10s %6s ", "-", r->peer_name ? r->peer_name : "-", "-");
     if (r->goal > 0) printf("%6.2f ", r->goal);
     else             printf("%6s ", "");
-    if (r->flops + r->bytes > 0) printf("%5.0f%%", 100 * bench_floor(r) / r->ours);
-    printf("%s\n", r->ratio > 0 && r->goal > 0 && r->ratio < r->goal ? "  below" : "");
+    if (r->flops + r->bytes + r->reads > 0) printf("%5.0f%%", 100 * bench_floor(r) / r->ours);
+    else                                    printf("%6s", "");
+    printf("%s%s\n", r->ratio > 0 && r->goal > 0 && r->ratio < r->goal ? "  below" : "", r->notes);
     fflush(stdout);
 }
 
-void bench_turns(bench_row *r, bench_side ours, bench_side peer)
+/* Runs each peer until everything is compiled and warm, then those that could be the fastest in turns. */
+static bench_side fastest(bench_row *r, const bench_peers *peers)
+{
+    double best[BENCH_PEERS];
+    long   runs[BENCH_PEERS];
+    int    first = -1;
+    for (int i = 0; i < peers->count; i++) {
+        use_of_torch();
+        seconds_of(peers->side[i], 1);
+        best[i] = torch.use.failed ? HUGE_VAL : typical(peers->side[i], &runs[i]);
+        if (use_of_torch().failed) best[i] = HUGE_VAL;
+        else if (first < 0 || best[i] < best[first]) first = i;
+    }
+    for (int turn = 0; turn < 3 && peers->count > 1 && first >= 0; turn++)
+        for (int i = 0; i < peers->count; i++)
+            if (best[i] < 2 * best[first]) best[i] = fmin(best[i], seconds_of(peers->side[i], runs[i]));
+    for (int i = 0; i < peers->count; i++) if (best[i] < best[first]) first = i;
+    for (int i = 0; i < peers->count; i++)
+        if (best[i] == HUGE_VAL) note(r, "  %s failed", peers->side[i].name);
+        else if (i != first) note(r, "  %s %.4g", peers->side[i].name, best[i] * 1e3);
+    if (first < 0) return (bench_side){ NULL, NULL, NULL };
+    if (peers->side[first].name) r->peer_name = peers->side[first].name;
+    return peers->side[first];
+}
+
+void bench_turns(bench_row *r, bench_side ours, bench_peers peers)
 {
     double ratio[TURNS], each[TURNS];
-    long   our_runs = runs_in_a_turn(ours), peer_runs = peer.run ? runs_in_a_turn(peer) : 0;
-    int    turns = peer.run && our_runs * peer_runs > 1 ? TURNS : 3;
+    r->notes[0] = 0;
+    if (!bench_wanted(r)) return;
+    bench_side peer = fastest(r, &peers);
+    seconds_of(ours, 1);                                            /* caches, arenas and pages get warm */
+    long   our_runs = 0, peer_runs = 0;
+    double our_time = typical(ours, &our_runs), peer_time = peer.run ? typical(peer, &peer_runs) : 0;
+    double both = our_time * (double)our_runs + peer_time * (double)peer_runs;
+    int    turns = peer.run ? (int)fmin(TURNS, fmax(3, ROW / both)) : 3;
     r->ours = r->peer = HUGE_VAL;
+    use_of_torch();
     for (int i = 0; i < turns; i++) {
         /* Who begins changes, so that a drifting clock favours nobody. Threads that spin after their work get time to sleep. */
         double t[2] = {0, 0};
@@ -76,6 +165,10 @@ void bench_turns(bench_row *r, bench_side ours, bench_side peer)
     }
     r->ratio = peer.run ? median(ratio, turns) : 0;
     r->middle = median(each, turns);
+    use u = use_of_torch();
+    if (u.failed) { fprintf(stderr, "bench: the peer of %s, %s failed in a turn\n", r->name, r->shape); exit(1); }
+    if (u.graphs > 0) note(r, "  the peer compiled in its turns");
+    if (u.processors > r->threads + 0.1) note(r, "  the peer used %.1f processors", u.processors);
     print_row(r);
 }
 
@@ -91,7 +184,7 @@ void bench_value(const char *name, double value)
 
 /* ---- ceilings ------------------------------------------------------------------
    Multiply-adds of independent chains in registers, and an update in place of as many bytes as a row moves (half of them read, half
-   written), on vectors as wide as the processor's. */
+   written), on vectors as wide as the processor's; and reading them, for rows that write next to nothing. */
 
 #define CHAIN(i)  x##i = x##i * a + b;
 #define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
@@ -112,6 +205,17 @@ void bench_value(const char *name, double value)
     {                                                                                   \
         typedef float vec __attribute__((vector_size(BYTES), may_alias));               \
         for (size_t i = 0; i < bytes / BYTES; i++) ((vec *)p)[i] *= 0.999f;             \
+    }                                                                                   \
+    TARGET static float read_##LEVEL(const float *p, size_t bytes)                      \
+    {                                                                                   \
+        typedef float vec __attribute__((vector_size(BYTES), may_alias));               \
+        const vec *v = (const vec *)p;                                                  \
+        vec a = {0}, b = {0}, c = {0}, d = {0};                                         \
+        for (size_t i = 0; i + 4 <= bytes / BYTES; i += 4) {                            \
+            a += v[i]; b += v[i + 1]; c += v[i + 2]; d += v[i + 3];                     \
+        }                                                                               \
+        a += b + c + d;                                                                 \
+        return a[0];                                                                    \
     }
 #if defined(__x86_64__)
 DEFINE_CEILINGS(avx512, __attribute__((target("avx512f,fma"))), 64)
@@ -119,19 +223,24 @@ DEFINE_CEILINGS(avx2, __attribute__((target("avx2,fma"))), 32)
 #endif
 DEFINE_CEILINGS(plain, , 16)
 
-typedef struct ceilings { float (*chain)(long n); void (*update)(float *p, size_t bytes); int width; } ceilings;
+typedef struct ceilings {
+    float (*chain)(long n);
+    void  (*update)(float *p, size_t bytes);
+    float (*read)(const float *p, size_t bytes);
+    int    width;
+} ceilings;
 
 static ceilings ceilings_here(void)
 {
 #if defined(__x86_64__)
     const char *level = getenv("TN_SIMD");
-    if (__builtin_cpu_supports("avx512f") && !(level && strcmp(level, "avx512"))) return (ceilings){ chain_avx512, update_avx512, 16 };
-    if (__builtin_cpu_supports("avx2")) return (ceilings){ chain_avx2, update_avx2, 8 };
+    if (__builtin_cpu_supports("avx512f") && !(level && strcmp(level, "avx512"))) return (ceilings){ chain_avx512, update_avx512, read_avx512, 16 };
+    if (__builtin_cpu_supports("avx2")) return (ceilings){ chain_avx2, update_avx2, read_avx2, 8 };
 #endif
-    return (ceilings){ chain_plain, update_plain, 4 };
+    return (ceilings){ chain_plain, update_plain, read_plain, 4 };
 }
 
-static double peak_flops(void)
+double bench_peak(void)
 {
     static double peak;
     double        best = peak;
@@ -145,60 +254,36 @@ static double peak_flops(void)
     return peak = best;
 }
 
-static double update_seconds(double bytes)
+static double seconds_for(size_t bytes, bool write)
 {
-    size_t half = (size_t)(bytes / 2) / 64 * 64 + 64;
-    float *p = aligned_alloc(64, half);
-    double best = HUGE_VAL;
+    ceilings       here = ceilings_here();
+    float         *p = aligned_alloc(64, bytes);
+    double         best = HUGE_VAL;
+    volatile float sink = 0;
     if (!p) exit(1);
-    for (size_t i = 0; i < half / sizeof *p; i++) p[i] = 1;
-    long runs = (long)(1e7 / (double)half) + 1;
+    for (size_t i = 0; i < bytes / sizeof *p; i++) p[i] = 1;
+    long runs = (long)(1e7 / (double)bytes) + 1;
     for (int i = 0; i < 5; i++) {
         double start = now();
-        for (long k = 0; k < runs; k++) ceilings_here().update(p, half);
+        for (long k = 0; k < runs; k++) {
+            if (write) here.update(p, bytes);
+            else sink += here.read(p, bytes);
+        }
         best = fmin(best, (now() - start) / (double)runs);
     }
     free(p);
     return best;
 }
 
+double bench_update_seconds(double bytes) { return bytes > 0 ? seconds_for((size_t)(bytes / 2) / 64 * 64 + 64, true) : 0; }
+
+double bench_read_seconds(double bytes) { return bytes > 0 ? seconds_for((size_t)bytes / 64 * 64 + 64, false) : 0; }
+
 double bench_floor(const bench_row *r)
 {
-    double flops = r->flops / (peak_flops() * r->threads);
-    return fmax(flops, r->bytes > 0 ? update_seconds(r->bytes / r->threads) : 0);
-}
-
-/* ---- ours ---------------------------------------------------------------------- */
-
-void bench_check(tn_ctx *ctx)
-{
-    if (tn_ctx_status(ctx) == TN_OK) return;
-    fprintf(stderr, "bench: %s\n", tn_ctx_error(ctx));
-    exit(1);
-}
-
-tn_ctx *bench_ctx(tn_dtype dtype, int threads)
-{
-    static tn_ctx *made[2][65];
-    tn_ctx **ctx = &made[dtype == TN_F64][threads];
-    char     why[256];
-    tn_desc  desc = { .dtype = dtype, .threads = threads, .seed = 1 };
-    if (!*ctx && tn_ctx_create(&desc, ctx, why) != TN_OK) {
-        fprintf(stderr, "bench: %s\n", why);
-        exit(1);
-    }
-    return *ctx;
-}
-
-void *bench_state(tn_ctx *ctx) { return ctx->state; }
-void  bench_region(tn_ctx *ctx, int64_t tasks, tn_task_fn fn, void *arg) { tni_parallel_for(&ctx->pool, tasks, fn, arg); }
-
-tn_tensor *bench_normal(tn_ctx *ctx, int rank, const int64_t *shape, double std)
-{
-    tn_tensor *t = tn_tensor_keep(tn_normal(ctx, rank, shape, 0, std));
-    bench_check(ctx);
-    tn_ctx_reset(ctx);
-    return t;
+    double flops = r->flops / (bench_peak() * r->threads);
+    double reads = r->passes * bench_read_seconds(r->reads / r->threads);
+    return fmax(flops, fmax(reads, bench_update_seconds(r->bytes / r->threads)));
 }
 
 /* ---- OpenBLAS ------------------------------------------------------------------- */
@@ -211,6 +296,9 @@ void *bench_openblas(const char *symbol, int threads)
         tried = true;
         library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
         if (!library) printf("SKIP OpenBLAS: %s\n", dlerror());
+        char *(*config)(void) = NULL;
+        if (library) *(void **)&config = dlsym(library, "openblas_get_config");
+        if (config) printf("%s\n", config());
     }
     if (!library) return NULL;
     void (*set)(int);
@@ -221,15 +309,16 @@ void *bench_openblas(const char *symbol, int threads)
 
 /* ---- PyTorch: torch_peer.py, a process that waits for its turn -------------------- */
 
-static struct { FILE *to, *from; bool tried; char version[256]; } torch;
-
 static void torch_start(void)
 {
     int to[2], from[2];
     char *line = torch.version;
     const char *script = getenv("BENCH_TORCH");         /* "python3 tools/bench/torch_peer.py" */
     torch.tried = true;
-    if (!script || pipe(to) || pipe(from)) { puts("SKIP PyTorch: BENCH_TORCH does not say how to run torch_peer.py"); return; }
+    if (!script || !*script || pipe(to) || pipe(from)) {
+        puts("SKIP PyTorch: BENCH_TORCH does not say how to run torch_peer.py; sh tools/setup.sh --bench installs it");
+        return;
+    }
     if (fork() == 0) {
         dup2(to[0], 0);
         dup2(from[1], 1);
@@ -246,32 +335,56 @@ static void torch_start(void)
         puts("SKIP PyTorch: torch_peer.py did not start");
         torch.to = NULL;
     } else printf("PyTorch %s", line + 6);
+    fflush(stdout);
 }
 
-typedef struct torch_work { char command[128]; } torch_work;
+/* The answer to an order: its first word has to be the expected one. */
+static bool torch_asks(const char *order, const char *expected, char answer[256])
+{
+    fprintf(torch.to, "%s\n", order);
+    fflush(torch.to);
+    if (!fgets(answer, 256, torch.from)) {
+        fprintf(stderr, "bench: torch_peer.py ended at: %s\n", order);
+        exit(1);
+    }
+    if (!strncmp(answer, expected, strlen(expected))) return true;
+    printf("note: %s: %s", order, answer);
+    return false;
+}
+
+typedef struct torch_work { char command[128], form[16]; int threads; } torch_work;
 
 static void torch_run(void *arg, long runs)
 {
-    char line[256];
-    fprintf(torch.to, "%ld %s\n", runs, ((torch_work *)arg)->command);
-    fflush(torch.to);
-    if (!fgets(line, sizeof line, torch.from) || strncmp(line, "done", 4)) {
-        fprintf(stderr, "bench: torch_peer.py: %s\n", ((torch_work *)arg)->command);
-        exit(1);
-    }
+    torch_work *w = arg;
+    char        order[256], answer[256];
+    double      seconds = 0, processors = 0;
+    long        graphs = 0;
+    snprintf(order, sizeof order, "run %ld %d %s %s", runs, w->threads, w->form, w->command);
+    if (!torch_asks(order, "done", answer) || sscanf(answer, "done %lf %lf %ld", &seconds, &processors, &graphs) != 3)
+        torch.use.failed = true;
+    torch.use.seconds = seconds;
+    torch.use.processors = fmax(torch.use.processors, processors);
+    torch.use.graphs += graphs;
 }
 
-bench_side bench_torch(const char *work, int threads)
+bench_peers bench_torch(const char *work, int threads)
 {
-    static torch_work made[128];
-    static int        count;
-    bench_side        side = { NULL, NULL };
+    static torch_work made[BENCH_PEERS];                /* of the present row */
+    bench_peers       peers = {0};
+    char              order[160], answer[256];
     if (!torch.tried) torch_start();
-    if (!torch.to || count == (int)COUNT(made)) return side;
-    snprintf(made[count].command, sizeof made->command, "%d %s", threads, work);
-    side.run = torch_run;
-    side.arg = &made[count++];
-    return side;
+    snprintf(order, sizeof order, "forms %s", work);
+    if (!torch.to || !torch_asks(order, "forms ", answer)) return peers;
+    for (char *form = strtok(answer + 6, " \n"); form && peers.count < BENCH_PEERS; form = strtok(NULL, " \n")) {
+        torch_work *w = &made[peers.count];
+        snprintf(w->command, sizeof w->command, "%s", work);
+        snprintf(w->form, sizeof w->form, "%s", form);
+        w->threads = threads;
+        bench_add(&peers, (bench_side){ torch_run, w, w->form });
+    }
+    if (peers.count == 1) peers.side[0].name = NULL;
+    return peers;
 }
 
 bool bench_has(const char *package)
@@ -282,21 +395,46 @@ bool bench_has(const char *package)
 
 /* ---- main ------------------------------------------------------------------------- */
 
+/* As /proc/cpuinfo has it; elsewhere a dash. */
+static void print_processor(void)
+{
+    static const char *const units[][2] = {
+        {"avx2", "AVX2"}, {"avx512f", "AVX-512"}, {"avx512_bf16", "AVX512_BF16"}, {"amx_bf16", "AMX"}};
+    char  line[8192], name[128] = "-", flags[8192] = "";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *value = strstr(line, ": ");
+        if (!strncmp(line, "model name", 10) && value)
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
+        if (!strncmp(line, "flags", 5)) snprintf(flags, sizeof flags, " %.*s ", (int)strcspn(line, "\n"), line);
+    }
+    if (f) fclose(f);
+    printf("processor: %s, %ld threads, units:", name, sysconf(_SC_NPROCESSORS_ONLN));
+    for (size_t i = 0; i < COUNT(units); i++) {
+        snprintf(line, sizeof line, " %s ", units[i][0]);
+        printf(" %s%s", strstr(flags, line) ? "" : "no ", units[i][1]);
+    }
+    puts("");
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
-        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
-        {"scan", bench_scan}, {"chains", bench_chains}, {"einsum", bench_einsum},
-        {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}};
+        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"decode", bench_decode},
+        {"operator", bench_operator}, {"scan", bench_scan}, {"chains", bench_chains}, {"einsum", bench_einsum},
+        {"attention", bench_attention}, {"predict", bench_predict}, {"threads", bench_threads}, {"profile", bench_profile}};
     signal(SIGPIPE, SIG_IGN);
-    printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
+    print_processor();
+    printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)),
+           bench_peak() * 1e-9);
     for (int i = 1; i < argc || i == 1; i++) {
         size_t found = 0;
         for (size_t g = 0; g < COUNT(group); g++)
-            if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
+            if (argc == 1 ? group[g].run != bench_profile : !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: %s is not a group; expected gemm, pieces, step, lm, operator, scan, chains, einsum, "
-                            "attention, predict or threads\n", argv[i]);
+            fprintf(stderr, "bench: %s is not a group; expected one of:", argv[i]);
+            for (size_t g = 0; g < COUNT(group); g++) fprintf(stderr, " %s", group[g].name);
+            fputs("\n", stderr);
             return 2;
         }
     }

@@ -1,5 +1,5 @@
 /* Training steps of layers that are chains of small matrices: an MPS classifier and TN attention. PyTorch gets the fastest
-   of several forms, compiled (torch_peer.py); the MPS has TensorKrowch's layer as a second peer, where it is installed. */
+   of several ways to write it, eager or compiled (torch_peer.py); the MPS has TensorKrowch's layer as a second peer, where it is installed. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -46,8 +46,8 @@ static void mps_step(int sites, int bond, int batch, int threads)
     snprintf(row.shape, sizeof row.shape, "%d, D %d, b %d", sites, bond, batch);
     for (int k = 0; k < (bench_has("tensorkrowch") ? 2 : 1); k++) {
         row.peer_name = peers[k];
-        snprintf(text, sizeof text, "%s %d %d %d %d", works[k], sites, bond, batch, threads);
-        bench_turns(&row, (bench_side){ run_mps, &w }, bench_torch(text, threads));
+        snprintf(text, sizeof text, "%s %d %d %d", works[k], sites, bond, batch);
+        bench_turns(&row, (bench_side){ run_mps, &w, NULL }, bench_torch(text, threads));
         snprintf(text, sizeof text, "mps_step_vs_%s_%dt", k ? "tensorkrowch" : "torch", threads);
         bench_value(text, row.ratio);
     }
@@ -103,8 +103,8 @@ static void tna_step(int length, int bond, int batch, int threads)
     /* matrices, two contexts and their product, W; twice as many for gradients */
     row.flops = 3.0 * cells * (4.0 * bond * bond + 6.0 * bond * bond * bond + 4.0 * bond * bond);
     snprintf(row.shape, sizeof row.shape, "%d, D %d, b %d", length, bond, batch);
-    snprintf(text, sizeof text, "tna_step %d %d %d %d", length, bond, batch, threads);
-    bench_turns(&row, (bench_side){ run_tna, &w }, bench_torch(text, threads));
+    snprintf(text, sizeof text, "tna_step %d %d %d", length, bond, batch);
+    bench_turns(&row, (bench_side){ run_tna, &w, NULL }, bench_torch(text, threads));
     snprintf(text, sizeof text, "tn_attention_step_vs_torch_%dt", threads);
     bench_value(text, row.ratio);
     tn_optim_destroy(w.optim);

@@ -14,13 +14,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int by_size(const void *a, const void *b)
+__attribute__((unused)) static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double median(double *x, int n)
+__attribute__((unused)) static double median(double *x, int n)
 {
     qsort(x, (size_t)n, sizeof *x, by_size);
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;

@@ -68,7 +68,7 @@ static void contraction(int k, int threads)
     snprintf(row.name, sizeof row.name, "%s", list[k].name);
     snprintf(row.shape, sizeof row.shape, "%s", list[k].expr);
     snprintf(text, sizeof text, "einsum %d", k);
-    bench_turns(&row, (bench_side){ run_einsum, &w }, bench_torch(text, threads));
+    bench_turns(&row, (bench_side){ run_einsum, &w, NULL }, bench_torch(text, threads));
     snprintf(text, sizeof text, "einsum_%d_vs_opt_einsum_%dt", k, threads);
     bench_value(text, row.ratio);
     for (int i = 0; i < w.n; i++) tn_tensor_destroy(w.t[i]);

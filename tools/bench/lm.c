@@ -25,9 +25,9 @@ static tn_transformer_desc model_of(int kind, int layers)
 
 typedef struct lm { tn_ctx *ctx; tn_params *params; tn_transformer model; tn_optim *optim; tn_tensor *ids, *next; } lm;
 
-static lm lm_make(int threads, const tn_transformer_desc *d)
+static lm lm_make(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    lm       m = { .ctx = bench_ctx(TN_F32, threads) };
+    lm       m = { .ctx = ctx };
     int64_t  shape[2] = {BATCH, TIME};
     int32_t *text = malloc(sizeof *text * BATCH * TIME);
     if (!text) exit(1);
@@ -65,78 +65,137 @@ static void run_step(void *arg, long runs)
     }
 }
 
+bench_side bench_lm_work(tn_ctx *ctx, int kind, int layers)
+{
+    static lm           m;
+    tn_transformer_desc d = model_of(kind, layers);
+    m = lm_make(ctx, &d);
+    return (bench_side){ run_step, &m, NULL };
+}
+
 static const char *const kind_name[3] = {"softmax", "bilinear", "gpt2"};
 
-static void step(int threads, int kind, int layers)
+/* How a step computes: the settings of the context, whether PyTorch runs it under autocast(bfloat16), the goal. */
+typedef struct mode { const char *name; tn_gemm_precision precision; tn_dtype activations; int autocast; double goal; } mode;
+static const mode modes[] = {
+    {"",     TN_GEMM_F32,    TN_REAL, 0, 1.1}, {"bf16", TN_GEMM_BF16,   TN_BF16, 1, 1.1},
+    {"x3",   TN_GEMM_BF16X3, TN_REAL, 0, 1.5}, {"x6",   TN_GEMM_BF16X6, TN_REAL, 0, 0}};
+
+static void step(int threads, int kind, int layers, const mode *how)
 {
     tn_transformer_desc d = model_of(kind, layers);
-    lm        m = lm_make(threads, &d);
-    bench_row row = { "", "", threads, .goal = kind < 2 ? 1.4 : 0, .peer_name = "PyTorch" };
-    char      work[64];
-    snprintf(row.name, sizeof row.name, "LM step, %s", kind_name[kind]);
+    bench_row row = { "", "", threads, .goal = kind < 2 ? how->goal : 0, .peer_name = "PyTorch" };
+    char      work[96];
+    snprintf(row.name, sizeof row.name, "LM step, %s%s%s", kind_name[kind], *how->name ? ", " : "", how->name);
     snprintf(row.shape, sizeof row.shape, "%d layer%s", layers, layers > 1 ? "s" : "");
-    snprintf(work, sizeof work, "lm_step %d %d", kind, layers);
+    tn_ctx *ctx = bench_ctx_by(how->precision, how->activations, threads);
+    if (!bench_wanted(&row)) return;
+    if (!ctx) {
+        printf("SKIP %s, %s, %d threads: this processor has no unit that gains by it\n", row.name, row.shape, threads);
+        return;
+    }
+    lm m = lm_make(ctx, &d);
+    snprintf(work, sizeof work, "lm_step %d %d %d", kind, layers, how->autocast);
     row.flops = tn_transformer_cost_of(&m.model.desc, TIME).training * BATCH * TIME;
     row.bytes = 4 * 8 * (double)tn_params_elements(m.params);
-    bench_turns(&row, (bench_side){ run_step, &m }, bench_torch(work, threads));
-    snprintf(work, sizeof work, "lm_step_vs_torch_%s_%dl_%dt", kind_name[kind], layers, threads);
+    if (how->precision != TN_GEMM_F32) row.flops = row.bytes = 0;       /* the peak is that of floats */
+    bench_turns(&row, (bench_side){ run_step, &m, NULL }, bench_torch(work, threads));
+    snprintf(work, sizeof work, "lm_step%s%s_vs_torch_%s_%dl_%dt", *how->name ? "_" : "", how->name, kind_name[kind], layers,
+             threads);
     bench_value(work, row.ratio);
     lm_drop(&m);
-}
-
-/* ---- generation: TIME tokens of one text, each the most likely one after those before it -------------------- */
-
-typedef struct generation { lm m; tn_transformer_cache *cache; } generation;
-
-static void run_generation(void *arg, long runs)
-{
-    generation *g = arg;
-    tn_ctx     *ctx = g->m.ctx;
-    for (long i = 0; i < runs; i++) {
-        int32_t id = 1;
-        tn_transformer_cache_reset(g->cache);
-        for (int t = 0; t < TIME; t++) {
-            int64_t    one[2] = {1, 1};
-            tn_tensor *ids;
-            tn_ctx_reset(ctx);
-            ids = tn_tensor_nd(ctx, TN_I32, 2, one);
-            tn_write(ids, TN_I32, &id, 1);
-            if (tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, &g->m.model, ids, g->cache)), TN_I32, &id, 1) != TN_OK) bench_check(ctx);
-        }
-    }
-}
-
-/* form AUTO: a cache of keys and values; LINEAR: the running state, which PyTorch is not asked for. */
-static void generate(int threads, int kind, tn_attend_form form)
-{
-    tn_transformer_desc d = model_of(kind, 4);
-    generation g;
-    bench_row  row = { "", "", threads, .peer_name = "PyTorch" };
-    bench_side none = { NULL, NULL };
-    char       work[64];
-    d.form = form;
-    g.m = lm_make(threads, &d);
-    g.cache = tn_transformer_cache_create(g.m.ctx, &g.m.model, 1, TIME);
-    bench_check(g.m.ctx);
-    snprintf(row.name, sizeof row.name, "%d tokens, %s", TIME, kind_name[kind]);
-    snprintf(row.shape, sizeof row.shape, "%s, %.1f MiB", form == TN_ATTEND_FORM_LINEAR ? "state" : "cache",
-             (double)tn_transformer_cache_bytes(g.cache) / 1048576);
-    snprintf(work, sizeof work, "lm_generate %d 4", kind);
-    row.flops = tn_transformer_cost_of(&g.m.model.desc, TIME).forward * TIME;
-    bench_turns(&row, (bench_side){ run_generation, &g }, form == TN_ATTEND_FORM_LINEAR ? none : bench_torch(work, threads));
-    snprintf(work, sizeof work, "tokens_per_second_%s_%s_%dt", kind_name[kind],
-             form == TN_ATTEND_FORM_LINEAR ? "state" : "cache", threads);
-    bench_value(work, TIME / row.ours);
-    tn_transformer_cache_destroy(g.cache);
-    lm_drop(&g.m);
 }
 
 void bench_lm(void)
 {
     for (int threads = 1; threads <= 2; threads++)
         for (int layers = 1; layers <= 4; layers += 3)
-            for (int kind = 0; kind < (layers > 1 ? 3 : 2); kind++) step(threads, kind, layers);
-    generate(1, 0, TN_ATTEND_FORM_AUTO);
-    generate(1, 1, TN_ATTEND_FORM_QUADRATIC);
-    generate(1, 1, TN_ATTEND_FORM_LINEAR);
+            for (int kind = 0; kind < (layers > 1 ? 3 : 2); kind++) step(threads, kind, layers, &modes[0]);
+    for (int how = 1; how < (int)(sizeof modes / sizeof *modes); how++)
+        for (int threads = 1; threads <= 2; threads++)
+            for (int kind = 0; kind < 2; kind++) step(threads, kind, 4, &modes[how]);
+}
+
+/* ---- generation: TIME tokens of each text, each the most likely one after those before it -------------------- */
+
+typedef struct generation { lm m; tn_transformer_cache *cache; int32_t *ids; int64_t texts; } generation;
+
+static void run_generation(void *arg, long runs)
+{
+    generation *g = arg;
+    tn_ctx     *ctx = g->m.ctx;
+    for (long i = 0; i < runs; i++) {
+        for (int64_t b = 0; b < g->texts; b++) g->ids[b] = 1;
+        tn_transformer_cache_reset(g->cache);
+        for (int t = 0; t < TIME; t++) {
+            int64_t    one[2] = {g->texts, 1};
+            tn_tensor *ids;
+            tn_ctx_reset(ctx);
+            ids = tn_tensor_nd(ctx, TN_I32, 2, one);
+            tn_write(ids, TN_I32, g->ids, g->texts);
+            if (tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, &g->m.model, ids, g->cache)), TN_I32, g->ids, g->texts) != TN_OK)
+                bench_check(ctx);
+        }
+    }
+}
+
+/* form AUTO and QUADRATIC: a cache of keys and values; LINEAR: the running state. weights: bytes of them that a token reads,
+   all but the table, of which it reads a few rows */
+static generation generation_make(tn_ctx *ctx, int kind, tn_attend_form form, int texts, tn_transformer_cost *cost,
+                                  double *weights)
+{
+    static int32_t      ids[64];
+    tn_transformer_desc d = model_of(kind, 4);
+    d.form = form;
+    generation g = { .m = lm_make(ctx, &d), .ids = ids, .texts = texts };
+    g.cache = tn_transformer_cache_create(ctx, &g.m.model, texts, TIME);
+    bench_check(ctx);
+    *cost = tn_transformer_cost_of(&g.m.model.desc, TIME);
+    *weights = 4.0 * (double)(cost->params - cost->table);
+    return g;
+}
+
+bench_side bench_decode_work(tn_ctx *ctx, int kind, int texts, int *tokens, double *weights)
+{
+    static generation   g;
+    tn_transformer_cost cost;
+    g = generation_make(ctx, kind, TN_ATTEND_FORM_AUTO, texts, &cost, weights);
+    *tokens = TIME;
+    return (bench_side){ run_generation, &g, NULL };
+}
+
+/* PyTorch is not asked for the running state. */
+static void decode(int threads, int kind, tn_attend_form form, int texts)
+{
+    const bool   state = form == TN_ATTEND_FORM_LINEAR;
+    const double sets = kind == 1 ? 2 : 1;
+    bench_row    row = { "", "", threads, .goal = state ? 0 : 2.5, .peer_name = "PyTorch", .passes = TIME };
+    char         work[96], which[64];
+    tn_transformer_cost cost;
+    snprintf(row.name, sizeof row.name, "decode, %s%s", kind_name[kind], state ? ", state" : "");
+    snprintf(row.shape, sizeof row.shape, "%d text%s", texts, texts > 1 ? "s" : "");
+    if (!bench_wanted(&row)) return;
+    generation g = generation_make(bench_ctx(TN_F32, threads), kind, form, texts, &cost, &row.reads);
+    row.flops = cost.forward * TIME * texts;
+    /* and half of the cache, or the state, once written and once read */
+    row.reads += texts * 4.0 * 4 * (state ? 2.0 * HEADS * 64 * 64 * 64 : DIM * (sets + 1) * TIME / 2);
+    snprintf(work, sizeof work, "lm_generate %d 4 %d", kind, texts);
+    bench_turns(&row, (bench_side){ run_generation, &g, NULL }, state ? bench_peer(NULL, NULL) : bench_torch(work, threads));
+    snprintf(which, sizeof which, "%s%s_b%d_%dt", kind_name[kind], state ? "_state" : "", texts, threads);
+    snprintf(work, sizeof work, "tokens_per_second_%s", which);
+    bench_value(work, row.ratio > 0 || state ? TIME * texts / row.ours : 0);
+    snprintf(work, sizeof work, "decode_%s", which);
+    bench_value(work, row.ratio);
+    tn_transformer_cache_destroy(g.cache);
+    lm_drop(&g.m);
+}
+
+void bench_decode(void)
+{
+    for (int threads = 1; threads <= 2; threads++)
+        for (int texts = 1; texts <= 32; texts += 31) {
+            decode(threads, 0, TN_ATTEND_FORM_AUTO, texts);
+            decode(threads, 1, TN_ATTEND_FORM_QUADRATIC, texts);
+        }
+    decode(1, 1, TN_ATTEND_FORM_LINEAR, 1);
 }

@@ -1,5 +1,6 @@
 /* One prediction of a small network, as a program calls it once per frame: reset, the input written, two layers, the output read. The peer
-   is the same arithmetic as plain C loops in one function, which needs no library. */
+   is the same arithmetic as plain C loops in one function, which needs no library; in a second row the fastest of LiteRT
+   (TensorFlow Lite) and PyTorch, which Python calls: what that takes by itself is a third row. No prediction allocates. */
 #define _GNU_SOURCE
 #include "bench.h"
 
@@ -90,9 +91,24 @@ static void small_net(int in, int hidden, int out)
             exit(1);
         }
     snprintf(row.shape, sizeof row.shape, "%d-%d-%d", in, hidden, out);
-    bench_turns(&row, (bench_side){ predict, &n }, (bench_side){ run_by_hand, &n });
+    bench_turns(&row, (bench_side){ predict, &n, NULL }, bench_peer(run_by_hand, &n));
     snprintf(name, sizeof name, "prediction_us_%d_%d_%d", in, hidden, out);
     bench_value(name, row.middle * 1e6);
+    row.peer_name = "PyTorch";
+    snprintf(name, sizeof name, "prediction %d %d %d", in, hidden, out);
+    bench_turns(&row, (bench_side){ predict, &n, NULL }, bench_torch(name, 1));
+    snprintf(name, sizeof name, "prediction_us_%s_%d_%d_%d", row.peer_name, in, hidden, out);
+    bench_value(name, row.peer * 1e6);
+    snprintf(name, sizeof name, "prediction_calls %d %d %d", in, hidden, out);
+    snprintf(row.name, sizeof row.name, "only the peer's calls");
+    row.peer_name = "Python";
+    bench_turns(&row, (bench_side){ predict, &n, NULL }, bench_torch(name, 1));
+    uint64_t before = tn_ctx_memory(ctx).allocations;
+    predict(&n, 1000);
+    if (tn_ctx_memory(ctx).allocations != before) {
+        fprintf(stderr, "bench: 1000 predictions allocated %d times\n", (int)(tn_ctx_memory(ctx).allocations - before));
+        exit(1);
+    }
     float *all[] = {n.w, n.b, n.p, n.pb, n.x, n.y};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     tn_params_destroy(params);

@@ -35,7 +35,6 @@ static void scan(int batch, int sites, int d, int s, bool backward, int threads)
     const double  bytes = 4 * (s > 0 ? steps * (s + d + 1.0) : steps * d * d * 2) * (backward ? 3 : 1);
     scan_work     w = { .ctx = bench_ctx(TN_F32, threads), .backward = backward };
     bench_row     row = { "scan", "", threads, .flops = steps * cost, .bytes = bytes, .peer_name = "bmm" };
-    bench_side    none = { NULL, NULL };
     char          work[64];
     w.params = tn_params_create(w.ctx);
     w.m = scan_param(&w, "m", 4, s > 0 ? cores : matrices);
@@ -45,8 +44,8 @@ static void scan(int batch, int sites, int d, int s, bool backward, int threads)
     }
     snprintf(row.name, sizeof row.name, "%s%s", s > 0 ? "states" : "scan", backward ? " + backward" : "");
     snprintf(row.shape, sizeof row.shape, s > 0 ? "%d x %d x %d, s %d" : "%d x %d x %d", batch, sites, d, s);
-    snprintf(work, sizeof work, "chain %d %d %d", batch, sites, d);
-    bench_turns(&row, (bench_side){ run_scan, &w }, s > 0 || backward ? none : bench_torch(work, threads));
+    snprintf(work, sizeof work, "scan %d %d %d", batch, sites, d);
+    bench_turns(&row, (bench_side){ run_scan, &w, NULL }, s > 0 || backward ? bench_peer(NULL, NULL) : bench_torch(work, threads));
     snprintf(work, sizeof work, "%s%s_%dx%d_floor_%dt", s > 0 ? "states" : "scan", backward ? "_backward" : "", batch, d, threads);
     bench_value(work, bench_floor(&row) / row.ours);
     tn_params_destroy(w.params);

@@ -66,7 +66,7 @@ void bench_threads(void)
         b.ctx = theirs;
         snprintf(row.name, sizeof row.name, "%s", region[k].name);
         snprintf(row.shape, sizeof row.shape, "%s", region[k].shape);
-        bench_turns(&row, (bench_side){ run_regions, &a }, (bench_side){ run_regions, &b });
+        bench_turns(&row, (bench_side){ run_regions, &a, NULL }, bench_peer(run_regions, &b));
         snprintf(name, sizeof name, "threads_region_%zu_us", k);
         bench_value(name, row.ours * 1e6);
         snprintf(name, sizeof name, "threads_region_%zu_openmp_us", k);
@@ -79,7 +79,7 @@ void bench_threads(void)
         bench_row row = { .name = "matmul", .threads = THREADS, .peer_name = "OpenMP" };
         row.flops = 2.0 * side[k] * side[k] * side[k];
         snprintf(row.shape, sizeof row.shape, "%d^3", side[k]);
-        bench_turns(&row, (bench_side){ run_product, &a }, (bench_side){ run_product, &b });
+        bench_turns(&row, (bench_side){ run_product, &a, NULL }, bench_peer(run_product, &b));
         snprintf(name, sizeof name, "threads_matmul_%d_ratio", side[k]);
         bench_value(name, row.ratio);
     }
