@@ -4324,7 +4324,8 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_rope_args &g, in
         tnc_sincospi((double)(g.first + t) * rate * fma(s, 1 - g.least, g.least) * 0.3183098861837907, sine, cosine);
 }
 
-/* The last step of the backward pass with a norm; pull contains the sums over the row of x * x and of x * g. */
+/* The last step of the backward pass; pull contains the sums over the row of x * x and of x * g. Without a norm, norm is 1,
+   and x and pull are 0. */
 template <typename R>
 static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
@@ -4350,7 +4351,7 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             const int64_t row = base + mine, b = row / g.heads, n = row - b * g.heads;
             const bool    live = row < end && lane * V < h;
             T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2] + lane * V;
-            R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
+            R x0[V] = {}, x1[V] = {}, d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
                 if (!BACK || norms) {
@@ -4387,10 +4388,10 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             }
             if (!live) continue;
             TNC_EACH {
-                if (BACK && norms) {
+                if (BACK) {
                     d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
                     d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
-                } else if (!BACK) {
+                } else {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
                     d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
