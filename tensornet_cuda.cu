@@ -16,7 +16,8 @@
    Environment variables, read when a context is created:
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
-       CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda
+       CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
+                       packages of Python (pip install nvidia-cublas). The log says which file was opened, or that none was.
 
    What to know
        Precision       F64 is computed in F64. F32 is computed in F32, except that cross_entropy uses __expf;
@@ -243,6 +244,7 @@ typedef struct tnc_blas {
     cublasHandle_t  handle;
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*destroy)(cublasHandle_t);
+    cublasStatus_t (*version)(cublasHandle_t, int *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
     cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
@@ -277,7 +279,7 @@ typedef struct tnc_pending {
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
-enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20 };
+enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_ROOMY = 64 };
 
 /* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
    be freed. */
@@ -300,6 +302,8 @@ typedef struct tnc {
     tnc_pending       pending;
     tnc_kept         *kept;                         /* memory to be freed later                           */
     int               graphs;                       /* number of graphs that exist                        */
+    const void       *roomy[TNC_ROOMY];             /* kernels whose limit of shared memory is raised     */
+    int               roomy_count;
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
@@ -413,32 +417,81 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
 
-#ifdef TN_CUDA_HOST
-#define TNC_FIND(function) reinterpret_cast<void *>(tnc_blas_here ? &function : nullptr)
-static const bool tnc_blas_here = true;
-static void *tnc_library_open(void) { static char engine; return &engine; }
-static void  tnc_library_close(void *) {}
-#elif defined(_WIN32)
+#if defined(_WIN32) && !defined(TN_CUDA_HOST)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #define TNC_FIND(function) reinterpret_cast<void *>(GetProcAddress((HMODULE)b->library, TNC_TEXT(function)))
 static void *tnc_library_open(void) { return (void *)LoadLibraryA("cublas64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
 static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
+static void  tnc_library_path(void *library, char path[512]) { GetModuleFileNameA((HMODULE)library, path, 512); }
 #else
 #include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
+#ifdef TN_CUDA_HOST
+#define TNC_FIND(function) reinterpret_cast<void *>(&function)
+#define TNC_BLAS(name) "libtnch_" name ".so"                            /* what a test puts somewhere, to be found */
+#define TNC_BLAS_ELSE &tnc_engine
+static char tnc_engine;
+#else
 #define TNC_FIND(function) dlsym(b->library, TNC_TEXT(function))      /* cublasCreate is a macro for cublasCreate_v2 */
-#define TNC_BLAS "libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR)
-/* Searches the paths of the loader, then the folder where CUDA is installed, which is often not one of them. */
+#define TNC_BLAS(name) "lib" name ".so." TNC_TEXT(CUBLAS_VER_MAJOR)
+#define TNC_BLAS_ELSE NULL
+#endif
+#ifdef __aarch64__
+#define TNC_TARGET "sbsa-linux"
+#else
+#define TNC_TARGET "x86_64-linux"
+#endif
+
+/* Opens cuBLAS in the first folder ROOT/WITHIN that has it; * in WITHIN stands for anything. cuBLAS needs cublasLt, which lies
+   beside it, where the loader need not look: so that is loaded first. */
+static void *tnc_library_in(const char *root, const char *within)
+{
+    char   path[512];
+    void  *library = NULL;
+    glob_t found;
+    size_t i;
+    if (!root || !root[0]) return NULL;
+    if (snprintf(path, sizeof path, "%s/%s/" TNC_BLAS("cublas"), root, within) >= (int)sizeof path) return NULL;
+    if (glob(path, 0, NULL, &found) != 0) return NULL;
+    for (i = 0; i < found.gl_pathc && !library; i++) {
+        const char *at = found.gl_pathv[i];
+        if (snprintf(path, sizeof path, "%.*s" TNC_BLAS("cublasLt"), (int)(strrchr(at, '/') + 1 - at), at) < (int)sizeof path)
+            (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+    }
+    globfree(&found);
+    return library;
+}
+
+/* Searches the paths of the loader; the folder where CUDA is installed, which is often not one of them; and the packages of
+   Python, of an active environment first. */
 static void *tnc_library_open(void)
 {
-    const char *home = getenv("CUDA_HOME");
-    char        path[512];
-    void       *library = dlopen(TNC_BLAS, RTLD_NOW | RTLD_LOCAL);
-    if (library) return library;
-    snprintf(path, sizeof path, "%s/lib64/" TNC_BLAS, home && home[0] ? home : "/usr/local/cuda");
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    static const char *const of_cuda[] = { "lib64", "lib", "targets/" TNC_TARGET "/lib" };
+    static const char *const of_python[] = { "lib/python3*/*-packages/nvidia/cu" TNC_TEXT(CUBLAS_VER_MAJOR) "/lib",
+                                             "lib/python3*/*-packages/nvidia/cublas/lib" };        /* of CUDA 12 */
+    const char *home = getenv("CUDA_HOME"), *user = getenv("HOME");
+    const char *root[] = { getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"), NULL, "/usr/local", "/usr", "/opt/conda" };
+    char        local[512] = "";
+    void       *library = dlopen(TNC_BLAS("cublas"), RTLD_NOW | RTLD_LOCAL);
+    size_t      i, k;
+    if (user && user[0]) snprintf(local, sizeof local, "%s/.local", user);
+    root[2] = local;
+    for (i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
+        library = tnc_library_in(home && home[0] ? home : "/usr/local/cuda", of_cuda[i]);
+    for (i = 0; i < sizeof root / sizeof *root; i++)
+        for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
+    return library ? library : TNC_BLAS_ELSE;
 }
 static void tnc_library_close(void *) {}        /* the library stays loaded: it is large, and the next context needs it */
+
+static void tnc_library_path(void *library, char path[512])
+{
+    struct link_map *map = NULL;
+    if (library != TNC_BLAS_ELSE && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) snprintf(path, 512, "%s", map->l_name);
+}
 #endif
 
 static void tnc_blas_close(tnc_blas *b)
@@ -448,33 +501,59 @@ static void tnc_blas_close(tnc_blas *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Without cuBLAS the context computes products with the slow kernel of this file, and logs a warning. Products of BF16 are
-   accumulated in F32: reductions in reduced precision are disabled. */
+static void tnc_blas_log(const tn_desc *desc, tn_log_level level, const char *format, ...)
+{
+    char    text[640];
+    va_list list;
+    if (!desc->log) return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    desc->log(desc->log_user, level, text);
+}
+
+/* The log says which cuBLAS computes the products of the context. Without one it is the slow kernel of this file, and the line
+   is a warning. Products of BF16 are accumulated in F32: reductions in reduced precision are disabled. */
 static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    const char *why = "cuBLAS: not found; matrix products run on a kernel of this backend, which is much slower";
-    if (wanted && strcmp(wanted, "0") == 0) return;
+    const char *why = "not found";
+    char        path[512] = "an unknown path";
+    int         version = 0;
+    if (wanted && strcmp(wanted, "0") == 0) {
+        tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: not used, because TN_CUBLAS is 0; matrix products run on a kernel of this "
+                     "backend");
+        return;
+    }
     if ((b->library = tnc_library_open()) != NULL) {
         *(void **)&b->create = TNC_FIND(cublasCreate);
         *(void **)&b->destroy = TNC_FIND(cublasDestroy);
+        *(void **)&b->version = TNC_FIND(cublasGetVersion);
         *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
         *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
         *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
         *(void **)&b->text = TNC_FIND(cublasGetStatusString);
         *(void **)&b->gemm = TNC_FIND(cublasGemmEx);
         *(void **)&b->gemms = TNC_FIND(cublasGemmStridedBatchedEx);
-        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm && b->gemms
-            && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
+        tnc_library_path(b->library, path);
+        if (b->create && b->destroy && b->version && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+            && b->gemms && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS
+            && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
             && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
             && cudaMalloc(&s->blas_workspace, TNC_BLAS_WORKSPACE) == cudaSuccess
-            && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS) return;
-        why = "cuBLAS: cannot be initialised; matrix products run on a kernel of this backend, which is much slower";
+            && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS
+            && b->version(b->handle, &version) == CUBLAS_STATUS_SUCCESS) {
+            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s", version / 10000, version / 100 % 100, version % 100,
+                         path);
+            return;
+        }
+        why = path;
     }
     (void)cudaGetLastError();
     tnc_blas_close(b);
-    if (desc->log) desc->log(desc->log_user, TN_LOG_WARN, why);
+    tnc_blas_log(desc, TN_LOG_WARN, "cuBLAS: %s%s; matrix products run on a kernel of this backend, which is much slower", why,
+                 why == path ? " cannot be initialised" : "");
 }
 
 /* ---- creating and destroying the state ----------------------------------------------------------------------- >>cuda-open
@@ -635,6 +714,10 @@ static void *tnc_alloc(void *state, size_t bytes)
 {
     tnc  *s = (tnc *)state;
     void *p = NULL;
+    if (s->capturing) {                                         /* cudaMalloc would make the capture invalid, too */
+        tnc_error(s, TN_ERR_MEMORY, "a capture cannot allocate: %zu bytes were asked for; run the step once before it", bytes);
+        return NULL;
+    }
     if (s->lost || cudaSetDevice(s->device) != cudaSuccess) return NULL;
     if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
     (void)cudaGetLastError();                                   /* the caller reports that the memory is full */
@@ -915,14 +998,19 @@ static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low
 /* Raises the limit of dynamic shared memory of a kernel, which is 48 KiB by default, before a launch that needs more. Static
    shared memory counts as well; in this file it is at most 16 KiB beside dynamic memory, so that below 32 KiB there is
    nothing to do. The limit belongs to the kernel and holds for all threads and graphs: it is set to the most that the device
-   allows and never lowered. */
-template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
+   allows and never lowered. A context asks once for each kernel, because the question takes as long as a launch. */
+template <class... P> static void tnc_shared_for(tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
-    if (bytes > 32 << 10 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess
-        && (size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)(s->shared_max - a.sharedSizeBytes));
+    const void        *name = reinterpret_cast<const void *>(kernel);
+    int                i = 0;
+    if (bytes <= 32 << 10) return;
+    while (i < s->roomy_count && s->roomy[i] != name) i++;
+    if (i < s->roomy_count || cudaFuncGetAttributes(&a, kernel) != cudaSuccess) return;
+    if ((size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max
+        && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)(s->shared_max - a.sharedSizeBytes)) != cudaSuccess) return;
+    if (i < TNC_ROOMY) s->roomy[s->roomy_count++] = name;
 }
 
 /* ---- grids: how work is divided between blocks and threads --------------------------------------------------- >>cuda-grid

@@ -24,6 +24,9 @@ typedef struct problem {
 
 typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
 
+/* The oracle is one thread of the reference; at shapes where that takes minutes, all threads of the cpu backend. */
+static bool large;
+
 static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, tn_gemm_precision precision)
 {
     tn_desc desc;
@@ -35,7 +38,7 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     desc.dtype = dtype;
     desc.activations = activations;
     desc.gemm_precision = precision;
-    desc.threads = 1;
+    desc.threads = large ? 0 : 1;
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) printf("     %s\n", why);
     return ctx;
 }
@@ -122,7 +125,7 @@ static void compare(const problem *p, const results *got, const results *right, 
 static void try_problem(const problem *p)
 {
     if (test_small() && tried++ % 5 != 0) return;                       /* sanitizers and the checker are slow */
-    tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
+    tn_ctx *ctx = context(large ? tn_cpu_backend() : tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
     results right = solve(ctx, p, false);
     tn_ctx_destroy(ctx);
     for (int way = 0; way < 2; way++) {
@@ -256,6 +259,25 @@ TEST(shapes)
                 p.a.bidirectional = causal != 1;
                 try_problem(&p);
             }
+    finish();
+}
+
+/* More blocks than a GPU holds at once, so that some begin when others have ended: the heads of a GPT, long texts, many head
+   sizes, with a rest in both directions. */
+TEST(more_blocks_than_a_gpu_holds)
+{
+    static const int64_t shape[][6] = {{2, 2048, 2048, 8, 64, 64}, {1, 2048, 2048, 8, 128, 128}, {16, 1024, 1024, 12, 64, 64},
+                                       {1, 1999, 2999, 5, 64, 64}, {1, 4096, 4096, 2, 128, 128}, {3, 1500, 1100, 4, 32, 32}};
+    const char *wanted = getenv("TN_CUDA_LARGE");
+    NEED_GPU();
+    if (!wanted || strcmp(wanted, "1") != 0) SKIP("TN_CUDA_LARGE=1", "hours on the engine");
+    large = true;
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+            problem p = make((tn_attend_kind)kind, shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4], shape[i][5]);
+            try_problem(&p);
+        }
+    large = false;
     finish();
 }
 
@@ -399,4 +421,4 @@ TEST(workspaces)
     drop(&right);
 }
 
-TEST_MAIN(sizes, shapes, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)
+TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)

@@ -1443,9 +1443,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 
 /* The engine knows only those attributes of a kernel that were set. */
+static uint64_t questions;
+
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
 {
     USABLE();
+    questions++;
     if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
     if (set.ptx < 0) return remember(cudaErrorInvalidValue);
     memset((void *)attributes, 0, sizeof *attributes);
@@ -1898,6 +1901,7 @@ int tnch_faults(void) { return fault_count; }
 const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
+uint64_t tnch_questions(void) { return questions; }
 
 /* What a device lost by a fault holds cannot be freed any more: it is lost as well. */
 static void forget_lost(void)
