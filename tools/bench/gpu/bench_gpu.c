@@ -59,7 +59,10 @@ static double peer_run(const char *work, long runs, char why[200])
     snprintf(why, 200, "the peer ended");
     if (!fgets(line, sizeof line, from_peer)) { to_peer = NULL; return -1; }
     line[strcspn(line, "\n")] = 0;
-    if (sscanf(line, "done %lf %n", &seconds, &end) != 1) seconds = -1;
+    if (sscanf(line, "done %lf %n", &seconds, &end) != 1) {
+        seconds = -1;
+        end = strncmp(line, "missing ", 8) == 0 ? 8 : 0;
+    }
     snprintf(why, 200, "%.190s", line + end);
     return seconds;
 }
