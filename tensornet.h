@@ -52,6 +52,7 @@
                   alignment of two models
        >>network  tn_net: compose, apply, inner    >>network-impl
        >>mps      matrix product states, trains    >>mps-impl
+       >>comm     processes that train together    >>comm-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -67,7 +68,8 @@
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
-       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
+       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-comm
+                   >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends
@@ -164,6 +166,7 @@ typedef struct tn_tensor  tn_tensor;
 typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
 typedef struct tn_graph   tn_graph;
+typedef struct tn_comm    tn_comm;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -176,7 +179,8 @@ typedef enum tn_status {
     TN_ERR_BACKEND,      /* the device or a kernel failed                       */
     TN_ERR_DATA,         /* a token id or label out of range                    */
     TN_ERR_NONFINITE,    /* NaN or infinity in a gradient or a matrix           */
-    TN_ERR_CONVERGENCE   /* an iteration did not converge                       */
+    TN_ERR_CONVERGENCE,  /* an iteration did not converge                       */
+    TN_ERR_COMM          /* another process failed or cannot be reached         */
 } tn_status;
 
 typedef enum tn_dtype {
@@ -250,6 +254,8 @@ typedef struct tn_desc {
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
                                            avx512, neon; read once), else the processor's best   */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
+    const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
+                                           outlive the context                                   */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -300,8 +306,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 #define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
-    X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call       */ \
-    X(NORMAL,                 normal)                 /* f0 mean, f1 std; i0 key, i1 call       */ \
+    X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call, i2 first */ \
+    X(NORMAL,                 normal)                 /* f0 mean, f1 std; i0 key, i1 call, i2 first */ \
     X(ADD,                    add)                    /* f0 a + f1 b, broadcast; accumulate     */ \
     X(MUL,                    mul)                    /* f0 a b, broadcast; accumulate          */ \
     X(DIV,                    div)                    /* f0 a / b, broadcast; accumulate        */ \
@@ -322,7 +328,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(SOFTMAX,                softmax)                /* i0 1: log-softmax                      */ \
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
-    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
+    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call, i2 first; accumulate */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
@@ -2345,6 +2351,74 @@ TN_API tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *model, int64_t batch
 TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x, tn_tensor *state);
 #endif /* TN_NO_MPS */
 
+/* ======================================================================
+   >>comm     processes that train together
+   N processes train one model on batches that are divided among them: each has all parameters, and the N-th part of every
+   batch, in the order of ranks. desc.comm connects them:
+
+       tn_comm *comm = tn_comm_socket(folder, rank, size, why);      examples/comm/ has this one, MPI and NCCL
+       desc.comm = comm;
+       desc.seed = ...;                                 the same in each process: parameters begin bit-identical
+       tn_ctx_create(&desc, &ctx, why);
+       ...                                              as with one process: each records its own part of the batch
+       tn_backward(ctx, loss);                          mean loss of this part
+       tn_optim_step(optim);                            waits for all: the update is that of the whole batch
+       ...
+       tn_ctx_destroy(ctx);
+       comm->close(comm, false);
+
+   tn_optim_step replaces the gradients by their mean over all processes. So losses are means, and parts have equal size. The
+   clip norm is that of this mean. If one process has an error, an id outside its table or a gradient that is not finite, all
+   skip the update and report it. Noise and dropout draw the numbers that one process with the whole batch would draw: the
+   first axis of their x is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph
+   cannot be captured.
+   Sums are made in the order of ranks, element by element, in double: the result is bit-identical in all processes, and
+   depends neither on timing nor on how elements are grouped. (Carriers with collectives of their own have their own order.)
+   Every process has to make the same calls of this section, and of tn_optim_step, in the same order. TN_ERR_COMM: a process
+   ended or does not answer; the message names its rank. No call can succeed afterwards: end, and resume from a checkpoint.
+   ====================================================================== */
+
+#define TN_COMM_ABI 1
+
+/* A carrier: what connects the processes. A program may fill in its own; only `exchange` is needed, or, with `device`, only
+   the four collectives. Functions return TN_OK, or TN_ERR_COMM with a message in why that names a rank, and then fail at
+   once each time. They are called by one thread at a time. */
+struct tn_comm {
+    int         abi;                    /* TN_COMM_ABI                                                        */
+    const char *name;                   /* for messages: "mpi"                                                */
+    int         rank, size;             /* this process, 0 <= rank < size; the number of processes            */
+    void       *state;                  /* the carrier's own, passed to its functions                         */
+    bool        device;                 /* the collectives take handles of the context's backend, else host memory */
+    /* Sends out_bytes to rank `to` while it receives in_bytes from rank `from`; returns when both are done. A rank of -1:
+       nothing is sent, or received. What `to` sends back may be for another call. */
+    tn_status (*exchange)(void *state, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes,
+                          char why[TN_WHY]);
+    /* In place. NULL: made from exchange. dtype is TN_F32, TN_F64 or TN_I32. */
+    tn_status (*all_reduce)(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY]);   /* sums, to all */
+    tn_status (*reduce_scatter)(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY]);  /* data [size,
+                                           count]: row `rank` becomes the sum of these rows; the others are undefined      */
+    tn_status (*all_gather)(void *state, void *data, size_t bytes, char why[TN_WHY]);   /* row `rank` of [size,bytes], to all */
+    tn_status (*broadcast)(void *state, void *data, size_t bytes, int root, char why[TN_WHY]);
+    /* Frees the carrier and its state. failed: tells the other processes that this one ends; else waits for them. */
+    void      (*close)(tn_comm *comm, bool failed);
+};
+
+TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
+TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
+/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
+   first axis of t has to be divided among the processes and cannot be. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_all_reduce(tn_tensor *t);               /* t becomes the sum over all processes */
+/* t [size*k,..]: rows rank*k to rank*k + k - 1 become the sum over all processes; the others are undefined. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_reduce_scatter(tn_tensor *t);
+TN_API TN_EXPERIMENTAL tn_status tn_comm_all_gather(tn_tensor *t);               /* these rows of each process, to all */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);      /* that of process `root`, to all     */
+/* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
+
+/* What this process has sent since the context was created. Of a carrier's own collectives: what a ring sends. */
+typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
+TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim    update rules and schedules
@@ -4144,7 +4218,7 @@ static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size
 const char *tn_status_name(tn_status s)
 {
     static const char *const name[] = {"ok", "bad argument", "shape", "dtype", "out of memory", "file", "file format",
-                                       "backend", "data", "not finite", "no convergence"};
+                                       "backend", "data", "not finite", "no convergence", "communication"};
     return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown status";
 }
 
@@ -4206,9 +4280,15 @@ struct tn_ctx {
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
+    void             *comm_room, *comm_handle;  /* memory of >>comm-impl: on the host; of the backend, TNI_COMM_NUMBERS bytes */
+    size_t            comm_bytes;       /* of comm_room                         */
+    tn_traffic        traffic;
+    int               fault_rank;       /* the process that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
 };
+
+enum { TNI_COMM_NUMBERS = 1 << 16 };     /* most bytes of numbers of the host that processes exchange at once */
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -5391,6 +5471,21 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     return d;
 }
 
+static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
+{
+    if (!k) return TN_OK;
+    if (k->abi != TN_COMM_ABI)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
+    else if (k->size < 1 || k->rank < 0 || k->rank >= k->size)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm is rank %d of %d, expected 0 <= rank < size", k->rank, k->size);
+    else if (k->device && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm takes memory of devices, expected all four collectives");
+    else if (!k->device && !k->exchange && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->exchange is NULL, expected it or all four collectives");
+    else return TN_OK;
+    return TN_ERR_ARG;
+}
+
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
@@ -5417,7 +5512,7 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
         tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
         return TN_ERR_ARG;
     }
-    return TN_OK;
+    return tni_comm_check(d->comm, why);
 }
 
 /* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
@@ -5499,12 +5594,19 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;
+    ctx->fault_rank = d.comm ? d.comm->rank : 0;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
     ctx->pool.threads = ctx->desc.threads;
     ctx->pool.fn = ctx->desc.parallel_for;
     ctx->pool.user = ctx->desc.parallel_user;
     if (s == TN_OK) s = tni_open_backend(ctx, why);
+    if (s == TN_OK && d.comm && d.comm->device && ctx->backend->host) {
+        tni_print(why, TN_WHY, "ctx_create: comm %s takes memory of a device, expected a backend with one instead of %s",
+                  d.comm->name, ctx->backend->name);
+        ctx->backend->close(ctx->state);
+        s = TN_ERR_ARG;
+    }
     if (s != TN_OK) {
         tni_close_threads(ctx);
         d.allocator.release(ctx, sizeof *ctx, d.allocator.user);
@@ -5538,9 +5640,23 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->data[1]);
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
+    tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
+    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
+}
+
+typedef struct tni_rank_text { char s[24]; } tni_rank_text;
+
+/* " of rank 2" for a fault that another process has found. */
+static tni_rank_text tni_of_rank(const tn_ctx *ctx)
+{
+    tni_rank_text out;
+    out.s[0] = 0;
+    if (ctx->desc.comm && ctx->fault_rank != ctx->desc.comm->rank)
+        tni_print(out.s, sizeof out.s, " of rank %d", ctx->fault_rank);
+    return out;
 }
 
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
@@ -5552,8 +5668,8 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1)
-        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels is %d, which is "
-                        "outside the table", (int)f[1], (int)f[2]);
+        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels%s is %d, which "
+                        "is outside the table", (int)f[1], tni_of_rank(ctx).s, (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
@@ -7082,6 +7198,43 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
     c->i[1] = ctx->calls++;
 }
 
+/* Runs a call of a random kernel, on flat operands, for a part of the batch: its elements are those that follow the parts of
+   the processes of lower rank (>>comm), so that random numbers do not depend on the number of processes. Kernels begin at a
+   multiple of 64 elements; if the part does not, the elements before it are computed as well, and left out. */
+static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
+{
+    enum { EVEN = 64 };
+    const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
+    tn_view       y = c->out[0], x = c->in[0];
+    tn_tensor    *wide[2];
+    tn_call       copy = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    const bool    reads = c->kernel == TN_KERNEL_DROPOUT;
+    tn_status     s = TN_OK;
+    c->i[2] = first / EVEN * EVEN / 4;
+    if (before == 0) return tni_run(ctx, c);
+    wide[0] = tn_tensor_1d(ctx, y.dtype, before + n);
+    wide[1] = reads ? tn_tensor_1d(ctx, x.dtype, before + n) : wide[0];
+    if (!wide[0] || !wide[1]) return ctx->status;
+    c->out[0].data = wide[0]->data;
+    c->out[0].shape[0] = before + n;
+    if (reads) {
+        c->in[0].data = wide[1]->data;
+        c->in[0].shape[0] = before + n;
+        copy.in[copy.n_in++] = x;
+        copy.out[copy.n_out++] = x;
+        copy.out[0].data = (char *)wide[1]->data + (size_t)before * tni_dtype_size(x.dtype);
+        if ((s = tni_fill(wide[1], 0)) == TN_OK) s = tni_run(ctx, &copy);
+    }
+    copy = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    copy.f[0] = 1;
+    copy.accumulate = c->accumulate;
+    c->accumulate = false;
+    if (s == TN_OK) s = tni_run(ctx, c);
+    copy.in[copy.n_in++] = copy.out[copy.n_out++] = y;
+    copy.in[0].data = (char *)wide[0]->data + (size_t)before * tni_dtype_size(y.dtype);
+    return s == TN_OK ? tni_run(ctx, &copy) : s;
+}
+
 /* Visits views of one shape row by row: the offsets of up to four operands, and their strides along a row. */
 typedef struct tni_walk {
     int     rank, views;
@@ -7246,7 +7399,7 @@ static void TNI_T(uniform)(const tn_call *c)
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
     int64_t   e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         y[e] = (TNI_REAL)(c->f[0] + (c->f[1] - c->f[0]) * (double)tni_unit(word[e % 4]));
     }
 }
@@ -7258,7 +7411,7 @@ static void TNI_T(normal)(const tn_call *c)
     int64_t   e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
         double u, v;
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         u = sqrt(-2 * log((double)tni_unit(word[e % 4 & 2])));
         v = 6.283185307179586 * (double)tni_unit(word[(e % 4) | 1]);
         y[e] = (TNI_REAL)(c->f[0] + c->f[1] * u * (e % 2 == 0 ? cos(v) : sin(v)));
@@ -7266,7 +7419,8 @@ static void TNI_T(normal)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1)
+static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
+                             bool of_batch)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     tn_call    c;
@@ -7276,17 +7430,17 @@ static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
     c.f[0] = f0;
     c.f[1] = f1;
     tni_random_call(ctx, &c, 0);
-    return tni_run(ctx, &c) == TN_OK ? y : NULL;
+    return (of_batch ? tni_run_at_position(ctx, &c) : tni_run(ctx, &c)) == TN_OK ? y : NULL;
 }
 
 tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high)
 {
-    return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high);
+    return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high, false);
 }
 
 tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std)
 {
-    return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std);
+    return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std, false);
 }
 #endif
 
@@ -10308,6 +10462,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
 /* ---- noise, dropout --------------------------------------- >>op-dropout
    noise:   y = x + std z                                         dx += dy
    dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
+   Of many processes each has its part of the batch, the first axis of x, and draws the numbers of its part.
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
 static void TNI_T(dropout)(const tn_call *c)
 {
@@ -10317,7 +10472,7 @@ static void TNI_T(dropout)(const tn_call *c)
     int64_t         e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
         double v;
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         v = (double)tni_unit(word[e % 4]) >= c->f[0] ? (double)x[e] / (1 - c->f[0]) : 0;
         y[e] = (TNI_REAL)(c->accumulate ? (double)y[e] + v : v);
     }
@@ -10337,7 +10492,7 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
     c.i[1] = n->i[1];
     c.f[0] = n->f[0];
     c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_at_position(ctx, &c);
 }
 
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
@@ -10358,7 +10513,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
     tni_out_flat(&c, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    if (tni_run_at_position(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
     if (n) { n->i[0] = c.i[0]; n->i[1] = c.i[1]; n->f[0] = p; }
     return y;
@@ -10373,7 +10528,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
         return NULL;
     }
     if (!tni_recording(ctx) || std == 0) return x;
-    z = tn_normal(ctx, x->rank, x->shape, 0, std);
+    z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;
 }
 #endif
@@ -29295,6 +29450,254 @@ tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor
 }
 #endif /* TN_NO_MPS */
 
+/* ======================================================================
+   >>comm-impl    collectives from exchanges
+   n numbers are divided into parts of equal length, one per process; the last may be shorter, or empty. In step k of N-1 a
+   process sends to the k-th after it and receives from the k-th before it. All-reduce is reduce-scatter, which gives each
+   process its part of every other, and all-gather: a process sends 2 (N-1)/N n numbers, as in a ring, but has all summands
+   of an element at once, so that they are added in the order of ranks. Thakur, Rabenseifner & Gropp 2005
+   ====================================================================== */
+
+enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
+
+typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER, TNI_BROADCAST } tni_collective;
+
+/* The carrier, or NULL for one process. */
+static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->desc.comm && ctx->desc.comm->size > 1 ? ctx->desc.comm : NULL; }
+
+int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
+{
+    static const tn_traffic none = {0, 0};
+    return ctx ? ctx->traffic : none;
+}
+
+static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s, const char *why)
+{
+    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank,
+                    why[0] ? why : tn_status_name(s));
+}
+
+/* Host memory that grows and is kept for the next call. */
+static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+{
+    if (ctx->comm_bytes >= bytes) return ctx->comm_room;
+    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
+    ctx->comm_room = tni_alloc(ctx, bytes, "comm");
+    ctx->comm_bytes = ctx->comm_room ? bytes : 0;
+    return ctx->comm_room;
+}
+
+static tn_status tni_comm_exchange(tn_ctx *ctx, int to, const void *out, size_t out_bytes, int from, void *in,
+                                   size_t in_bytes)
+{
+    const tn_comm *k = ctx->desc.comm;
+    char           why[TN_WHY] = "";
+    tn_status      s;
+    if (out_bytes == 0 && in_bytes == 0) return TN_OK;
+    s = k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, why);
+    ctx->traffic.bytes += out_bytes;
+    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+}
+
+/* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
+typedef struct tni_span { int64_t begin, count; } tni_span;
+
+static tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
+{
+    const int64_t each = (n + size - 1) / size, end = tni_min(n, rank * each + tni_min(each, at + most));
+    tni_span      p;
+    p.begin = tni_min(n, rank * each + at);
+    p.count = tni_max(end - p.begin, 0);
+    return p;
+}
+
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. */
+static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
+{
+    enum { FEW = 256 };
+    double  sum[FEW];
+    int64_t first, i;
+    int     r;
+    for (first = 0; first < n; first += FEW) {
+        const int64_t m = tni_min(FEW, n - first);
+        memset(sum, 0, sizeof sum);
+        for (r = 0; r < k->size; r++) {
+            const char *row = r == k->rank ? own : rows + (size_t)r * pitch;
+            if (dtype == TN_F32) for (i = 0; i < m; i++) sum[i] += (double)((const float *)(const void *)row)[first + i];
+            else if (dtype == TN_F64) for (i = 0; i < m; i++) sum[i] += ((const double *)(const void *)row)[first + i];
+            else for (i = 0; i < m; i++) sum[i] += (double)((const int32_t *)(const void *)row)[first + i];
+        }
+        if (dtype == TN_F32) for (i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
+        else if (dtype == TN_F64) for (i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
+        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = (int32_t)(int64_t)sum[i];
+    }
+}
+
+/* The part of this process becomes the sum. */
+static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dtype)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const size_t   size = tni_dtype_size(dtype);
+    const int64_t  each = (n + k->size - 1) / k->size, most = tni_min(each, TNI_COMM_PIECE);
+    const size_t   pitch = (size_t)most * size;
+    char          *rows = (char *)tni_comm_room(ctx, pitch * (size_t)k->size);
+    int64_t        at;
+    int            step;
+    tn_status      s = rows ? TN_OK : TN_ERR_MEMORY;
+    for (at = 0; at < each && s == TN_OK; at += most) {
+        const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
+        for (step = 1; step < k->size && s == TN_OK; step++) {
+            const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+            const tni_span out = tni_comm_span(n, k->size, to, at, most);
+            s = tni_comm_exchange(ctx, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
+                                  rows + (size_t)from * pitch, (size_t)own.count * size);
+        }
+        if (s == TN_OK) tni_comm_add(k, data + (size_t)own.begin * size, rows, pitch, own.count, dtype);
+    }
+    return s;
+}
+
+static tn_status tni_comm_gather(tn_ctx *ctx, char *data, int64_t n, size_t size)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const tni_span own = tni_comm_span(n, k->size, k->rank, 0, n);
+    int            step;
+    tn_status      s = TN_OK;
+    for (step = 1; step < k->size && s == TN_OK; step++) {
+        const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+        const tni_span in = tni_comm_span(n, k->size, from, 0, n);
+        s = tni_comm_exchange(ctx, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
+                              data + (size_t)in.begin * size, (size_t)in.count * size);
+    }
+    return s;
+}
+
+/* Along a binomial tree: each process that has the data passes it on to one that has not. */
+static tn_status tni_comm_spread(tn_ctx *ctx, char *data, size_t bytes, int root)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const int      place = (k->rank + k->size - root) % k->size;
+    int            have;
+    tn_status      s = TN_OK;
+    for (have = 1; have < k->size && s == TN_OK; have *= 2) {
+        if (place < have && place + have < k->size)
+            s = tni_comm_exchange(ctx, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
+        else if (place >= have && place < 2 * have)
+            s = tni_comm_exchange(ctx, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
+    }
+    return s;
+}
+
+/* The carrier's own collective. n counts all elements, of which each process has the N-th part. */
+static tn_status tni_comm_native(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const size_t   bytes = (size_t)n * tni_dtype_size(dtype), part = bytes / (size_t)k->size;
+    char           why[TN_WHY] = "";
+    tn_status      s;
+    if (what == TNI_ALL_REDUCE) s = k->all_reduce(k->state, data, n, dtype, why);
+    else if (what == TNI_REDUCE_SCATTER) s = k->reduce_scatter(k->state, data, n / k->size, dtype, why);
+    else if (what == TNI_ALL_GATHER) s = k->all_gather(k->state, data, part, why);
+    else s = k->broadcast(k->state, data, bytes, root, why);
+    ctx->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
+    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+}
+
+static bool tni_comm_has(const tn_comm *k, tni_collective what)
+{
+    return what == TNI_ALL_REDUCE ? k->all_reduce != NULL : what == TNI_REDUCE_SCATTER ? k->reduce_scatter != NULL
+         : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
+}
+
+/* On host memory, by a carrier that takes it. */
+static tn_status tni_comm_on_host(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t size = tni_dtype_size(dtype);
+    tn_status    s = TN_OK;
+    if (tni_comm_has(ctx->desc.comm, what)) return tni_comm_native(ctx, what, data, n, dtype, root);
+    if (what == TNI_BROADCAST) return tni_comm_spread(ctx, (char *)data, (size_t)n * size, root);
+    if (what != TNI_ALL_GATHER) s = tni_comm_reduce(ctx, (char *)data, n, dtype);
+    return s == TN_OK && what != TNI_REDUCE_SCATTER ? tni_comm_gather(ctx, (char *)data, n, size) : s;
+}
+
+/* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
+static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t bytes = (size_t)n * tni_dtype_size(dtype);
+    void        *host;
+    tn_status    s;
+    if (!tni_comm(ctx) || n == 0) return TN_OK;
+    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
+    ctx->traffic.calls++;
+    if (ctx->backend->host) return tni_comm_on_host(ctx, what, data, n, dtype, root);
+    if (ctx->desc.comm->device) {
+        char why[TN_WHY] = "";
+        s = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+        if (s != TN_OK) return tni_fail(ctx, s, "comm: backend %s: %s", ctx->backend->name, why);
+        return tni_comm_native(ctx, what, data, n, dtype, root);
+    }
+    host = tni_alloc(ctx, bytes, "comm");
+    s = host ? tni_to_host(ctx, host, data, bytes) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_comm_on_host(ctx, what, host, n, dtype, root);
+    if (s == TN_OK) s = tni_to_device(ctx, data, host, bytes);
+    tni_free(ctx, host, bytes);
+    return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
+}
+
+/* The same on numbers of the host: for a carrier that only knows memory of devices they are copied there and back. */
+static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
+{
+    const size_t bytes = (size_t)n * tni_dtype_size(dtype);
+    tn_status    s = TN_OK;
+    if (!tni_comm(ctx) || n == 0) return TN_OK;
+    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
+    if (!ctx->desc.comm->device) {
+        ctx->traffic.calls++;
+        return tni_comm_on_host(ctx, what, numbers, n, dtype, 0);
+    }
+    if (bytes > TNI_COMM_NUMBERS)
+        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
+    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
+    if (!ctx->comm_handle) return TN_ERR_MEMORY;
+    s = tni_to_device(ctx, ctx->comm_handle, numbers, bytes);
+    if (s == TN_OK) s = tni_comm_run(ctx, what, ctx->comm_handle, n, dtype, 0);
+    if (s == TN_OK) s = tni_to_host(ctx, numbers, ctx->comm_handle, bytes);
+    return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
+}
+
+static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *name, int root)
+{
+    const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
+    tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
+    const int  size = tn_ctx_ranks(ctx);
+    if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
+    if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
+                        tn_dtype_name(t->dtype), TNI_SHAPE(t));
+    if (divides && (t->rank == 0 || t->shape[0] % size != 0))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected a first axis that %d processes can divide", name,
+                        TNI_SHAPE(t), size);
+    if (root < 0 || root >= size)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: root is %d, expected 0 <= root < %d", name, root, size);
+    return tni_comm_run(ctx, what, t->data, tn_tensor_count(t), t->dtype, root);
+}
+
+tn_status tn_comm_all_reduce(tn_tensor *t)     { return tni_comm_tensor(t, TNI_ALL_REDUCE, "comm_all_reduce", 0); }
+tn_status tn_comm_reduce_scatter(tn_tensor *t) { return tni_comm_tensor(t, TNI_REDUCE_SCATTER, "comm_reduce_scatter", 0); }
+tn_status tn_comm_all_gather(tn_tensor *t)     { return tni_comm_tensor(t, TNI_ALL_GATHER, "comm_all_gather", 0); }
+tn_status tn_comm_broadcast(tn_tensor *t, int root) { return tni_comm_tensor(t, TNI_BROADCAST, "comm_broadcast", root); }
+
+tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count)
+{
+    if (!ctx) return TN_ERR_ARG;
+    if (count < 0 || (count > 0 && !numbers))
+        return tni_fail(ctx, TN_ERR_ARG, "comm_sum: %lld numbers at %s, expected 0 or more", (long long)count,
+                        numbers ? "an address" : "NULL");
+    return tni_comm_numbers(ctx, TNI_ALL_REDUCE, numbers, count, TN_F64);
+}
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim-impl   schedules, update rules, graphs
@@ -29333,6 +29736,7 @@ struct tn_optim {
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
+    tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     int64_t       steps;
 };
 
@@ -29392,6 +29796,7 @@ static void tni_optim_destroy(tni_owned *owned)
     for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
+    tn_tensor_destroy(o->bucket);
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -29590,6 +29995,118 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
+/* ---- gradients of many processes ---------------------------------------- >>optim-comm
+   The gradients of all parameters, one after the other from the last parameter's, which the backward pass completes first,
+   are one vector. It is summed in pieces, the buckets, so that many small gradients are one message and large ones need no
+   second copy of themselves. */
+
+enum { TNI_BUCKET = 4 << 20 };          /* most elements of a bucket */
+
+/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
+enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+
+static void tni_optim_hash(const tn_optim *o, int32_t out[2])
+{
+    uint64_t h = (uint64_t)o->steps + 1;
+    int64_t  i;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        h = (h ^ (uint64_t)tn_tensor_count(p->value)) * UINT64_C(0x9E3779B97F4A7C15);
+        h = (h ^ h >> 29 ^ (uint64_t)tni_optim_updates(p)) * UINT64_C(0xBF58476D1CE4E5B9);
+    }
+    out[0] = (int32_t)(uint32_t)h;
+    out[1] = (int32_t)(uint32_t)(h >> 32);
+}
+
+/* All processes agree whether they can step: s is the status of this one. A fault becomes everybody's. */
+static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+{
+    tn_ctx        *ctx = o->owned.ctx;
+    const tn_comm *k = tni_comm(ctx);
+    int32_t       *told, *own;
+    int            r;
+    tn_status      all;
+    if (s == TN_ERR_COMM) return s;
+    told = (int32_t *)tni_comm_room(ctx, sizeof *told * TNI_TOLD * (size_t)k->size);       /* all-gather leaves it alone */
+    if (!told) return TN_ERR_MEMORY;
+    ctx->fault_rank = k->rank;
+    memset(told, 0, sizeof *told * TNI_TOLD * (size_t)k->size);
+    own = told + TNI_TOLD * k->rank;
+    own[TNI_TOLD_STATUS] = (int32_t)s;
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
+    tni_optim_hash(o, own + TNI_TOLD_HASH);
+    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, told, (int64_t)TNI_TOLD * k->size, TN_I32);
+    if (all != TN_OK) s = all;
+    for (r = 0; r < k->size && s == TN_OK; r++)
+        if (told[TNI_TOLD * r + TNI_TOLD_STATUS] != TN_OK)
+            s = tni_fail(ctx, TN_ERR_COMM, "optim: rank %d has an error: %s; no process has updated its parameters", r,
+                         tn_status_name((tn_status)told[TNI_TOLD * r + TNI_TOLD_STATUS]));
+        else if (memcmp(told + TNI_TOLD * r + TNI_TOLD_HASH, told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other parameters or other gradients "
+                         "than rank 0", r);
+    for (r = 0; r < k->size && s == TN_OK; r++)
+        if (told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+            ctx->fault_rank = r;
+            s = tni_to_device(ctx, ctx->fault->data, told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *told);
+            break;
+        }
+    return s;
+}
+
+/* Copies elements [from,from + n) of the vector to the bucket, or from it, times f. */
+static tn_status tni_bucket_move(tn_optim *o, int64_t from, int64_t n, bool out, double f)
+{
+    const size_t size = tni_dtype_size(o->bucket->dtype);
+    int64_t      i, at = 0;
+    tn_status    s = TN_OK;
+    for (i = o->of.params->count - 1; i >= 0 && at < from + n && s == TN_OK; i--) {
+        const tn_param *p = o->of.params->item[i];
+        const int64_t   count = tni_optim_updates(p) ? tn_tensor_count(p->value) : 0;
+        const int64_t   begin = tni_max(from, at), end = tni_min(from + n, at + count);
+        if (begin < end) {
+            tn_view a = tni_flat_view(p->value->grad), b = tni_flat_view(o->bucket);
+            tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+            a.data = (char *)a.data + (size_t)(begin - at) * size;
+            b.data = (char *)b.data + (size_t)(begin - from) * size;
+            a.shape[0] = b.shape[0] = end - begin;
+            c.in[c.n_in++] = out ? b : a;
+            c.out[c.n_out++] = out ? a : b;
+            c.f[0] = f;
+            s = tni_run(o->owned.ctx, &c);
+        }
+        at += count;
+    }
+    return s;
+}
+
+/* Replaces the gradients by their mean over all processes. */
+static tn_status tni_optim_mean(tn_optim *o)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    int64_t   i, n = 0, at, room, piece;
+    tn_status s = TN_OK;
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
+        const tn_param *p = o->of.params->item[i];
+        if (!tni_optim_updates(p)) continue;
+        s = tni_settle(p->value->grad);                     /* another process may have used what is not used here */
+        p->value->grad->flags &= ~(uint32_t)TNI_ZEROED;
+        n += tn_tensor_count(p->value);
+    }
+    room = tni_min(n, TNI_BUCKET);
+    if (s == TN_OK && room > 0 && (!o->bucket || tn_tensor_count(o->bucket) < room)) {
+        tn_tensor_destroy(o->bucket);
+        o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &room);
+        if (!o->bucket) s = TN_ERR_MEMORY;
+    }
+    for (at = 0; at < n && s == TN_OK; at += piece) {
+        piece = tni_min(n - at, room);
+        s = tni_bucket_move(o, at, piece, false, 1);
+        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_REDUCE, o->bucket->data, piece, o->bucket->dtype, 0);
+        if (s == TN_OK) s = tni_bucket_move(o, at, piece, true, 1 / (double)tn_ctx_ranks(ctx));
+    }
+    return s;
+}
+
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
    V and maps each singular value s to a s + b s^3 + c s^5. After five such steps, with coefficients that are steep at zero,
@@ -29771,6 +30288,10 @@ static tn_status tni_optim_prepare(tn_optim *o)
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
+    if (tni_comm(ctx)) {
+        s = tni_optim_agree(o, s);
+        if (s == TN_OK) s = tni_optim_mean(o);
+    }
     return s == TN_OK ? tni_optim_begin(o) : s;
 }
 
@@ -29824,7 +30345,11 @@ tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->s
    makes, and which optimisers step. The host's changes of a captured step are undone at its end and repeated by each
    replay. */
 
-bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
+/* A step of many processes needs the host. */
+bool tn_graph_supported(const tn_ctx *ctx)
+{
+    return ctx && ctx->backend->capture_begin != NULL && tn_ctx_ranks(ctx) == 1;
+}
 
 static void tni_graph_destroy(tni_owned *owned)
 {
@@ -47725,12 +48250,13 @@ TNI_INLINE void TNI_T(multiply)(TNI_U a, uint32_t m, TNI_U *high, TNI_U *low)
 }
 #endif
 
-/* Four uniform numbers for each of the TNI_W blocks from `block` on, a multiple of TNI_W. */
+/* Four uniform numbers for each of the TNI_W blocks from `block` on; with the call's first block a multiple of TNI_W. */
 TNI_INLINE void TNI_T(units)(const tn_call *c, int32_t clock, uint64_t block, TNI_V u[4])
 {
     TNI_U    lane, word[4], a_high, a_low, b_high, b_low;
     uint32_t key0 = (uint32_t)(uint64_t)c->i[0], key1 = (uint32_t)((uint64_t)c->i[0] >> 32);
     int      i;
+    block += (uint64_t)c->i[2];
     memcpy(&lane, tni_lane, sizeof lane);
     word[0] = lane + (uint32_t)block;
     word[1] = TNI_T(set_u)((uint32_t)(block >> 32));

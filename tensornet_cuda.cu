@@ -1455,11 +1455,12 @@ static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const vo
 /* ---- random numbers, see >>rng of tensornet.h -------------------------------------------------------------- >>cuda-philox
    Philox4x32-10. A thread computes one block of four numbers and uses them for elements 4 i .. 4 i + 3. */
 
-typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* or mean, deviation */
+typedef struct tnc_stream_of { uint64_t key, first; uint32_t call; double low, width; } tnc_stream_of;   /* or mean, deviation */
 
 static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
 {
     uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
+    block += g.first;
     c[0] = (uint32_t)block;
     c[1] = (uint32_t)(block >> 32);
     c[2] = g.call;
@@ -1505,7 +1506,7 @@ static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type 
 
 static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
 {
-    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
+    tnc_stream_of g = { (uint64_t)c->i[0], (uint64_t)c->i[2], (uint32_t)c->i[1], low, width };
     return g;
 }
 
