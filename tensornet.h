@@ -2487,9 +2487,10 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
            tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
        }
        tn_optim_step(optim);
-   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a label or an id was
-   outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or TN_ERR_NONFINITE, with
-   the step and the parameter's name) is returned here on a host backend, and by the next sync elsewhere. */
+   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a
+   label or an id was outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or
+   TN_ERR_NONFINITE, with the step and the parameter's name) is returned here on a host backend, and by the next sync
+   elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
@@ -44952,8 +44953,8 @@ enum {
 };
 
 /* The headers of a block and of a reserve, TNI_ALIGN bytes each. */
-typedef struct tni_span { size_t bytes; bool used; } tni_span;                          /* with this header     */
-typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* of blocks not in use */
+typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;                    /* bytes with this header   */
+typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* left: of blocks not used */
 
 /* Aligned to 64 bytes, or to a large page; the allocator's own pointer is stored just before. */
 static size_t tni_cpu_align(const tni_cpu *cpu, size_t bytes)
@@ -44985,20 +44986,20 @@ static void tni_cpu_alone_release(tni_cpu *cpu, void *p, size_t bytes)
     cpu->mem.release(raw, bytes + tni_cpu_align(cpu, bytes) + sizeof raw, cpu->mem.user);
 }
 
-static tni_span *tni_span_at(tni_reserve *r, size_t at) { return (tni_span *)(void *)((char *)r + at); }
+static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_block *)(void *)((char *)r + at); }
 
 /* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
 static void *tni_reserve_take(tni_reserve *r, size_t bytes)
 {
     size_t at, next;
     if (r->left < bytes) return NULL;
-    for (at = TNI_ALIGN; at < r->bytes; at += tni_span_at(r, at)->bytes) {
-        tni_span *b = tni_span_at(r, at);
+    for (at = TNI_ALIGN; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+        tni_mem_block *b = tni_block_at(r, at);
         if (b->used) continue;
-        while ((next = at + b->bytes) < r->bytes && !tni_span_at(r, next)->used) b->bytes += tni_span_at(r, next)->bytes;
+        while ((next = at + b->bytes) < r->bytes && !tni_block_at(r, next)->used) b->bytes += tni_block_at(r, next)->bytes;
         if (b->bytes < bytes) continue;
         if (b->bytes > bytes) {
-            tni_span *rest = tni_span_at(r, at + bytes);
+            tni_mem_block *rest = tni_block_at(r, at + bytes);
             rest->bytes = b->bytes - bytes;
             rest->used = false;
         }
@@ -45016,15 +45017,16 @@ static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
     tni_reserve *r;
     size_t       bytes = 0;
     for (r = cpu->reserves; r; r = r->next) bytes += r->bytes;
-    bytes = bytes < TNI_RESERVE_LEAST ? TNI_RESERVE_LEAST : bytes > TNI_RESERVE_MOST ? TNI_RESERVE_MOST : bytes;
+    if (bytes < TNI_RESERVE_LEAST) bytes = TNI_RESERVE_LEAST;
+    if (bytes > TNI_RESERVE_MOST) bytes = TNI_RESERVE_MOST;
     while (bytes < least) bytes *= 2;
     r = (tni_reserve *)tni_cpu_alone(cpu, bytes);
     if (!r) return NULL;
     r->next = cpu->reserves;
     r->bytes = bytes;
     r->left = bytes - TNI_ALIGN;
-    tni_span_at(r, TNI_ALIGN)->bytes = r->left;
-    tni_span_at(r, TNI_ALIGN)->used = false;
+    tni_block_at(r, TNI_ALIGN)->bytes = r->left;
+    tni_block_at(r, TNI_ALIGN)->used = false;
     cpu->reserves = r;
     return r;
 }
@@ -45041,23 +45043,37 @@ static void *tni_cpu_alloc(void *state, size_t bytes)
     return r ? tni_reserve_take(r, block) : tni_cpu_alone(cpu, bytes);
 }
 
+static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes - TNI_ALIGN; }
+
+/* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
 static void tni_cpu_release(void *state, void *p, size_t bytes)
 {
-    tni_cpu     *cpu = (tni_cpu *)state;
-    tni_reserve **at = &cpu->reserves, *r;
-    tni_span    *b;
+    tni_cpu       *cpu = (tni_cpu *)state;
+    tni_reserve  **at = &cpu->reserves, *r, *other;
+    tni_mem_block *b;
     if (!p) return;
     while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
     if (!r) {
         tni_cpu_alone_release(cpu, p, bytes);
         return;
     }
-    b = (tni_span *)(void *)((char *)p - TNI_ALIGN);
+    b = (tni_mem_block *)(void *)((char *)p - TNI_ALIGN);
     b->used = false;
     r->left += b->bytes;
-    if (r->left < r->bytes - TNI_ALIGN) return;
+    if (!tni_reserve_empty(r)) return;
+    for (other = cpu->reserves; other && (other == r || !tni_reserve_empty(other)); other = other->next) {}
+    if (!other) return;
     *at = r->next;
     tni_cpu_alone_release(cpu, r, r->bytes);
+}
+
+static void tni_reserves_release(tni_cpu *cpu)
+{
+    tni_reserve *r;
+    while ((r = cpu->reserves) != NULL) {
+        cpu->reserves = r->next;
+        tni_cpu_alone_release(cpu, r, r->bytes);
+    }
 }
 
 static void tni_cpu_close(void *state)
@@ -45068,6 +45084,7 @@ static void tni_cpu_close(void *state)
     mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
     tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    tni_reserves_release(cpu);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
@@ -48367,8 +48384,8 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
 
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
-   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The tasks of a parameter, and so
-   the order of its sum, do not depend on the others. */
+   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
+   tasks of a parameter, and so the order of its sum, do not depend on the others. */
 TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
     const float *g = u->x[0];
