@@ -319,7 +319,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
-    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
+    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a compact copy of B */ \
     X(EMBED,                  embed)                  \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
@@ -441,6 +441,7 @@ struct tn_tensor {
     tn_tensor *grad;                    /* same shape, or NULL                           */
     tn_tensor *base;                    /* of a view: the tensor whose bytes it shares   */
     size_t     bytes;                   /* owned by this tensor, 0 for a view            */
+    struct tni_compact *compact;        /* internal: see tn_compact                      */
     uint32_t   flags, alive;            /* internal                                      */
     tn_tensor *prev, *next;             /* internal                                      */
 };
@@ -1304,6 +1305,34 @@ TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
    number of pointers; -1, without any change, if `to` lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
+
+/* ---- compact weights: fewer bytes to read per token ---------------------- >>compact-weights
+   Decoding reads every weight once per token, and little else: its time is the bytes of the weights over the memory's rate.
+   A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
+   So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
+   the backend cpu read the copy, widen it in registers and compute in float32.
+       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|
+       INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
+              exact: |w - w'| <= s/2, about max |row| / 254. Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022 */
+typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
+
+/* What rounding has changed. */
+typedef struct tn_compact_error {
+    double  largest;            /* max |w - w'| / max |w|                                               */
+    double  rms;                /* sqrt(sum (w - w')^2 / sum w^2)                                       */
+    int64_t count;              /* weights                                                              */
+    size_t  bytes;              /* what a product of one row reads of them, all rows together           */
+    char    worst[64];          /* of a model: the matrix with the largest rms, "blocks.0.attn.qk"; of one matrix: "" */
+} tn_compact_error;
+
+/* Rounds w and keeps the copy, until w is written (tn_write, tn_assign, an optimiser's step, a load), destroyed, or made
+   TN_WEIGHTS_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
+   be NULL. Compacting again changes nothing. TN_ERR_DTYPE unless w and its context's activations are F32; TN_ERR_SHAPE for
+   rank 0 or 1; TN_ERR_ARG for views, arena tensors, a w that a backward pass will read, and during a capture; TN_ERR_DATA if
+   a number is not finite or would not be: w is then as before. */
+TN_API tn_status  tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error);
+TN_API tn_weights tn_compact_kind(const tn_tensor *w);          /* of the copy that w or its base has now       */
+TN_API const char *tn_weights_name(tn_weights kind);            /* "f32", "bf16" or "int8", else "?": constants */
 
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
@@ -2920,6 +2949,11 @@ TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *mode
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* Makes all matrices of blocks and the unembedding compact, see tn_compact; not gains, biases and tables that are only looked
+   up: positions, and an embedding that is not tied. error may be NULL: `largest` is then that of any matrix, `rms` that of
+   all weights together. If it fails, no matrix has changed. */
+TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
    A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
@@ -5916,6 +5950,30 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
+/* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. */
+typedef struct tni_compact {
+    tn_weights kind;
+    int64_t    rows, words;
+    void      *data;
+    size_t     bytes;
+} tni_compact;
+
+static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+{
+    if (!c) return;
+    tni_device_free(ctx, c->data, c->bytes);
+    tni_free(ctx, c, sizeof *c);
+}
+
+/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy is out of date. */
+static void tni_rewritten(tn_tensor *t)
+{
+    tn_tensor *root = t->base ? t->base : t;
+    root->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_compact_drop(root->ctx, root->compact);
+    root->compact = NULL;
+}
+
 void tn_tensor_destroy(tn_tensor *t)
 {
     tn_ctx *ctx;
@@ -5928,6 +5986,7 @@ void tn_tensor_destroy(tn_tensor *t)
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
     if (t->next) t->next->prev = t->prev;
+    tni_compact_drop(ctx, t->compact);
     tni_device_free(ctx, t->data, t->bytes);
     t->alive = 0;
     tni_free(ctx, t, sizeof *t);
@@ -6300,7 +6359,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     if (tni_tape_reads(ctx, t))
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
-    (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(t);
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
@@ -6341,7 +6400,7 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (tni_tape_reads(to->ctx, to))
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
-    (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(to);
     return tni_copy(to, from);
 }
 
@@ -8131,7 +8190,7 @@ static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,
 }
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
-static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+static tn_call tni_gemm_call(tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
     tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
     c.in[c.n_in++] = a;
@@ -8140,6 +8199,12 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
     c.out[c.n_out++] = out;
     c.f[0] = alpha;
     c.f[1] = beta;
+    return c;
+}
+
+static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+{
+    const tn_call c = tni_gemm_call(a, b, bias, out, alpha, beta);
     return tni_run(ctx, &c);
 }
 
@@ -8264,9 +8329,36 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
+/* Adds the compact copy of the rows w to a product x w^T, which need not use it; in[2] may be absent. */
+static void tni_compact_operands(tn_call *c, const tn_tensor *w)
+{
+    const tn_tensor   *root = tni_root(w);
+    const tni_compact *copy = root->compact;
+    int64_t            columns, row;
+    if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
+    columns = root->shape[root->rank - 1];
+    row = (const float *)w->data - (const float *)root->data;
+    if (row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
+    row /= columns;
+    c->n_in = 5;
+    c->in[3].data = (uint32_t *)copy->data + row * copy->words;
+    c->in[3].dtype = TN_I32;
+    c->in[3].rank = 2;
+    c->in[3].shape[0] = w->shape[0];
+    c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
+    c->in[3].strides[1] = 1;
+    if (copy->kind != TN_WEIGHTS_INT8) return;
+    c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
+    c->in[4].dtype = TN_F32;
+    c->in[4].rank = 1;
+    c->in[4].shape[0] = w->shape[0];
+    c->in[4].strides[0] = 1;
+}
+
 tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
     int64_t    shape[TN_MAX_RANK];
+    tn_call    c;
     tn_tensor *y;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
@@ -8288,8 +8380,10 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     shape[x->rank - 1] = w->shape[0];
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    if (tni_gemm(ctx, tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
-                 tni_one_matrix(tni_rows_view(y)), 1, 0) != TN_OK) return NULL;
+    c = tni_gemm_call(tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
+                      tni_one_matrix(tni_rows_view(y)), 1, 0);
+    tni_compact_operands(&c, w);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_note(ctx, tni_affine_backward, y, x, w, b);
     return y;
 }
@@ -19462,6 +19556,216 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
     return ctx && layer;
 }
 
+/* ---- compact weights ----------------------------------------------------- >>compact
+   A row of BF16 is in blocks of 32 weights, 16 words: word i holds weight i in its lower half and weight i + 16 in its upper
+   half, so that one shift, or one mask, makes a vector of float32 of neighbouring weights. A row of INT8 is its bytes in
+   order. Both are filled up with zeros to whole blocks of 32. Scales have 17 significant bits, so that s q is exact in
+   float32, the rounded matrix has the same scales, and rounding it again changes nothing. */
+
+const char *tn_weights_name(tn_weights kind)
+{
+    static const char *const name[] = {"f32", "bf16", "int8", "?"};
+    return name[(unsigned)kind <= TN_WEIGHTS_INT8 ? (int)kind : 3];
+}
+
+tn_weights tn_compact_kind(const tn_tensor *w)
+{
+    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHTS_F32;
+}
+
+static int64_t tni_compact_words(tn_weights kind, int64_t columns)
+{
+    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
+}
+
+/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1e-36, which become zeros. */
+static float tni_compact_scale(const float *row, int64_t n)
+{
+    float    most = 0, scale;
+    uint32_t bits;
+    int64_t  i;
+    for (i = 0; i < n; i++) most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+    scale = most / 127;
+    memcpy(&bits, &scale, sizeof bits);
+    bits &= ~(uint32_t)0x7f;
+    memcpy(&scale, &bits, sizeof bits);
+    return scale < 1.17549435e-38f ? 0 : scale;
+}
+
+/* Rounds a row, and writes it to `codes`, which are zeros; NULL: there is no copy. Returns its scale. */
+static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
+{
+    const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
+    int64_t     i;
+    for (i = 0; i < n; i++)
+        if (kind == TN_WEIGHTS_BF16) {
+            const uint16_t half = tni_bf16_bits(row[i]);
+            row[i] = tni_bf16_value(half);
+            if (codes) codes[i / 32 * 16 + i % 16] |= (uint32_t)half << (i & 16);
+        } else {
+            const int q = scale > 0 ? (int)lrintf(row[i] / scale) : 0;
+            row[i] = scale * (float)q;
+            if (codes) ((int8_t *)codes)[i] = (int8_t)q;
+        }
+    return scale;
+}
+
+/* What a matrix is rounded with. */
+typedef struct tni_compacting {
+    const char  *what, *name;           /* the function, and the matrix, in messages */
+    tn_weights   kind;
+    float       *host;                  /* the matrix, on the host, and then a row */
+    double       largest, most, sum, of;/* of the errors, of the weights; their squares */
+} tni_compacting;
+
+static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
+{
+    tn_ctx *ctx = w->ctx;
+    if ((unsigned)k->kind > TN_WEIGHTS_INT8)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHTS_INT8);
+    if (w->base || !(w->flags & TNI_OWNED))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
+                        w->base ? "a view" : "an arena tensor");
+    if (w->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected rank 2 or more", k->what, k->name, TNI_SHAPE(w));
+    if (w->dtype != TN_F32 || ctx->desc.activations != TN_F32)
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s and the context's activations are %s, expected F32 for both", k->what,
+                        k->name, tn_dtype_name(w->dtype), tn_dtype_name(ctx->desc.activations));
+    if (tni_tape_reads(ctx, w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s %s is needed by the backward pass", k->what, k->name, TNI_SHAPE(w));
+    return tni_uncaptured(ctx, "a matrix is made compact") ? TN_OK : TN_ERR_ARG;
+}
+
+/* The copy's headers and memory, on backends whose kernels could read it; others need none. */
+static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, int64_t columns)
+{
+    tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "compact weights");
+    size_t       bytes;
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->kind = kind;
+    c->rows = rows;
+    c->words = tni_compact_words(kind, columns);
+    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHTS_INT8)) * 4, &bytes))
+        c->data = tni_device_alloc(ctx, bytes, "compact weights");
+    if (c->data) {
+        c->bytes = bytes;
+        memset(c->data, 0, bytes);
+        return c;
+    }
+    tni_free(ctx, c, sizeof *c);
+    return NULL;
+}
+
+/* Reads w to k->host, rounds it there, and fills the copy, if there is one. */
+static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_compact *c)
+{
+    const int64_t columns = w->shape[w->rank - 1], count = tn_tensor_count(w), rows = columns ? count / columns : 0;
+    float        *before = k->host + count, *scales = c ? (float *)c->data + c->rows * c->words : NULL;
+    tn_status     s = tn_read(w, TN_F32, k->host, count);
+    int64_t       r, i;
+    for (r = 0; r < rows && s == TN_OK; r++) {
+        float *row = k->host + r * columns, scale;
+        memcpy(before, row, (size_t)columns * sizeof *row);
+        for (i = 0; i < columns && fabsf(row[i]) <= 3.38953139e38f; i++) {}     /* the largest of BF16 */
+        if (i < columns)
+            return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
+                            k->what, k->name, (double)row[i], (long long)r, (long long)i);
+        scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
+        if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
+        for (i = 0; i < columns; i++) {
+            const double x = (double)before[i], e = (double)row[i] - x;
+            k->most = fmax(k->most, fabs(x));
+            k->largest = fmax(k->largest, fabs(e));
+            k->of += x * x;
+            k->sum += e * e;
+        }
+    }
+    return s;
+}
+
+static double tni_quotient(double part, double of) { return of > 0 ? part / of : 0; }
+
+/* Some matrices at once: what can fail is done for all of them before the first one changes. */
+static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
+                                 tn_compact_error *error)
+{
+    tn_ctx          *ctx = w[0]->ctx;
+    tn_compact_error all;
+    double           sum = 0, of = 0, worst = 0, rms;
+    int64_t          i;
+    tn_status        s = TN_OK;
+    memset(&all, 0, sizeof all);
+    for (i = 0; i < n && s == TN_OK; i++) {
+        const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
+        const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
+        k->name = name[i];
+        k->largest = k->most = k->sum = k->of = 0;
+        if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
+            s = TN_ERR_MEMORY;
+        if (s == TN_OK && !none) s = tni_compact_round(k, w[i], copy[i]);
+        rms = sqrt(tni_quotient(k->sum, k->of));
+        if (n > 1 && rms > worst) tni_print(all.worst, sizeof all.worst, "%s", name[i]);
+        worst = fmax(worst, rms);
+        all.largest = fmax(all.largest, tni_quotient(k->largest, k->most));
+        all.count += count;
+        all.bytes += copy[i] ? copy[i]->bytes : (size_t)count * 4;
+        sum += k->sum;
+        of += k->of;
+    }
+    all.rms = sqrt(tni_quotient(sum, of));
+    for (i = 0; i < n && s == TN_OK; i++) {
+        if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
+            s = tni_compact_round(k, w[i], NULL);
+            if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
+        } else tni_rewritten(w[i]);
+        if (s != TN_OK) break;
+        w[i]->compact = copy[i];
+        copy[i] = NULL;
+    }
+    for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
+    if (s == TN_OK && error) *error = all;
+    return s;
+}
+
+/* Checks the matrices, and provides the memory of a call; w and name have n entries. */
+static tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+                                  tn_compact_error *error)
+{
+    tn_ctx        *ctx = w[0]->ctx;
+    tni_compacting k;
+    tni_compact  **copy;
+    const size_t   bytes = (size_t)n * sizeof *copy;
+    size_t         most = 0, host;
+    int64_t        i;
+    tn_status      s = TN_OK;
+    memset(&k, 0, sizeof k);
+    k.what = what;
+    k.kind = kind;
+    for (i = 0; i < n && s == TN_OK; i++) {
+        k.name = name[i];
+        s = tni_compact_check(&k, w[i]);
+        host = w[i]->bytes + (size_t)(w[i]->rank > 0 ? w[i]->shape[w[i]->rank - 1] + 1 : 1) * 4;
+        most = host > most ? host : most;
+    }
+    if (s != TN_OK) return s;
+    copy = (tni_compact **)tni_alloc(ctx, bytes, what);
+    if (!copy) return TN_ERR_MEMORY;
+    memset(copy, 0, bytes);
+    k.host = (float *)tni_alloc(ctx, most, what);
+    s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
+    tni_free(ctx, k.host, most);
+    tni_free(ctx, copy, bytes);
+    return s;
+}
+
+tn_status tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error)
+{
+    static const char name[1][64] = {"w"};
+    if (error) memset(error, 0, sizeof *error);
+    return tni_alive(w) ? tni_compact_some("compact", &w, name, 1, kind, error) : TN_ERR_ARG;
+}
+
 /* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
 tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *desc, tn_linear *layer)
 {
@@ -30264,6 +30568,7 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
+        tni_rewritten(item[k]->value);
         last = k;
         at.after++;
     }
@@ -32350,6 +32655,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
+        tni_rewritten(tn_params_at(params, i)->value);
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -32818,6 +33124,7 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
     tn_ctx   *ctx = r->file->file.ctx;
     tn_status s;
     if (from->bytes == 0) return TN_OK;
+    tni_rewritten(to);
     s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
@@ -36334,6 +36641,40 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- compact weights ----------------------------------------------------- >>model-compact */
+tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
+{
+    static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
+    tn_ctx     *ctx;
+    tn_tensor **w;
+    char      (*name)[64];
+    size_t      each = sizeof *w + sizeof *name, bytes;
+    int64_t     l, n = 0;
+    int         i;
+    tn_status   s;
+    if (error) memset(error, 0, sizeof *error);
+    if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
+    ctx = m->head.w->ctx;
+    bytes = (size_t)(5 * m->desc.layers + 1) * each;
+    w = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_compact");
+    if (!w) return TN_ERR_MEMORY;
+    name = (char (*)[64])(void *)(w + 5 * m->desc.layers + 1);
+    for (l = 0; l < m->desc.layers; l++) {
+        const tn_transformer_block *b = &m->blocks[l];
+        tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
+        for (i = 0; i < 5; i++) {
+            if (!of[i]) continue;
+            w[n] = of[i];
+            tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
+        }
+    }
+    w[n] = m->head.w;
+    tni_print(name[n++], sizeof *name, "head.w");
+    s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
+    tni_free(ctx, w, bytes);
+    return s;
 }
 
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
@@ -46012,6 +46353,9 @@ typedef struct TNI_T(gemm) {
     int64_t         tasks, own;                        /* tasks; numbers of a worker's panels, see gemm_part */
     bool            by_columns;
     tn_task_fn      few;                               /* the task, if C has few rows */
+    const uint32_t *codes;                             /* a compact copy of B's columns (>>compact), or NULL; of INT8 with */
+    const float    *scales;                            /* scales, of BF16 without                                          */
+    int64_t         words;                             /* of a column                                                      */
 } TNI_T(gemm);
 
 /* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
@@ -46438,7 +46782,9 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
+/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few
+   Columns of B may have a compact copy of fewer bytes, which is read in their place: vectors of it are widened in registers
+   for one row of A, and four columns at a time into a scratch in the first cache for several rows. */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -46491,6 +46837,53 @@ TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, T
     *c = sum;
 }
 
+#if TNI_BITS == 32
+/* W weights of a block of BF16, the upper halves of words or the lower ones, and W of INT8 (>>compact) */
+#if TNI_LEVEL == 2
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m512i v = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i *)p)));
+}
+#elif TNI_LEVEL == 1
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_castsi256_ps(upper ? _mm256_and_si256(v, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+#else
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    uint32_t lane[TNI_W];
+    TNI_V    v;
+    int      i;
+    for (i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    float lane[TNI_W];
+    TNI_V v;
+    int   i;
+    for (i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+#endif
+#endif
+
 #if TNI_LEVEL == 2
 #define TNI_DOTS(X) X(0) X(1) X(2) X(3)
 enum { TNI_T(dots_high) = 4 };
@@ -46499,12 +46892,13 @@ enum { TNI_T(dots_high) = 4 };
 enum { TNI_T(dots_high) = 3 };
 #endif
 
-/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once; past the last column, the last
-   column is repeated. */
-TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
+/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
+   after them; b is column j. Past the last column, the last column is repeated. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t i,
+                                      int64_t j, int64_t end)
 {
-    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
-    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = b, *b1 = b + tni_min(1, end - 1 - j) * b_col;
+    const TNI_REAL *b2 = b + tni_min(2, end - 1 - j) * b_col, *b3 = b + tni_min(3, end - 1 - j) * b_col;
     const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
@@ -46544,55 +46938,115 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
             for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
+/* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
+   whole blocks. d is a multiple of 4 W; i, in the loops a constant, of W. */
+enum { TNI_T(as_real), TNI_T(as_bf16), TNI_T(as_int8) };
+TNI_INLINE TNI_V TNI_T(column)(const int as, const void *y, int64_t d, const int i, int k)
+{
+#if TNI_BITS == 32
+    if (as == TNI_T(as_bf16)) {
+        const int e = (4 * TNI_W < 32 ? (int)(d & 31) : 0) + i;          /* in its block of 32, or one after it */
+        return TNI_T(halves)((const uint32_t *)y + (d >> 5 << 4) + (e >> 5 << 4) + (e & 15), e & 16);
+    }
+    if (as == TNI_T(as_int8)) return TNI_T(bytes)((const int8_t *)y + d + i);
+#endif
+    (void)as;
+    return TNI_LOAD((const TNI_REAL *)y + d + i, k);
+}
+
 /* The sum of x[d] y[d], as a vector whose lanes are still to be added */
-TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+TNI_INLINE TNI_V TNI_T(dot_lanes_as)(const int as, const TNI_REAL *x, const void *y, int64_t depth)
 {
     TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t d = 0;
+    int     i;
+#define TNI_STEP(s, i, k) s = TNI_FMA(TNI_LOAD(x + d + (i), k), TNI_T(column)(as, y, d, i, k), s);
     for (; d + 4 * TNI_W <= depth; d += 4 * TNI_W) {
-        s0 = TNI_FMA(TNI_LOAD(x + d, TNI_W), TNI_LOAD(y + d, TNI_W), s0);
-        s1 = TNI_FMA(TNI_LOAD(x + d + 1 * TNI_W, TNI_W), TNI_LOAD(y + d + 1 * TNI_W, TNI_W), s1);
-        s2 = TNI_FMA(TNI_LOAD(x + d + 2 * TNI_W, TNI_W), TNI_LOAD(y + d + 2 * TNI_W, TNI_W), s2);
-        s3 = TNI_FMA(TNI_LOAD(x + d + 3 * TNI_W, TNI_W), TNI_LOAD(y + d + 3 * TNI_W, TNI_W), s3);
+        TNI_STEP(s0, 0, TNI_W)
+        TNI_STEP(s1, 1 * TNI_W, TNI_W)
+        TNI_STEP(s2, 2 * TNI_W, TNI_W)
+        TNI_STEP(s3, 3 * TNI_W, TNI_W)
     }
-    for (; d < depth; d += TNI_W) {
-        const int k = TNI_T(lanes)(depth - d);
-        s0 = TNI_FMA(TNI_LOAD(x + d, k), TNI_LOAD(y + d, k), s0);
-    }
+    for (i = 0; d + i < depth; i += TNI_W) TNI_STEP(s0, i, TNI_T(lanes)(depth - d - i))
+#undef TNI_STEP
     return (s0 + s1) + (s2 + s3);
+}
+
+TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+{
+    return TNI_T(dot_lanes_as)(TNI_T(as_real), x, y, depth);
 }
 
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
    as if several are read at once. */
-TNI_FAST void TNI_T(gemm_dots_row)(const TNI_T(gemm) *g, int64_t j, int64_t end)
+TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
 {
     TNI_REAL sums[4];
     int64_t  q;
     for (; j < end; j += 4) {
-        const TNI_REAL *b = g->b + j * g->b_col;
-        TNI_V           s[4];
-        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes)(g->a, b + tni_min(q, end - 1 - j) * g->b_col, g->k);
+        TNI_V s[4];
+        for (q = 0; q < 4; q++) {
+            const int64_t at = tni_min(j + q, end - 1);
+            const void   *b = as == TNI_T(as_real) ? (const void *)(g->b + at * g->b_col) : g->codes + at * g->words;
+            s[q] = TNI_T(dot_lanes_as)(as, g->a, b, g->k);
+        }
         TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
-        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+        for (q = 0; q < 4 && j + q < end; q++) {
+            if (as == TNI_T(as_int8)) sums[q] *= (TNI_REAL)g->scales[j + q];
+            TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+        }
+    }
+}
+
+/* Columns j to j + 3 of B, as far as there are so many, from their compact copy. */
+TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
+{
+    int64_t q, d;
+    for (q = 0; q < 4 && j + q < end; q++, to += to_col) {
+        const uint32_t *from = g->codes + (j + q) * g->words;
+        const TNI_V     scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
+        for (d = 0; d < g->k; d += 4 * TNI_W) {
+#define TNI_STEP(i) if (d + (i) < g->k) { \
+            TNI_V y = TNI_T(column)(as, from, d, i, TNI_W); \
+            TNI_STORE(to + d + (i), y * scale, TNI_W); }
+            TNI_STEP(0) TNI_STEP(1 * TNI_W) TNI_STEP(2 * TNI_W) TNI_STEP(3 * TNI_W)
+#undef TNI_STEP
+        }
     }
 }
 
 /* Task: g->cols columns of C. */
+TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
+    TNI_REAL       wide[4 * DEPTH];
+    const TNI_REAL *b = wide;
+    int64_t        b_col = DEPTH, i;
+    if (g->m == 1) {
+        TNI_T(gemm_dots_row)(as, g, j, end);
+        return;
+    }
+    for (; j < end; j += 4) {
+        if (as == TNI_T(as_real)) b = g->b + j * g->b_col, b_col = g->b_col;
+        else TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
+    }
+}
+
 TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
-    int64_t            i, j;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
     (void)worker;
-    if (g->m == 1) {
-        TNI_T(gemm_dots_row)(g, task * g->cols, end);
-        return;
-    }
-    for (j = task * g->cols; j < end; j += 4)
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+#if TNI_BITS == 32
+    if (g->codes && g->scales) TNI_T(gemm_dots_as)(TNI_T(as_int8), g, j, end);
+    else if (g->codes)         TNI_T(gemm_dots_as)(TNI_T(as_bf16), g, j, end);
+    else
+#endif
+    TNI_T(gemm_dots_as)(TNI_T(as_real), g, j, end);
 }
 
 /* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
@@ -46692,6 +47146,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
         g->a += slab.k * g->a_col;
         g->b += slab.k * g->b_row;
+        if (g->codes) g->codes += g->scales ? slab.k / 4 : slab.k / 2;      /* whole blocks */
         g->k -= slab.k;
         g->beta = 1;
         g->bias = NULL;
@@ -46739,6 +47194,7 @@ TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
     g->b_row = from.a_col;        g->b_col = from.a_row;
     g->c_row = from.c_col;        g->c_col = from.c_row;
     g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
+    g->codes = NULL;
 }
 
 /* Product `index` of the call. */
@@ -46765,6 +47221,11 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
     if (c->n_in > 2 && bias->data) {
         g.bias = (const TNI_REAL *)bias->data;
         g.bias_col = bias->strides[0];
+    }
+    if (c->n_in > 4) {
+        g.codes = (const uint32_t *)c->in[3].data;
+        g.words = c->in[3].strides[0];
+        g.scales = (const float *)c->in[4].data;
     }
     return g;
 }
