@@ -6470,6 +6470,13 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
 /* A block of tnc_linear_scan has X values of a and 16 of b of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
+/* Columns of a state of a block of tnc_linear_scan: 32 if blocks of 64 leave half of a GPU idle, since twice the blocks cost
+   less than segments, which sum every chunk twice. 264 is that of tnc_linear_groups. The sums do not depend on it. */
+static int tnc_scan_columns(const tnc_linear &t, int64_t heads)
+{
+    return t.NE < 64 || 4 * heads * (t.D / 16) * (t.D / tnc_scan_x(t)) * (t.NE / 64) <= 264 ? 32 : 64;
+}
+
 /* Whether the block of a state that contains (a,b) is computed. Squared: blocks below the diagonal are not. */
 static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
 {
@@ -6898,13 +6905,13 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
-    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = tnc_scan_x(*t), N = t->NE < 64 ? t->NE : 64;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
     double           each;
     int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
     g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
+    blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
@@ -6952,7 +6959,7 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads,
                                  const float *carry, float *left, float *totals, tnc_bf16 *S)
 {
-    const int  X = tnc_scan_x(t), N = t.NE < 64 ? 32 : 64;
+    const int  X = tnc_scan_x(t), N = tnc_scan_columns(t, heads);
     const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
 #define TNC_CASE(x, n) \
     if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)
