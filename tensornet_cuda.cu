@@ -107,6 +107,7 @@
 #define TNC_VECTOR(T, p) (*tnch_aligned<T>(p))
 static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
 static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
+static inline float tnc_exp2(float x) { return exp2f(x); }
 #define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
@@ -175,6 +176,14 @@ static __device__ __forceinline__ int tnc_reread_block(void)
     return x;
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
+
+/* 2^x in one instruction, with a relative error of 2^-22; results below 2^-126 are 0. exp2f takes four. */
+static __device__ __forceinline__ float tnc_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 /* Copies 16 bytes from global to shared memory asynchronously, without registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -289,7 +298,7 @@ typedef struct tnc {
     tn_allocator      allocator;
     int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90 */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for    */
-    size_t            memory;                       /* total device memory in bytes                       */
+    size_t            memory, l2;                   /* bytes of device memory, and of its L2 cache        */
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
@@ -662,7 +671,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     const char *wait = getenv("TN_SYNC");
     cudaError_t e;
     size_t      left;
-    int         i, shared = 0;
+    int         i, shared = 0, l2 = 0;
     if (!s) {
         snprintf(why, 256, "out of memory: %zu bytes for the state of the backend", sizeof *s);
         return TN_ERR_MEMORY;
@@ -675,7 +684,9 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
+        cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, s->device);
         s->shared_max = (size_t)shared;
+        s->l2 = (size_t)l2;
         e = cudaMemGetInfo(&left, &s->memory);
         if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
         for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
@@ -4672,6 +4683,7 @@ typedef struct tnc_attend {
     int       kind, row;
     bool      causal, sums;
     bool      wide;                      /* tensor cores: outputs are F32, not BF16                              */
+    int       group, group_blocks;       /* tensor cores: heads of a group, and their blocks                     */
     double    scale, length, eps, unit;  /* unit: factor of l_i in row_stats                                     */
     float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
 } tnc_attend;
@@ -4744,31 +4756,33 @@ template <typename R> static __device__ __forceinline__ R tnc_attend_rescale(R f
 template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
 
 /* ---- what the backward pass needs of each query --------------------------------------------------- >>cuda-attention-delta
-   row_stats = c_i, w_i, l_i, 0; a warp per query. In FlashAttention this is the preprocessing kernel that computes delta. */
+   row_stats = c_i, w_i, l_i, 0. Where w needs the dot product of dO_i and o_i (DOTS) a warp computes a query, else a thread.
+   In FlashAttention this is the preprocessing kernel that computes delta. */
 
-template <typename T> static __global__ void tnc_attend_delta(tnc_attend p)
+template <typename R> struct alignas(16) tnc_attend_stats { R c, w, l, none; };
+
+template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_attend p)
 {
     typedef typename tnc_real<T>::type R;
-    const int     lane = (int)threadIdx.x & 31;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    enum { team = DOTS ? 32 : 1 };
+    const int     lane = (int)threadIdx.x % team;
+    const int64_t teams = (int64_t)gridDim.x * blockDim.x / team;
     int64_t       n, e;
-    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
-        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
+        const int64_t i = n % p.Tq;
         const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
         const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
         R             c = p.sums ? R(1) / stat : tnc_attend_row_scale<R>(p, tnc_attend_keys_of(p, i)), dot = R(0);
-        R            *row = (R *)p.row_stats + 4 * n;
-        if (softmax || p.sums) {
-            const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
+        if (DOTS) {
+            const int64_t h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+            const T      *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
             for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+            dot = tnc_warp_sum(dot);
         }
-        dot = tnc_warp_sum(dot);
         if (lane > 0) continue;
-        row[0] = c;
-        row[1] = p.sums ? -dot * c : -dot;
         /* without a visible key e^(s - l) must be 0 */
-        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);
-        row[3] = R(0);
+        TNC_VECTOR(tnc_attend_stats<R>, (R *)p.row_stats + 4 * n) = tnc_attend_stats<R>{
+            c, p.sums ? -dot * c : -dot, softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit), R(0) };
     }
 }
 
@@ -5271,19 +5285,23 @@ static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], c
     }
 }
 
-/* The batch item b and head h of a block. Blocks with consecutive indices have different heads. */
-typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
+/* The batch item b, the head h and the tile of a block. The blocks of a group of heads, whose streamed operands the L2 cache
+   can hold, come before those of the next group, so that these operands are read from device memory once. Within a group
+   the first tiles of all heads come first. The last group may have fewer heads. */
+typedef struct tnc_attend_place { int b, h, head, tile; } tnc_attend_place;
 
 static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
 {
-    const int H = (int)p.H, head = tnc_reread_block() % ((int)p.B * H);
-    return tnc_attend_place{ head / H, head % H, head };
+    const int H = (int)p.H, block = tnc_reread_block(), first = block / p.group_blocks * p.group;
+    const int rest = (int)p.B * H - first, heads = rest < p.group ? rest : p.group, inside = block % p.group_blocks;
+    const int head = first + inside % heads;
+    return tnc_attend_place{ head / H, head % H, head, inside / heads };
 }
 
 /* The first row of a block: a key, or a query; query blocks that may see most keys come first. */
 template <bool KEYS> static __device__ __forceinline__ int tnc_attend_first_row(const tnc_attend &p, int rows)
 {
-    const int tile = tnc_reread_block() / ((int)p.B * (int)p.H);
+    const int tile = tnc_attend_place_of(p).tile;
     return (KEYS ? tile : ((int)p.Tq + rows - 1) / rows - 1 - tile) * rows;
 }
 
@@ -5461,13 +5479,13 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                     for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                    factor = largest == -INFINITY ? 1.0f : exp2f(row_max[m][k] - largest);
+                    factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
                     row_max[m][k] = largest;
                     if (largest == -INFINITY) largest = 0.0f;                   /* every key is masked: e^-inf is 0 */
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++)
                         TNC_UNROLL
-                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
                     TNC_UNROLL
                     for (n = 0; n < DV / 8; n++) {
                         o[m][n][2 * k] *= factor;
@@ -5640,8 +5658,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
                     if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
                     slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
                     slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                    p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                    p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                    p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                    p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
                     p_frag[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
                     ds_frag[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
                     if (sets == 2) ds_frag[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
@@ -5709,31 +5727,41 @@ static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 /* Number of 64-row blocks of all heads */
 static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group. */
+static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)(fit < 1 ? 1 : fit < heads ? fit : heads);
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
+}
+
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
     typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
-    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads,
-        queries = tnc_ceil(p.Tq, by_query::resident) * heads;
-    const int64_t keys = tnc_ceil(p.Tk, by_key::resident) * heads;
+    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries), row = 2 * by_key::row;
+    const int64_t queries = tnc_ceil(p.Tq, by_query::resident), keys = tnc_ceil(p.Tk, by_key::resident);
     if (!back) {
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)(tiles * heads), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, p.Tk, row));
         return;
     }
     if (p.dq.data) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes,
-                   s->stream, p);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)(queries * heads), by_query::threads,
+                   by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
-        tnc_attend at_keys = p;
+        tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
         at_keys.redo += tnc_attend_tiles(p, p.Tq);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream,
-                   at_keys);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)(keys * heads), by_key::threads, by_key::bytes,
+                   s->stream, at_keys);
     }
 }
 
@@ -5981,7 +6009,10 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.row_stats = m.row_stats = size ? m.row_stats : tnc_scratch(s, bytes);
     if (!p.row_stats) return TN_ERR_MEMORY;
     if (size) p.redo = m.redo = (int *)((char *)p.row_stats + bytes);
-    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_delta<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+    TNC_TYPES(dtype, T,
+              if (p.kind == TN_ATTEND_SOFTMAX || p.sums)
+                  TNC_LAUNCH((tnc_attend_delta<T, true>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+              else TNC_LAUNCH((tnc_attend_delta<T, false>), tnc_grid(s, rows, 256), 256, 0, s->stream, p);
               if (size) size->kind[p.kind].run(s, m, true);
               tnc_attend_run_plain_back<T>(s, p))
     return TN_OK;
@@ -6440,6 +6471,13 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
 /* A block of tnc_linear_scan has X values of a and 16 of b of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
+/* Columns of a state of a block of tnc_linear_scan: 32 if blocks of 64 leave half of a GPU idle, since twice the blocks cost
+   less than segments, which sum every chunk twice. 264 is that of tnc_linear_groups. The sums do not depend on it. */
+static int tnc_scan_columns(const tnc_linear &t, int64_t heads)
+{
+    return t.NE < 64 || 4 * heads * (t.D / 16) * (t.D / tnc_scan_x(t)) * (t.NE / 64) <= 264 ? 32 : 64;
+}
+
 /* Whether the block of a state that contains (a,b) is computed. Squared: blocks below the diagonal are not. */
 static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
 {
@@ -6868,13 +6906,13 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
-    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = tnc_scan_x(*t), N = t->NE < 64 ? t->NE : 64;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
     double           each;
     int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
     g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
+    blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
@@ -6922,7 +6960,7 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads,
                                  const float *carry, float *left, float *totals, tnc_bf16 *S)
 {
-    const int  X = tnc_scan_x(t), N = t.NE < 64 ? 32 : 64;
+    const int  X = tnc_scan_x(t), N = tnc_scan_columns(t, heads);
     const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
 #define TNC_CASE(x, n) \
     if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)

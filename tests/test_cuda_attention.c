@@ -5,6 +5,9 @@
    visible key, unaligned views, infinities and NaN. */
 #include "test.h"
 #include <float.h>
+#ifdef TN_CUDA_HOST
+#include "control.h"
+#endif
 
 enum { CHANNELS = 4 };                      /* o, dq, dk, dv */
 
@@ -281,6 +284,37 @@ TEST(more_blocks_than_a_gpu_holds)
     finish();
 }
 
+/* Heads come in groups, as many as the L2 cache can hold. Groups of one, of some with fewer in the last, and one of all have the
+   same bits. */
+TEST(groups_of_heads)
+{
+#ifdef TN_CUDA_HOST
+    NEED_GPU();
+    for (int kind = 0; kind < 3; kind++) {
+        const int row = 2 * 32 * (kind == TN_ATTEND_BILINEAR ? 3 : 2);
+        problem   p = make((tn_attend_kind)kind, 2, 300, 290, test_small() ? 2 : 5, 32, 32);
+        results   right = right_of(&p);
+        for (int way = 0; way < 2; way++) {
+            results all = result_of(&p, way);
+            compare(&p, &all, &right, way, 3e-5);
+            for (int group = 1; group < 5; group += 2) {
+                results some;
+                tnch_set_l2(group == 1 ? 1 : 2 * group * 300 * (row + 16));
+                some = result_of(&p, way);
+                for (int i = 0; i < CHANNELS; i++)
+                    CHECK(memcmp(all.x[i], some.x[i], sizeof(double) * (size_t)all.n[i]) == 0);
+                drop(&some);
+                tnch_set_l2(40 << 20);
+            }
+            drop(&all);
+        }
+        drop(&right);
+    }
+#else
+    SKIP("the engine", "a GPU's cache has its size");
+#endif
+}
+
 TEST(options)
 {
     NEED_GPU();
@@ -421,4 +455,4 @@ TEST(workspaces)
     drop(&right);
 }
 
-TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)
+TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)

@@ -33,6 +33,7 @@ void     tnch_set_device(int capability);              /* 90, 86, 80, 70, TNCH_N
 void     tnch_set_order(tnch_order order, unsigned seed);
 void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                                  */
+void     tnch_set_l2(int bytes);                       /* of the L2 cache that the device shows; default 40 MiB           */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */

@@ -246,8 +246,9 @@ sanitize() {
 }
 
 # profile SECTION: each kernel of attention once for each way to launch it. The file is what ncu counted, the rows its outline.
+# Interrupted, ncu writes what it has.
 profile() {
-    limited "$(part 60)" ncu --clock-control none --filter-mode per-launch-config -c 1 -k 'regex:tnc_(attend|linear)' --csv \
+    timeout -s INT -k 20 "$(part 80)" ncu --clock-control none --filter-mode per-launch-config -c 1 -k 'regex:tnc_(attend|linear)' --csv \
         --section SpeedOfLight --section Occupancy --section LaunchStats --log-file "$out/ncu_$1.csv" "$BUILD/bench" "$1" \
         > "$out/ncu_$1.txt" 2>&1
     if grep -q ERR_NVGPUCTRPERM "$out/ncu_$1.csv" "$out/ncu_$1.txt" 2>/dev/null; then
@@ -276,10 +277,10 @@ END
 if [ "$call" = 3 ]; then
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
     if [ -n "$sanitizer" ]; then sanitize; else skip compute-sanitizer "it is neither in the PATH nor in CUDA_HOME/bin"; fi
-    if late 160; then skip "bench rows small" "no time left"; else bench "$(left 150)" with rows small; fi
+    if late 210; then skip "bench rows small" "no time left"; else bench "$(left 200)" with rows small; fi
     for section in attention linear; do
         if ! have ncu; then skip "ncu $section" "it is not installed"
-        elif late 70; then skip "ncu $section" "no time left"
+        elif late 110; then skip "ncu $section" "no time left"
         else profile $section; fi
     done
     if ! have nsys; then skip nsys "it is not installed"
