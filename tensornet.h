@@ -249,6 +249,8 @@ typedef struct tn_desc {
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
                                            avx512, neon; read once), else the processor's best   */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
+    bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
+                                           sm_90a that no GPU has run yet; others ignore it             */
 } tn_desc;
 
 typedef struct tn_memory {
