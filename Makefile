@@ -13,7 +13,7 @@
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
 #                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
-# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90a, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
@@ -93,7 +93,7 @@ ifndef CUDA_HOME
 NVCC_FILE := $(realpath $(shell command -v $(firstword $(NVCC)) 2>/dev/null))
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvcc)))
 endif
-CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_ARCH   = $(CUDA_BOTH)
 # On a machine with a GPU: its own architecture is enough, and takes half the time.
 test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=native
@@ -167,6 +167,7 @@ test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows
+	TN_WGMMA=1 $< cases
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault

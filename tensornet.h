@@ -256,6 +256,8 @@ typedef struct tn_desc {
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
+    bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
+                                           sm_90a that no GPU has run yet; others ignore it             */
 } tn_desc;
 
 typedef struct tn_memory {

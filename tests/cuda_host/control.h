@@ -46,6 +46,7 @@ void     tnch_clear(void);                             /* also CUDA's error and 
 size_t   tnch_memory_in_use(void);                     /* device bytes                                                   */
 uint64_t tnch_launches(void);                          /* kernels run so far                                             */
 uint64_t tnch_questions(void);                         /* calls of cudaFuncGetAttributes so far                          */
+uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
 
 #ifdef __cplusplus
