@@ -564,4 +564,5 @@ TEST(wgmma_elsewhere)
 #endif
 }
 
-TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places, infinities, workspaces, wgmma, wgmma_elsewhere)
+TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
+          infinities, workspaces, wgmma, wgmma_elsewhere)
