@@ -13,7 +13,8 @@
        arrays.c                   arrays of .npy files, tensors of safetensors files and of runs
        score.c                    the loss of a model on tokens
 
-       settings.c journal.c       tn train: its options; the log, the picture and the progress line
+       processes.c                tn train: the processes that train together
+       settings.c journal.c                 its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
        layers.c                             what a step does to each parameter, entropies, for the log
