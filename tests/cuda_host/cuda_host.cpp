@@ -1012,6 +1012,14 @@ static char *matrix_piece(const smem_matrix &m, uint32_t row, uint32_t k)
     return tnch_arena + (at ^ (at >> 3 & (pieces - 1) << 4));
 }
 
+size_t tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k)
+{
+    const int within = mn_major ? row % 8 : k % 8;
+    const char *piece = matrix_piece(smem_matrix{desc, mn_major != 0}, (uint32_t)(mn_major ? row - within : row),
+                                     (uint32_t)(mn_major ? k : k - within));
+    return (size_t)(piece - tnch_arena) + 2 * (size_t)within;
+}
+
 /* Calls f(piece, row, k) for each piece of rows [first, first + rows). */
 template <class F> static void each_piece(const smem_matrix &m, int first, int rows, F f)
 {
