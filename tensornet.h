@@ -48301,6 +48301,10 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
         int          k = TNI_T(lanes)(left), k2 = (int)left - k;
         TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
         for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
+#if TNI_LEVEL > 0                       /* a step to the next row is too long for the processor's own prefetching */
+            __builtin_prefetch(x + 8 * l->strides[1][0]);
+            if (k2 > 0) __builtin_prefetch(x + 8 * l->strides[1][0] + TNI_W);
+#endif
             TNI_T(wide_add)(&a, TNI_LOAD(x, k));
             if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
         }
