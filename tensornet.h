@@ -4239,6 +4239,13 @@ static uint16_t tni_bf16_of(double v)
 
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
+/* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
+static void tni_clear(void *p, size_t bytes)
+{
+    volatile size_t unknown = bytes;
+    memset(p, 0, unknown);
+}
+
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
 static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
@@ -5801,7 +5808,7 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
 {
     int64_t stride = 1;
     int     i;
-    memset(t, 0, sizeof *t);
+    tni_clear(t, sizeof *t);
     t->ctx = ctx;
     t->alive = TNI_ALIVE;
     t->dtype = dtype;
@@ -5878,35 +5885,46 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
+/* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
+TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
+{
+    if (!t) { tni_clear(v, sizeof *v); return; }
+    v->data = t->data;
+    v->dtype = t->dtype;
+    v->rank = t->rank;
+    memcpy(v->shape, t->shape, sizeof v->shape);
+    memcpy(v->strides, t->strides, sizeof v->strides);
+}
+
 static tn_view tni_view(const tn_tensor *t)
 {
     tn_view v;
-    memset(&v, 0, sizeof v);
-    if (!t) return v;
-    v.data = t->data;
-    v.dtype = t->dtype;
-    v.rank = t->rank;
-    memcpy(v.shape, t->shape, sizeof v.shape);
-    memcpy(v.strides, t->strides, sizeof v.strides);
+    tni_view_to(&v, t);
     return v;
+}
+
+/* A call without operands */
+static void tni_call_begin(tn_call *c, tn_kernel kernel)
+{
+    tni_clear(c, sizeof *c);
+    c->kernel = kernel;
 }
 
 static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
 {
     tn_call c;
     int     i;
-    memset(&c, 0, sizeof c);
-    c.kernel = kernel;
+    tni_call_begin(&c, kernel);
     c.n_in = n_in;
     c.n_out = n_out;
-    for (i = 0; i < n_in; i++) c.in[i] = tni_view(in[i]);
-    for (i = 0; i < n_out; i++) c.out[i] = tni_view(out[i]);
+    for (i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
+    for (i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
     return c;
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
-TNI_NOINLINE static void tni_in(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_view(t); }
-TNI_NOINLINE static void tni_out(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_view(t); }
+static void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
+static void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 
 static tn_status tni_fill(tn_tensor *t, double value)
 {
@@ -7137,17 +7155,23 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
 /* A contiguous tensor as rows x columns: all but the last axis are rows. */
-static tn_view tni_rows_view(const tn_tensor *t)
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
 {
-    tn_view v = tni_view(t);
     int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
     int     i;
     for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
-    v.rank = 2;
-    v.shape[0] = rows;
-    v.shape[1] = columns;
-    v.strides[0] = columns;
-    v.strides[1] = 1;
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+static tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
     return v;
 }
 
@@ -7161,8 +7185,8 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
 }
 
 /* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_rows_view(t); }
-TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
 TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
 TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
@@ -8051,7 +8075,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     shape[x->rank - 1] /= 2;
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
+    tni_call_begin(&c, TN_KERNEL_GLU);
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = kind;
@@ -8193,21 +8217,16 @@ static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,
 }
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
-static tn_call tni_gemm_call(tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
-    tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
+    tn_call c;
+    tni_call_begin(&c, TN_KERNEL_GEMM);
     c.in[c.n_in++] = a;
     c.in[c.n_in++] = b;
     if (bias) tni_in(&c, bias);
     c.out[c.n_out++] = out;
     c.f[0] = alpha;
     c.f[1] = beta;
-    return c;
-}
-
-static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
-{
-    const tn_call c = tni_gemm_call(a, b, bias, out, alpha, beta);
     return tni_run(ctx, &c);
 }
 
@@ -8358,11 +8377,25 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     c->in[4].strides[0] = 1;
 }
 
+/* A tensor as one matrix [1,m,n] with these strides; v is cleared. */
+static void tni_matrix_to(tn_view *v, const tn_tensor *t, int64_t m, int64_t n, int64_t row, int64_t column)
+{
+    v->data = t->data;
+    v->dtype = t->dtype;
+    v->rank = 3;
+    v->shape[0] = 1;
+    v->shape[1] = m;
+    v->shape[2] = n;
+    v->strides[1] = row;
+    v->strides[2] = column;
+}
+
 tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
-    int64_t    shape[TN_MAX_RANK];
-    tn_call    c;
+    int64_t    shape[TN_MAX_RANK], rows = 1, m, n;
     tn_tensor *y;
+    tn_call    c;
+    int        i;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
     if (w->rank != 2) {
@@ -8379,12 +8412,21 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
                  TNI_SHAPE(w));
         return NULL;
     }
+    m = w->shape[0];
+    n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = w->shape[0];
+    shape[x->rank - 1] = m;
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    c = tni_gemm_call(tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
-                      tni_one_matrix(tni_rows_view(y)), 1, 0);
+    tni_call_begin(&c, TN_KERNEL_GEMM);
+    c.n_in = b ? 3 : 2;
+    c.n_out = 1;
+    for (i = 0; i + 1 < x->rank; i++) rows *= shape[i];
+    tni_matrix_to(&c.in[0], x, rows, n, n, 1);
+    tni_matrix_to(&c.in[1], w, n, m, w->strides[1], w->strides[0]);
+    if (b) tni_view_to(&c.in[2], b);
+    tni_matrix_to(&c.out[0], y, rows, m, m, 1);
+    c.f[0] = 1;
     tni_compact_operands(&c, w);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_note(ctx, tni_affine_backward, y, x, w, b);
@@ -46977,6 +47019,7 @@ TNI_INLINE TNI_V TNI_T(dot_lanes_as)(const int as, const TNI_REAL *x, const void
     TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t d = 0;
     int     i;
+    if (depth < TNI_W) return TNI_LOAD(x, (int)depth) * TNI_T(column)(as, y, 0, 0, (int)depth);
 #define TNI_STEP(s, i, k) s = TNI_FMA(TNI_LOAD(x + d + (i), k), TNI_T(column)(as, y, d, i, k), s);
     for (; d + 4 * TNI_W <= depth; d += 4 * TNI_W) {
         TNI_STEP(s0, 0, TNI_W)
@@ -47000,20 +47043,35 @@ TNI_INLINE const void *TNI_T(column_at)(const int as, const TNI_T(gemm) *g, int6
     return as == TNI_T(as_real) ? (const void *)(g->b + j * g->b_col) : g->codes + j * g->words;
 }
 
+/* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
+TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, int cols, const TNI_REAL *sums)
+{
+    int r, q;
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
    as if several are read at once. */
 TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
 {
-    TNI_REAL sums[4];
-    int64_t  q;
-    for (; j < end; j += 4) {
-        TNI_V s[4];
-        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + q, end - 1)), g->k);
-        TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
-        for (q = 0; q < 4 && j + q < end; q++) {
-            if (as == TNI_T(as_int8)) sums[q] *= (TNI_REAL)g->scales[j + q];
-            TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+    TNI_REAL sums[4 * TNI_W] = {0};
+    int64_t  i, q;
+    for (; j < end; j += 4 * TNI_W) {
+        const int cols = (int)tni_min(end - j, 4 * TNI_W);
+        for (i = 0; i < cols; i += 4) {
+            TNI_V s[4];
+            for (q = 0; q < 4; q++)
+                s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + i + q, end - 1)), g->k);
+            TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums + i);
         }
+        for (i = 0; as == TNI_T(as_int8) && i < cols; i++) sums[i] *= (TNI_REAL)g->scales[j + i];
+        TNI_T(gemm_strip_end)(g, 1, j, cols, sums);
     }
 }
 
@@ -47067,19 +47125,6 @@ TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
     else
 #endif
     TNI_T(gemm_dots_as)(TNI_T(as_real), g, j, end);
-}
-
-/* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
-TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, int cols, const TNI_REAL *sums)
-{
-    int r, q;
-    for (r = 0; r < rows; r++)
-        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
-            for (q = 0; q < cols; q += TNI_W)
-                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
-                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
-        else
-            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
 }
 
 /* For rows of B that are contiguous: adds A[i,d] times row d to a strip of C of at most four `vectors`. A single vector may
@@ -47257,11 +47302,12 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
     const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
-    TNI_T(gemm)   turned = *g;
+    TNI_T(gemm)   turned;
+    if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
+    turned = *g;
     TNI_T(gemm_swap)(&turned);
     if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
-    else g->few = TNI_T(gemm_few)(g, few_rows, bytes);
-    if (!g->few && (turned.few || thin || by_columns)) *g = turned;
+    if (turned.few || thin || by_columns) *g = turned;
 }
 
 #if TNI_ALL
