@@ -6208,11 +6208,11 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
 }
 
 /* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
-   of `bytes` bytes: half of the L2 cache holds those of a group. */
+   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
 static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
 {
     const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
-    p.group = (int)(fit < 1 ? 1 : fit < heads ? fit : heads);
+    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
     p.group_blocks = (int)(p.group * tiles);
     return p;
 }

@@ -60,8 +60,8 @@ if [ "$1" = tables ]; then
             inside = 1; kind = cell[1]; columns = count
             for (i = 1; i <= count; i++) head[i] = cell[i]
             wanted = kind ~ /^(row|test|what|kernel|missing)$/
-            if (wanted && heading != "") { print (shown++ ? "\n" : "") heading "\n"; heading = "" }
-            else if (wanted) print ""
+            if (wanted && shown++) print ""
+            if (wanted && heading != "") { print heading; print ""; heading = "" }
             if (wanted) print
         } else if (!wanted) next
         else if (cell[1] ~ /^-+:?$/) print
