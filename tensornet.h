@@ -52,6 +52,7 @@
                   alignment of two models
        >>network  tn_net: compose, apply, inner    >>network-impl
        >>mps      matrix product states, trains    >>mps-impl
+       >>comm     processes that train together    >>comm-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
@@ -67,10 +68,11 @@
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
-       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
+       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-comm
+                   >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
-       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
+       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  compiles the implementation into this file
@@ -164,6 +166,7 @@ typedef struct tn_tensor  tn_tensor;
 typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
 typedef struct tn_graph   tn_graph;
+typedef struct tn_comm    tn_comm;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -176,7 +179,8 @@ typedef enum tn_status {
     TN_ERR_BACKEND,      /* the device or a kernel failed                       */
     TN_ERR_DATA,         /* a token id or label out of range                    */
     TN_ERR_NONFINITE,    /* NaN or infinity in a gradient or a matrix           */
-    TN_ERR_CONVERGENCE   /* an iteration did not converge                       */
+    TN_ERR_CONVERGENCE,  /* an iteration did not converge                       */
+    TN_ERR_COMM          /* another process failed or cannot be reached         */
 } tn_status;
 
 typedef enum tn_dtype {
@@ -243,12 +247,15 @@ typedef struct tn_desc {
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* limit for tensors and workspaces; 0: no limit. The context itself and some MB
-                                           that the cpu backend keeps for products do not count  */
+    size_t            max_bytes;        /* limit for tensors and workspaces; 0: no limit. The context itself, some MB that
+                                           the cpu backend keeps for products, and what is free in the memory that tensors
+                                           share (malloc's, on Linux) do not count               */
     size_t            arena_bytes;      /* size of the arena's first block; 0: 4 MiB             */
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
                                            avx512, neon; read once), else the processor's best   */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
+    const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
+                                           outlive the context                                   */
     bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
                                            sm_90a that no GPU has run yet; others ignore it             */
 } tn_desc;
@@ -301,8 +308,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 #define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
-    X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call       */ \
-    X(NORMAL,                 normal)                 /* f0 mean, f1 std; i0 key, i1 call       */ \
+    X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call, i2 first */ \
+    X(NORMAL,                 normal)                 /* f0 mean, f1 std; i0 key, i1 call, i2 first */ \
     X(ADD,                    add)                    /* f0 a + f1 b, broadcast; accumulate     */ \
     X(MUL,                    mul)                    /* f0 a b, broadcast; accumulate          */ \
     X(DIV,                    div)                    /* f0 a / b, broadcast; accumulate        */ \
@@ -314,7 +321,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
-    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
+    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a compact copy of B */ \
     X(EMBED,                  embed)                  \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
@@ -323,7 +330,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(SOFTMAX,                softmax)                /* i0 1: log-softmax                      */ \
     T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
-    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
+    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call, i2 first; accumulate */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
@@ -436,6 +443,7 @@ struct tn_tensor {
     tn_tensor *grad;                    /* same shape, or NULL                           */
     tn_tensor *base;                    /* of a view: the tensor whose bytes it shares   */
     size_t     bytes;                   /* owned by this tensor, 0 for a view            */
+    struct tni_compact *compact;        /* internal: see tn_compact                      */
     uint32_t   flags, alive;            /* internal                                      */
     tn_tensor *prev, *next;             /* internal                                      */
 };
@@ -1299,6 +1307,34 @@ TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
    number of pointers; -1, without any change, if `to` lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
+
+/* ---- compact weights: fewer bytes to read per token ---------------------- >>compact-weights
+   Decoding reads every weight once per token, and little else: its time is the bytes of the weights over the memory's rate.
+   A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
+   So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
+   the backend cpu read the copy, widen it in registers and compute in float32.
+       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|
+       INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
+              exact: |w - w'| <= s/2, about max |row| / 254. Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022 */
+typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
+
+/* What rounding has changed. */
+typedef struct tn_compact_error {
+    double  largest;            /* max |w - w'| / max |w|                                               */
+    double  rms;                /* sqrt(sum (w - w')^2 / sum w^2)                                       */
+    int64_t count;              /* weights                                                              */
+    size_t  bytes;              /* what a product of one row reads of them, all rows together           */
+    char    worst[64];          /* of a model: the matrix with the largest rms, "blocks.0.attn.qk"; of one matrix: "" */
+} tn_compact_error;
+
+/* Rounds w and keeps the copy, until w is written (tn_write, tn_assign, an optimiser's step, a load), destroyed, or made
+   TN_WEIGHTS_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
+   be NULL. Compacting again changes nothing. TN_ERR_DTYPE unless w and its context's activations are F32; TN_ERR_SHAPE for
+   rank 0 or 1; TN_ERR_ARG for views, arena tensors, a w that a backward pass will read, and during a capture; TN_ERR_DATA if
+   a number is not finite or would not be: w is then as before. */
+TN_API tn_status  tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error);
+TN_API tn_weights tn_compact_kind(const tn_tensor *w);          /* of the copy that w or its base has now       */
+TN_API const char *tn_weights_name(tn_weights kind);            /* "f32", "bf16" or "int8", else "?": constants */
 
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
@@ -2346,6 +2382,74 @@ TN_API tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *model, int64_t batch
 TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x, tn_tensor *state);
 #endif /* TN_NO_MPS */
 
+/* ======================================================================
+   >>comm     processes that train together
+   N processes train one model on batches that are divided among them: each has all parameters, and the N-th part of every
+   batch, in the order of ranks. desc.comm connects them:
+
+       tn_comm *comm = tn_comm_socket(folder, rank, size, why);      examples/comm/ has this one, MPI and NCCL
+       desc.comm = comm;
+       desc.seed = ...;                                 the same in each process: parameters begin bit-identical
+       tn_ctx_create(&desc, &ctx, why);
+       ...                                              as with one process: each records its own part of the batch
+       tn_backward(ctx, loss);                          mean loss of this part
+       tn_optim_step(optim);                            waits for all: the update is that of the whole batch
+       ...
+       tn_ctx_destroy(ctx);
+       comm->close(comm, false);
+
+   tn_optim_step replaces the gradients by their mean over all processes. So losses are means, and parts have equal size. The
+   clip norm is that of this mean. If one process has an error, an id outside its table or a gradient that is not finite, all
+   skip the update and report it. Noise and dropout draw the numbers that one process with the whole batch would draw: the
+   first axis of their x is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph
+   cannot be captured.
+   Sums are made in the order of ranks, element by element, in double: the result is bit-identical in all processes, and
+   depends neither on timing nor on how elements are grouped. (Carriers with collectives of their own have their own order.)
+   Every process has to make the same calls of this section, and of tn_optim_step, in the same order. TN_ERR_COMM: a process
+   ended or does not answer; the message names its rank. No call can succeed afterwards: end, and resume from a checkpoint.
+   ====================================================================== */
+
+#define TN_COMM_ABI 1
+
+/* A carrier: what connects the processes. A program may fill in its own; only `exchange` is needed, or, with `device`, only
+   the four collectives. Functions return TN_OK, or TN_ERR_COMM with a message in why that names a rank, and then fail at
+   once each time. They are called by one thread at a time. */
+struct tn_comm {
+    int         abi;                    /* TN_COMM_ABI                                                        */
+    const char *name;                   /* for messages: "mpi"                                                */
+    int         rank, size;             /* this process, 0 <= rank < size; the number of processes            */
+    void       *state;                  /* the carrier's own, passed to its functions                         */
+    bool        device;                 /* the collectives take handles of the context's backend, else host memory */
+    /* Sends out_bytes to rank `to` while it receives in_bytes from rank `from`; returns when both are done. A rank of -1:
+       nothing is sent, or received. What `to` sends back may be for another call. */
+    tn_status (*exchange)(void *state, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes,
+                          char why[TN_WHY]);
+    /* In place. NULL: made from exchange. dtype is TN_F32, TN_F64 or TN_I32. */
+    tn_status (*all_reduce)(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY]);   /* sums, to all */
+    tn_status (*reduce_scatter)(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY]);  /* data [size,
+                                           count]: row `rank` becomes the sum of these rows; the others are undefined      */
+    tn_status (*all_gather)(void *state, void *data, size_t bytes, char why[TN_WHY]);   /* row `rank` of [size,bytes], to all */
+    tn_status (*broadcast)(void *state, void *data, size_t bytes, int root, char why[TN_WHY]);
+    /* Frees the carrier and its state. failed: tells the other processes that this one ends; else waits for them. */
+    void      (*close)(tn_comm *comm, bool failed);
+};
+
+TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
+TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
+/* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
+   first axis of t has to be divided among the processes and cannot be. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_all_reduce(tn_tensor *t);               /* t becomes the sum over all processes */
+/* t [size*k,..]: rows rank*k to rank*k + k - 1 become the sum over all processes; the others are undefined. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_reduce_scatter(tn_tensor *t);
+TN_API TN_EXPERIMENTAL tn_status tn_comm_all_gather(tn_tensor *t);               /* these rows of each process, to all */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);      /* that of process `root`, to all     */
+/* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
+TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
+
+/* What this process has sent since the context was created. Of a carrier's own collectives: what a ring sends. */
+typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
+TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim    update rules and schedules
@@ -2414,9 +2518,10 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
            tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
        }
        tn_optim_step(optim);
-   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a label or an id was
-   outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or TN_ERR_NONFINITE, with
-   the step and the parameter's name) is returned here on a host backend, and by the next sync elsewhere. */
+   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a
+   label or an id was outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or
+   TN_ERR_NONFINITE, with the step and the parameter's name) is returned here on a host backend, and by the next sync
+   elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
@@ -2846,6 +2951,11 @@ TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *mode
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* Makes all matrices of blocks and the unembedding compact, see tn_compact; not gains, biases and tables that are only looked
+   up: positions, and an embedding that is not tied. error may be NULL: `largest` is then that of any matrix, `rms` that of
+   all weights together. If it fails, no matrix has changed. */
+TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
    A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
@@ -3716,16 +3826,17 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#ifndef __cplusplus
-long syscall(long, ...);                /* which -std=c99 hides */
-#endif
-#endif
 #endif
 #elif defined(_OPENMP)
 #define TNI_OPENMP
 #include <omp.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifndef __cplusplus
+long syscall(long, ...);                /* which -std=c99 hides */
+#endif
 #endif
 
 #ifndef TN_ASSERT
@@ -4144,7 +4255,7 @@ static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size
 const char *tn_status_name(tn_status s)
 {
     static const char *const name[] = {"ok", "bad argument", "shape", "dtype", "out of memory", "file", "file format",
-                                       "backend", "data", "not finite", "no convergence"};
+                                       "backend", "data", "not finite", "no convergence", "communication"};
     return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown status";
 }
 
@@ -4206,9 +4317,15 @@ struct tn_ctx {
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
+    void             *comm_room, *comm_handle;  /* memory of >>comm-impl: on the host; of the backend, TNI_COMM_NUMBERS bytes */
+    size_t            comm_bytes;       /* of comm_room                         */
+    tn_traffic        traffic;
+    int               fault_rank;       /* the process that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
 };
+
+enum { TNI_COMM_NUMBERS = 1 << 16 };     /* most bytes of numbers of the host that processes exchange at once */
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -5391,6 +5508,21 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     return d;
 }
 
+static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
+{
+    if (!k) return TN_OK;
+    if (k->abi != TN_COMM_ABI)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
+    else if (k->size < 1 || k->rank < 0 || k->rank >= k->size)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm is rank %d of %d, expected 0 <= rank < size", k->rank, k->size);
+    else if (k->device && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm takes memory of devices, expected all four collectives");
+    else if (!k->device && !k->exchange && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->exchange is NULL, expected it or all four collectives");
+    else return TN_OK;
+    return TN_ERR_ARG;
+}
+
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
@@ -5417,7 +5549,7 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
         tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
         return TN_ERR_ARG;
     }
-    return TN_OK;
+    return tni_comm_check(d->comm, why);
 }
 
 /* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
@@ -5499,12 +5631,19 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;
+    ctx->fault_rank = d.comm ? d.comm->rank : 0;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
     ctx->pool.threads = ctx->desc.threads;
     ctx->pool.fn = ctx->desc.parallel_for;
     ctx->pool.user = ctx->desc.parallel_user;
     if (s == TN_OK) s = tni_open_backend(ctx, why);
+    if (s == TN_OK && d.comm && d.comm->device && ctx->backend->host) {
+        tni_print(why, TN_WHY, "ctx_create: comm %s takes memory of a device, expected a backend with one instead of %s",
+                  d.comm->name, ctx->backend->name);
+        ctx->backend->close(ctx->state);
+        s = TN_ERR_ARG;
+    }
     if (s != TN_OK) {
         tni_close_threads(ctx);
         d.allocator.release(ctx, sizeof *ctx, d.allocator.user);
@@ -5538,9 +5677,23 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->data[1]);
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
+    tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
+    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
+}
+
+typedef struct tni_rank_text { char s[24]; } tni_rank_text;
+
+/* " of rank 2" for a fault that another process has found. */
+static tni_rank_text tni_of_rank(const tn_ctx *ctx)
+{
+    tni_rank_text out;
+    out.s[0] = 0;
+    if (ctx->desc.comm && ctx->fault_rank != ctx->desc.comm->rank)
+        tni_print(out.s, sizeof out.s, " of rank %d", ctx->fault_rank);
+    return out;
 }
 
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
@@ -5552,8 +5705,8 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1)
-        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels is %d, which is "
-                        "outside the table", (int)f[1], (int)f[2]);
+        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels%s is %d, which "
+                        "is outside the table", (int)f[1], tni_of_rank(ctx).s, (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
@@ -5799,6 +5952,30 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
+/* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. */
+typedef struct tni_compact {
+    tn_weights kind;
+    int64_t    rows, words;
+    void      *data;
+    size_t     bytes;
+} tni_compact;
+
+static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+{
+    if (!c) return;
+    tni_device_free(ctx, c->data, c->bytes);
+    tni_free(ctx, c, sizeof *c);
+}
+
+/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy is out of date. */
+static void tni_rewritten(tn_tensor *t)
+{
+    tn_tensor *root = t->base ? t->base : t;
+    root->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_compact_drop(root->ctx, root->compact);
+    root->compact = NULL;
+}
+
 void tn_tensor_destroy(tn_tensor *t)
 {
     tn_ctx *ctx;
@@ -5811,6 +5988,7 @@ void tn_tensor_destroy(tn_tensor *t)
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
     if (t->next) t->next->prev = t->prev;
+    tni_compact_drop(ctx, t->compact);
     tni_device_free(ctx, t->data, t->bytes);
     t->alive = 0;
     tni_free(ctx, t, sizeof *t);
@@ -6183,7 +6361,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     if (tni_tape_reads(ctx, t))
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
-    (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(t);
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
@@ -6224,7 +6402,7 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (tni_tape_reads(to->ctx, to))
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
-    (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(to);
     return tni_copy(to, from);
 }
 
@@ -7082,6 +7260,43 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
     c->i[1] = ctx->calls++;
 }
 
+/* Runs a call of a random kernel, on flat operands, for a part of the batch: its elements are those that follow the parts of
+   the processes of lower rank (>>comm), so that random numbers do not depend on the number of processes. Kernels begin at a
+   multiple of 64 elements; if the part does not, the elements before it are computed as well, and left out. */
+static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
+{
+    enum { EVEN = 64 };
+    const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
+    tn_view       y = c->out[0], x = c->in[0];
+    tn_tensor    *wide[2];
+    tn_call       copy = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    const bool    reads = c->kernel == TN_KERNEL_DROPOUT;
+    tn_status     s = TN_OK;
+    c->i[2] = first / EVEN * EVEN / 4;
+    if (before == 0) return tni_run(ctx, c);
+    wide[0] = tn_tensor_1d(ctx, y.dtype, before + n);
+    wide[1] = reads ? tn_tensor_1d(ctx, x.dtype, before + n) : wide[0];
+    if (!wide[0] || !wide[1]) return ctx->status;
+    c->out[0].data = wide[0]->data;
+    c->out[0].shape[0] = before + n;
+    if (reads) {
+        c->in[0].data = wide[1]->data;
+        c->in[0].shape[0] = before + n;
+        copy.in[copy.n_in++] = x;
+        copy.out[copy.n_out++] = x;
+        copy.out[0].data = (char *)wide[1]->data + (size_t)before * tni_dtype_size(x.dtype);
+        if ((s = tni_fill(wide[1], 0)) == TN_OK) s = tni_run(ctx, &copy);
+    }
+    copy = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    copy.f[0] = 1;
+    copy.accumulate = c->accumulate;
+    c->accumulate = false;
+    if (s == TN_OK) s = tni_run(ctx, c);
+    copy.in[copy.n_in++] = copy.out[copy.n_out++] = y;
+    copy.in[0].data = (char *)wide[0]->data + (size_t)before * tni_dtype_size(y.dtype);
+    return s == TN_OK ? tni_run(ctx, &copy) : s;
+}
+
 /* Visits views of one shape row by row: the offsets of up to four operands, and their strides along a row. */
 typedef struct tni_walk {
     int     rank, views;
@@ -7246,7 +7461,7 @@ static void TNI_T(uniform)(const tn_call *c)
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
     int64_t   e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         y[e] = (TNI_REAL)(c->f[0] + (c->f[1] - c->f[0]) * (double)tni_unit(word[e % 4]));
     }
 }
@@ -7258,7 +7473,7 @@ static void TNI_T(normal)(const tn_call *c)
     int64_t   e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
         double u, v;
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         u = sqrt(-2 * log((double)tni_unit(word[e % 4 & 2])));
         v = 6.283185307179586 * (double)tni_unit(word[(e % 4) | 1]);
         y[e] = (TNI_REAL)(c->f[0] + c->f[1] * u * (e % 2 == 0 ? cos(v) : sin(v)));
@@ -7266,7 +7481,8 @@ static void TNI_T(normal)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1)
+static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
+                             bool of_batch)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     tn_call    c;
@@ -7276,17 +7492,17 @@ static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
     c.f[0] = f0;
     c.f[1] = f1;
     tni_random_call(ctx, &c, 0);
-    return tni_run(ctx, &c) == TN_OK ? y : NULL;
+    return (of_batch ? tni_run_at_position(ctx, &c) : tni_run(ctx, &c)) == TN_OK ? y : NULL;
 }
 
 tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high)
 {
-    return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high);
+    return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high, false);
 }
 
 tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std)
 {
-    return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std);
+    return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std, false);
 }
 #endif
 
@@ -7976,7 +8192,7 @@ static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,
 }
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
-static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+static tn_call tni_gemm_call(tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
     tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
     c.in[c.n_in++] = a;
@@ -7985,6 +8201,12 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
     c.out[c.n_out++] = out;
     c.f[0] = alpha;
     c.f[1] = beta;
+    return c;
+}
+
+static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+{
+    const tn_call c = tni_gemm_call(a, b, bias, out, alpha, beta);
     return tni_run(ctx, &c);
 }
 
@@ -8109,9 +8331,36 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
+/* Adds the compact copy of the rows w to a product x w^T, which need not use it; in[2] may be absent. */
+static void tni_compact_operands(tn_call *c, const tn_tensor *w)
+{
+    const tn_tensor   *root = tni_root(w);
+    const tni_compact *copy = root->compact;
+    int64_t            columns, row;
+    if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
+    columns = root->shape[root->rank - 1];
+    row = (const float *)w->data - (const float *)root->data;
+    if (row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
+    row /= columns;
+    c->n_in = 5;
+    c->in[3].data = (uint32_t *)copy->data + row * copy->words;
+    c->in[3].dtype = TN_I32;
+    c->in[3].rank = 2;
+    c->in[3].shape[0] = w->shape[0];
+    c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
+    c->in[3].strides[1] = 1;
+    if (copy->kind != TN_WEIGHTS_INT8) return;
+    c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
+    c->in[4].dtype = TN_F32;
+    c->in[4].rank = 1;
+    c->in[4].shape[0] = w->shape[0];
+    c->in[4].strides[0] = 1;
+}
+
 tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
     int64_t    shape[TN_MAX_RANK];
+    tn_call    c;
     tn_tensor *y;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
@@ -8133,8 +8382,10 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     shape[x->rank - 1] = w->shape[0];
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    if (tni_gemm(ctx, tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
-                 tni_one_matrix(tni_rows_view(y)), 1, 0) != TN_OK) return NULL;
+    c = tni_gemm_call(tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
+                      tni_one_matrix(tni_rows_view(y)), 1, 0);
+    tni_compact_operands(&c, w);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_note(ctx, tni_affine_backward, y, x, w, b);
     return y;
 }
@@ -10308,6 +10559,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
 /* ---- noise, dropout --------------------------------------- >>op-dropout
    noise:   y = x + std z                                         dx += dy
    dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
+   Of many processes each has its part of the batch, the first axis of x, and draws the numbers of its part.
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
 static void TNI_T(dropout)(const tn_call *c)
 {
@@ -10317,7 +10569,7 @@ static void TNI_T(dropout)(const tn_call *c)
     int64_t         e, n = c->out[0].shape[0];
     for (e = 0; e < n; e++) {
         double v;
-        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)e / 4, word);
+        if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         v = (double)tni_unit(word[e % 4]) >= c->f[0] ? (double)x[e] / (1 - c->f[0]) : 0;
         y[e] = (TNI_REAL)(c->accumulate ? (double)y[e] + v : v);
     }
@@ -10337,7 +10589,7 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
     c.i[1] = n->i[1];
     c.f[0] = n->f[0];
     c.accumulate = add;
-    tni_run(ctx, &c);
+    tni_run_at_position(ctx, &c);
 }
 
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
@@ -10358,7 +10610,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
     tni_out_flat(&c, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    if (tni_run_at_position(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
     if (n) { n->i[0] = c.i[0]; n->i[1] = c.i[1]; n->f[0] = p; }
     return y;
@@ -10373,7 +10625,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
         return NULL;
     }
     if (!tni_recording(ctx) || std == 0) return x;
-    z = tn_normal(ctx, x->rank, x->shape, 0, std);
+    z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;
 }
 #endif
@@ -19304,6 +19556,216 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
 {
     if (!layer) tni_fail(ctx, TN_ERR_ARG, "%s: the layer is NULL", what);
     return ctx && layer;
+}
+
+/* ---- compact weights ----------------------------------------------------- >>compact
+   A row of BF16 is in blocks of 32 weights, 16 words: word i holds weight i in its lower half and weight i + 16 in its upper
+   half, so that one shift, or one mask, makes a vector of float32 of neighbouring weights. A row of INT8 is its bytes in
+   order. Both are filled up with zeros to whole blocks of 32. Scales have 17 significant bits, so that s q is exact in
+   float32, the rounded matrix has the same scales, and rounding it again changes nothing. */
+
+const char *tn_weights_name(tn_weights kind)
+{
+    static const char *const name[] = {"f32", "bf16", "int8", "?"};
+    return name[(unsigned)kind <= TN_WEIGHTS_INT8 ? (int)kind : 3];
+}
+
+tn_weights tn_compact_kind(const tn_tensor *w)
+{
+    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHTS_F32;
+}
+
+static int64_t tni_compact_words(tn_weights kind, int64_t columns)
+{
+    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
+}
+
+/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1e-36, which become zeros. */
+static float tni_compact_scale(const float *row, int64_t n)
+{
+    float    most = 0, scale;
+    uint32_t bits;
+    int64_t  i;
+    for (i = 0; i < n; i++) most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+    scale = most / 127;
+    memcpy(&bits, &scale, sizeof bits);
+    bits &= ~(uint32_t)0x7f;
+    memcpy(&scale, &bits, sizeof bits);
+    return scale < 1.17549435e-38f ? 0 : scale;
+}
+
+/* Rounds a row, and writes it to `codes`, which are zeros; NULL: there is no copy. Returns its scale. */
+static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
+{
+    const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
+    int64_t     i;
+    for (i = 0; i < n; i++)
+        if (kind == TN_WEIGHTS_BF16) {
+            const uint16_t half = tni_bf16_bits(row[i]);
+            row[i] = tni_bf16_value(half);
+            if (codes) codes[i / 32 * 16 + i % 16] |= (uint32_t)half << (i & 16);
+        } else {
+            const int q = scale > 0 ? (int)lrintf(row[i] / scale) : 0;
+            row[i] = scale * (float)q;
+            if (codes) ((int8_t *)codes)[i] = (int8_t)q;
+        }
+    return scale;
+}
+
+/* What a matrix is rounded with. */
+typedef struct tni_compacting {
+    const char  *what, *name;           /* the function, and the matrix, in messages */
+    tn_weights   kind;
+    float       *host;                  /* the matrix, on the host, and then a row */
+    double       largest, most, sum, of;/* of the errors, of the weights; their squares */
+} tni_compacting;
+
+static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
+{
+    tn_ctx *ctx = w->ctx;
+    if ((unsigned)k->kind > TN_WEIGHTS_INT8)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHTS_INT8);
+    if (w->base || !(w->flags & TNI_OWNED))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
+                        w->base ? "a view" : "an arena tensor");
+    if (w->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected rank 2 or more", k->what, k->name, TNI_SHAPE(w));
+    if (w->dtype != TN_F32 || ctx->desc.activations != TN_F32)
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s and the context's activations are %s, expected F32 for both", k->what,
+                        k->name, tn_dtype_name(w->dtype), tn_dtype_name(ctx->desc.activations));
+    if (tni_tape_reads(ctx, w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s %s is needed by the backward pass", k->what, k->name, TNI_SHAPE(w));
+    return tni_uncaptured(ctx, "a matrix is made compact") ? TN_OK : TN_ERR_ARG;
+}
+
+/* The copy's headers and memory, on backends whose kernels could read it; others need none. */
+static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, int64_t columns)
+{
+    tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "compact weights");
+    size_t       bytes;
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->kind = kind;
+    c->rows = rows;
+    c->words = tni_compact_words(kind, columns);
+    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHTS_INT8)) * 4, &bytes))
+        c->data = tni_device_alloc(ctx, bytes, "compact weights");
+    if (c->data) {
+        c->bytes = bytes;
+        memset(c->data, 0, bytes);
+        return c;
+    }
+    tni_free(ctx, c, sizeof *c);
+    return NULL;
+}
+
+/* Reads w to k->host, rounds it there, and fills the copy, if there is one. */
+static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_compact *c)
+{
+    const int64_t columns = w->shape[w->rank - 1], count = tn_tensor_count(w), rows = columns ? count / columns : 0;
+    float        *before = k->host + count, *scales = c ? (float *)c->data + c->rows * c->words : NULL;
+    tn_status     s = tn_read(w, TN_F32, k->host, count);
+    int64_t       r, i;
+    for (r = 0; r < rows && s == TN_OK; r++) {
+        float *row = k->host + r * columns, scale;
+        memcpy(before, row, (size_t)columns * sizeof *row);
+        for (i = 0; i < columns && fabsf(row[i]) <= 3.38953139e38f; i++) {}     /* the largest of BF16 */
+        if (i < columns)
+            return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
+                            k->what, k->name, (double)row[i], (long long)r, (long long)i);
+        scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
+        if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
+        for (i = 0; i < columns; i++) {
+            const double x = (double)before[i], e = (double)row[i] - x;
+            k->most = fmax(k->most, fabs(x));
+            k->largest = fmax(k->largest, fabs(e));
+            k->of += x * x;
+            k->sum += e * e;
+        }
+    }
+    return s;
+}
+
+static double tni_quotient(double part, double of) { return of > 0 ? part / of : 0; }
+
+/* Some matrices at once: what can fail is done for all of them before the first one changes. */
+static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
+                                 tn_compact_error *error)
+{
+    tn_ctx          *ctx = w[0]->ctx;
+    tn_compact_error all;
+    double           sum = 0, of = 0, worst = 0, rms;
+    int64_t          i;
+    tn_status        s = TN_OK;
+    memset(&all, 0, sizeof all);
+    for (i = 0; i < n && s == TN_OK; i++) {
+        const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
+        const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
+        k->name = name[i];
+        k->largest = k->most = k->sum = k->of = 0;
+        if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
+            s = TN_ERR_MEMORY;
+        if (s == TN_OK && !none) s = tni_compact_round(k, w[i], copy[i]);
+        rms = sqrt(tni_quotient(k->sum, k->of));
+        if (n > 1 && rms > worst) tni_print(all.worst, sizeof all.worst, "%s", name[i]);
+        worst = fmax(worst, rms);
+        all.largest = fmax(all.largest, tni_quotient(k->largest, k->most));
+        all.count += count;
+        all.bytes += copy[i] ? copy[i]->bytes : (size_t)count * 4;
+        sum += k->sum;
+        of += k->of;
+    }
+    all.rms = sqrt(tni_quotient(sum, of));
+    for (i = 0; i < n && s == TN_OK; i++) {
+        if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
+            s = tni_compact_round(k, w[i], NULL);
+            if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
+        } else tni_rewritten(w[i]);
+        if (s != TN_OK) break;
+        w[i]->compact = copy[i];
+        copy[i] = NULL;
+    }
+    for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
+    if (s == TN_OK && error) *error = all;
+    return s;
+}
+
+/* Checks the matrices, and provides the memory of a call; w and name have n entries. */
+static tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+                                  tn_compact_error *error)
+{
+    tn_ctx        *ctx = w[0]->ctx;
+    tni_compacting k;
+    tni_compact  **copy;
+    const size_t   bytes = (size_t)n * sizeof *copy;
+    size_t         most = 0, host;
+    int64_t        i;
+    tn_status      s = TN_OK;
+    memset(&k, 0, sizeof k);
+    k.what = what;
+    k.kind = kind;
+    for (i = 0; i < n && s == TN_OK; i++) {
+        k.name = name[i];
+        s = tni_compact_check(&k, w[i]);
+        host = w[i]->bytes + (size_t)(w[i]->rank > 0 ? w[i]->shape[w[i]->rank - 1] + 1 : 1) * 4;
+        most = host > most ? host : most;
+    }
+    if (s != TN_OK) return s;
+    copy = (tni_compact **)tni_alloc(ctx, bytes, what);
+    if (!copy) return TN_ERR_MEMORY;
+    memset(copy, 0, bytes);
+    k.host = (float *)tni_alloc(ctx, most, what);
+    s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
+    tni_free(ctx, k.host, most);
+    tni_free(ctx, copy, bytes);
+    return s;
+}
+
+tn_status tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error)
+{
+    static const char name[1][64] = {"w"};
+    if (error) memset(error, 0, sizeof *error);
+    return tni_alive(w) ? tni_compact_some("compact", &w, name, 1, kind, error) : TN_ERR_ARG;
 }
 
 /* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
@@ -29295,6 +29757,254 @@ tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor
 }
 #endif /* TN_NO_MPS */
 
+/* ======================================================================
+   >>comm-impl    collectives from exchanges
+   n numbers are divided into parts of equal length, one per process; the last may be shorter, or empty. In step k of N-1 a
+   process sends to the k-th after it and receives from the k-th before it. All-reduce is reduce-scatter, which gives each
+   process its part of every other, and all-gather: a process sends 2 (N-1)/N n numbers, as in a ring, but has all summands
+   of an element at once, so that they are added in the order of ranks. Thakur, Rabenseifner & Gropp 2005
+   ====================================================================== */
+
+enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
+
+typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER, TNI_BROADCAST } tni_collective;
+
+/* The carrier, or NULL for one process. */
+static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->desc.comm && ctx->desc.comm->size > 1 ? ctx->desc.comm : NULL; }
+
+int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
+{
+    static const tn_traffic none = {0, 0};
+    return ctx ? ctx->traffic : none;
+}
+
+static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s, const char *why)
+{
+    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank,
+                    why[0] ? why : tn_status_name(s));
+}
+
+/* Host memory that grows and is kept for the next call. */
+static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+{
+    if (ctx->comm_bytes >= bytes) return ctx->comm_room;
+    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
+    ctx->comm_room = tni_alloc(ctx, bytes, "comm");
+    ctx->comm_bytes = ctx->comm_room ? bytes : 0;
+    return ctx->comm_room;
+}
+
+static tn_status tni_comm_exchange(tn_ctx *ctx, int to, const void *out, size_t out_bytes, int from, void *in,
+                                   size_t in_bytes)
+{
+    const tn_comm *k = ctx->desc.comm;
+    char           why[TN_WHY] = "";
+    tn_status      s;
+    if (out_bytes == 0 && in_bytes == 0) return TN_OK;
+    s = k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, why);
+    ctx->traffic.bytes += out_bytes;
+    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+}
+
+/* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
+typedef struct tni_span { int64_t begin, count; } tni_span;
+
+static tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
+{
+    const int64_t each = (n + size - 1) / size, end = tni_min(n, rank * each + tni_min(each, at + most));
+    tni_span      p;
+    p.begin = tni_min(n, rank * each + at);
+    p.count = tni_max(end - p.begin, 0);
+    return p;
+}
+
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. */
+static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
+{
+    enum { FEW = 256 };
+    double  sum[FEW];
+    int64_t first, i;
+    int     r;
+    for (first = 0; first < n; first += FEW) {
+        const int64_t m = tni_min(FEW, n - first);
+        memset(sum, 0, sizeof sum);
+        for (r = 0; r < k->size; r++) {
+            const char *row = r == k->rank ? own : rows + (size_t)r * pitch;
+            if (dtype == TN_F32) for (i = 0; i < m; i++) sum[i] += (double)((const float *)(const void *)row)[first + i];
+            else if (dtype == TN_F64) for (i = 0; i < m; i++) sum[i] += ((const double *)(const void *)row)[first + i];
+            else for (i = 0; i < m; i++) sum[i] += (double)((const int32_t *)(const void *)row)[first + i];
+        }
+        if (dtype == TN_F32) for (i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
+        else if (dtype == TN_F64) for (i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
+        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = (int32_t)(int64_t)sum[i];
+    }
+}
+
+/* The part of this process becomes the sum. */
+static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dtype)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const size_t   size = tni_dtype_size(dtype);
+    const int64_t  each = (n + k->size - 1) / k->size, most = tni_min(each, TNI_COMM_PIECE);
+    const size_t   pitch = (size_t)most * size;
+    char          *rows = (char *)tni_comm_room(ctx, pitch * (size_t)k->size);
+    int64_t        at;
+    int            step;
+    tn_status      s = rows ? TN_OK : TN_ERR_MEMORY;
+    for (at = 0; at < each && s == TN_OK; at += most) {
+        const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
+        for (step = 1; step < k->size && s == TN_OK; step++) {
+            const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+            const tni_span out = tni_comm_span(n, k->size, to, at, most);
+            s = tni_comm_exchange(ctx, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
+                                  rows + (size_t)from * pitch, (size_t)own.count * size);
+        }
+        if (s == TN_OK) tni_comm_add(k, data + (size_t)own.begin * size, rows, pitch, own.count, dtype);
+    }
+    return s;
+}
+
+static tn_status tni_comm_gather(tn_ctx *ctx, char *data, int64_t n, size_t size)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const tni_span own = tni_comm_span(n, k->size, k->rank, 0, n);
+    int            step;
+    tn_status      s = TN_OK;
+    for (step = 1; step < k->size && s == TN_OK; step++) {
+        const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+        const tni_span in = tni_comm_span(n, k->size, from, 0, n);
+        s = tni_comm_exchange(ctx, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
+                              data + (size_t)in.begin * size, (size_t)in.count * size);
+    }
+    return s;
+}
+
+/* Along a binomial tree: each process that has the data passes it on to one that has not. */
+static tn_status tni_comm_spread(tn_ctx *ctx, char *data, size_t bytes, int root)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const int      place = (k->rank + k->size - root) % k->size;
+    int            have;
+    tn_status      s = TN_OK;
+    for (have = 1; have < k->size && s == TN_OK; have *= 2) {
+        if (place < have && place + have < k->size)
+            s = tni_comm_exchange(ctx, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
+        else if (place >= have && place < 2 * have)
+            s = tni_comm_exchange(ctx, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
+    }
+    return s;
+}
+
+/* The carrier's own collective. n counts all elements, of which each process has the N-th part. */
+static tn_status tni_comm_native(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const size_t   bytes = (size_t)n * tni_dtype_size(dtype), part = bytes / (size_t)k->size;
+    char           why[TN_WHY] = "";
+    tn_status      s;
+    if (what == TNI_ALL_REDUCE) s = k->all_reduce(k->state, data, n, dtype, why);
+    else if (what == TNI_REDUCE_SCATTER) s = k->reduce_scatter(k->state, data, n / k->size, dtype, why);
+    else if (what == TNI_ALL_GATHER) s = k->all_gather(k->state, data, part, why);
+    else s = k->broadcast(k->state, data, bytes, root, why);
+    ctx->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
+    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+}
+
+static bool tni_comm_has(const tn_comm *k, tni_collective what)
+{
+    return what == TNI_ALL_REDUCE ? k->all_reduce != NULL : what == TNI_REDUCE_SCATTER ? k->reduce_scatter != NULL
+         : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
+}
+
+/* On host memory, by a carrier that takes it. */
+static tn_status tni_comm_on_host(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t size = tni_dtype_size(dtype);
+    tn_status    s = TN_OK;
+    if (tni_comm_has(ctx->desc.comm, what)) return tni_comm_native(ctx, what, data, n, dtype, root);
+    if (what == TNI_BROADCAST) return tni_comm_spread(ctx, (char *)data, (size_t)n * size, root);
+    if (what != TNI_ALL_GATHER) s = tni_comm_reduce(ctx, (char *)data, n, dtype);
+    return s == TN_OK && what != TNI_REDUCE_SCATTER ? tni_comm_gather(ctx, (char *)data, n, size) : s;
+}
+
+/* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
+static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t bytes = (size_t)n * tni_dtype_size(dtype);
+    void        *host;
+    tn_status    s;
+    if (!tni_comm(ctx) || n == 0) return TN_OK;
+    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
+    ctx->traffic.calls++;
+    if (ctx->backend->host) return tni_comm_on_host(ctx, what, data, n, dtype, root);
+    if (ctx->desc.comm->device) {
+        char why[TN_WHY] = "";
+        s = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+        if (s != TN_OK) return tni_fail(ctx, s, "comm: backend %s: %s", ctx->backend->name, why);
+        return tni_comm_native(ctx, what, data, n, dtype, root);
+    }
+    host = tni_alloc(ctx, bytes, "comm");
+    s = host ? tni_to_host(ctx, host, data, bytes) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_comm_on_host(ctx, what, host, n, dtype, root);
+    if (s == TN_OK) s = tni_to_device(ctx, data, host, bytes);
+    tni_free(ctx, host, bytes);
+    return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
+}
+
+/* The same on numbers of the host: for a carrier that only knows memory of devices they are copied there and back. */
+static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
+{
+    const size_t bytes = (size_t)n * tni_dtype_size(dtype);
+    tn_status    s = TN_OK;
+    if (!tni_comm(ctx) || n == 0) return TN_OK;
+    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
+    if (!ctx->desc.comm->device) {
+        ctx->traffic.calls++;
+        return tni_comm_on_host(ctx, what, numbers, n, dtype, 0);
+    }
+    if (bytes > TNI_COMM_NUMBERS)
+        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
+    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
+    if (!ctx->comm_handle) return TN_ERR_MEMORY;
+    s = tni_to_device(ctx, ctx->comm_handle, numbers, bytes);
+    if (s == TN_OK) s = tni_comm_run(ctx, what, ctx->comm_handle, n, dtype, 0);
+    if (s == TN_OK) s = tni_to_host(ctx, numbers, ctx->comm_handle, bytes);
+    return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
+}
+
+static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *name, int root)
+{
+    const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
+    tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
+    const int  size = tn_ctx_ranks(ctx);
+    if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
+    if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
+                        tn_dtype_name(t->dtype), TNI_SHAPE(t));
+    if (divides && (t->rank == 0 || t->shape[0] % size != 0))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected a first axis that %d processes can divide", name,
+                        TNI_SHAPE(t), size);
+    if (root < 0 || root >= size)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: root is %d, expected 0 <= root < %d", name, root, size);
+    return tni_comm_run(ctx, what, t->data, tn_tensor_count(t), t->dtype, root);
+}
+
+tn_status tn_comm_all_reduce(tn_tensor *t)     { return tni_comm_tensor(t, TNI_ALL_REDUCE, "comm_all_reduce", 0); }
+tn_status tn_comm_reduce_scatter(tn_tensor *t) { return tni_comm_tensor(t, TNI_REDUCE_SCATTER, "comm_reduce_scatter", 0); }
+tn_status tn_comm_all_gather(tn_tensor *t)     { return tni_comm_tensor(t, TNI_ALL_GATHER, "comm_all_gather", 0); }
+tn_status tn_comm_broadcast(tn_tensor *t, int root) { return tni_comm_tensor(t, TNI_BROADCAST, "comm_broadcast", root); }
+
+tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count)
+{
+    if (!ctx) return TN_ERR_ARG;
+    if (count < 0 || (count > 0 && !numbers))
+        return tni_fail(ctx, TN_ERR_ARG, "comm_sum: %lld numbers at %s, expected 0 or more", (long long)count,
+                        numbers ? "an address" : "NULL");
+    return tni_comm_numbers(ctx, TNI_ALL_REDUCE, numbers, count, TN_F64);
+}
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim-impl   schedules, update rules, graphs
@@ -29333,6 +30043,7 @@ struct tn_optim {
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
+    tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     int64_t       steps;
 };
 
@@ -29392,6 +30103,7 @@ static void tni_optim_destroy(tni_owned *owned)
     for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
+    tn_tensor_destroy(o->bucket);
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -29590,6 +30302,118 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
+/* ---- gradients of many processes ---------------------------------------- >>optim-comm
+   The gradients of all parameters, one after the other from the last parameter's, which the backward pass completes first,
+   are one vector. It is summed in pieces, the buckets, so that many small gradients are one message and large ones need no
+   second copy of themselves. */
+
+enum { TNI_BUCKET = 4 << 20 };          /* most elements of a bucket */
+
+/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
+enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+
+static void tni_optim_hash(const tn_optim *o, int32_t out[2])
+{
+    uint64_t h = (uint64_t)o->steps + 1;
+    int64_t  i;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        h = (h ^ (uint64_t)tn_tensor_count(p->value)) * UINT64_C(0x9E3779B97F4A7C15);
+        h = (h ^ h >> 29 ^ (uint64_t)tni_optim_updates(p)) * UINT64_C(0xBF58476D1CE4E5B9);
+    }
+    out[0] = (int32_t)(uint32_t)h;
+    out[1] = (int32_t)(uint32_t)(h >> 32);
+}
+
+/* All processes agree whether they can step: s is the status of this one. A fault becomes everybody's. */
+static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+{
+    tn_ctx        *ctx = o->owned.ctx;
+    const tn_comm *k = tni_comm(ctx);
+    int32_t       *told, *own;
+    int            r;
+    tn_status      all;
+    if (s == TN_ERR_COMM) return s;
+    told = (int32_t *)tni_comm_room(ctx, sizeof *told * TNI_TOLD * (size_t)k->size);       /* all-gather leaves it alone */
+    if (!told) return TN_ERR_MEMORY;
+    ctx->fault_rank = k->rank;
+    memset(told, 0, sizeof *told * TNI_TOLD * (size_t)k->size);
+    own = told + TNI_TOLD * k->rank;
+    own[TNI_TOLD_STATUS] = (int32_t)s;
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
+    tni_optim_hash(o, own + TNI_TOLD_HASH);
+    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, told, (int64_t)TNI_TOLD * k->size, TN_I32);
+    if (all != TN_OK) s = all;
+    for (r = 0; r < k->size && s == TN_OK; r++)
+        if (told[TNI_TOLD * r + TNI_TOLD_STATUS] != TN_OK)
+            s = tni_fail(ctx, TN_ERR_COMM, "optim: rank %d has an error: %s; no process has updated its parameters", r,
+                         tn_status_name((tn_status)told[TNI_TOLD * r + TNI_TOLD_STATUS]));
+        else if (memcmp(told + TNI_TOLD * r + TNI_TOLD_HASH, told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other parameters or other gradients "
+                         "than rank 0", r);
+    for (r = 0; r < k->size && s == TN_OK; r++)
+        if (told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+            ctx->fault_rank = r;
+            s = tni_to_device(ctx, ctx->fault->data, told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *told);
+            break;
+        }
+    return s;
+}
+
+/* Copies elements [from,from + n) of the vector to the bucket, or from it, times f. */
+static tn_status tni_bucket_move(tn_optim *o, int64_t from, int64_t n, bool out, double f)
+{
+    const size_t size = tni_dtype_size(o->bucket->dtype);
+    int64_t      i, at = 0;
+    tn_status    s = TN_OK;
+    for (i = o->of.params->count - 1; i >= 0 && at < from + n && s == TN_OK; i--) {
+        const tn_param *p = o->of.params->item[i];
+        const int64_t   count = tni_optim_updates(p) ? tn_tensor_count(p->value) : 0;
+        const int64_t   begin = tni_max(from, at), end = tni_min(from + n, at + count);
+        if (begin < end) {
+            tn_view a = tni_flat_view(p->value->grad), b = tni_flat_view(o->bucket);
+            tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+            a.data = (char *)a.data + (size_t)(begin - at) * size;
+            b.data = (char *)b.data + (size_t)(begin - from) * size;
+            a.shape[0] = b.shape[0] = end - begin;
+            c.in[c.n_in++] = out ? b : a;
+            c.out[c.n_out++] = out ? a : b;
+            c.f[0] = f;
+            s = tni_run(o->owned.ctx, &c);
+        }
+        at += count;
+    }
+    return s;
+}
+
+/* Replaces the gradients by their mean over all processes. */
+static tn_status tni_optim_mean(tn_optim *o)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    int64_t   i, n = 0, at, room, piece;
+    tn_status s = TN_OK;
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
+        const tn_param *p = o->of.params->item[i];
+        if (!tni_optim_updates(p)) continue;
+        s = tni_settle(p->value->grad);                     /* another process may have used what is not used here */
+        p->value->grad->flags &= ~(uint32_t)TNI_ZEROED;
+        n += tn_tensor_count(p->value);
+    }
+    room = tni_min(n, TNI_BUCKET);
+    if (s == TN_OK && room > 0 && (!o->bucket || tn_tensor_count(o->bucket) < room)) {
+        tn_tensor_destroy(o->bucket);
+        o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &room);
+        if (!o->bucket) s = TN_ERR_MEMORY;
+    }
+    for (at = 0; at < n && s == TN_OK; at += piece) {
+        piece = tni_min(n - at, room);
+        s = tni_bucket_move(o, at, piece, false, 1);
+        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_REDUCE, o->bucket->data, piece, o->bucket->dtype, 0);
+        if (s == TN_OK) s = tni_bucket_move(o, at, piece, true, 1 / (double)tn_ctx_ranks(ctx));
+    }
+    return s;
+}
+
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
    V and maps each singular value s to a s + b s^3 + c s^5. After five such steps, with coefficients that are steep at zero,
@@ -29746,6 +30570,7 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
+        tni_rewritten(item[k]->value);
         last = k;
         at.after++;
     }
@@ -29771,6 +30596,10 @@ static tn_status tni_optim_prepare(tn_optim *o)
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
+    if (tni_comm(ctx)) {
+        s = tni_optim_agree(o, s);
+        if (s == TN_OK) s = tni_optim_mean(o);
+    }
     return s == TN_OK ? tni_optim_begin(o) : s;
 }
 
@@ -29824,7 +30653,11 @@ tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->s
    makes, and which optimisers step. The host's changes of a captured step are undone at its end and repeated by each
    replay. */
 
-bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
+/* A step of many processes needs the host. */
+bool tn_graph_supported(const tn_ctx *ctx)
+{
+    return ctx && ctx->backend->capture_begin != NULL && tn_ctx_ranks(ctx) == 1;
+}
 
 static void tni_graph_destroy(tni_owned *owned)
 {
@@ -31824,6 +32657,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
+        tni_rewritten(tn_params_at(params, i)->value);
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -32292,6 +33126,7 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
     tn_ctx   *ctx = r->file->file.ctx;
     tn_status s;
     if (from->bytes == 0) return TN_OK;
+    tni_rewritten(to);
     s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
@@ -35808,6 +36643,40 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- compact weights ----------------------------------------------------- >>model-compact */
+tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
+{
+    static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
+    tn_ctx     *ctx;
+    tn_tensor **w;
+    char      (*name)[64];
+    size_t      each = sizeof *w + sizeof *name, bytes;
+    int64_t     l, n = 0;
+    int         i;
+    tn_status   s;
+    if (error) memset(error, 0, sizeof *error);
+    if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
+    ctx = m->head.w->ctx;
+    bytes = (size_t)(5 * m->desc.layers + 1) * each;
+    w = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_compact");
+    if (!w) return TN_ERR_MEMORY;
+    name = (char (*)[64])(void *)(w + 5 * m->desc.layers + 1);
+    for (l = 0; l < m->desc.layers; l++) {
+        const tn_transformer_block *b = &m->blocks[l];
+        tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
+        for (i = 0; i < 5; i++) {
+            if (!of[i]) continue;
+            w[n] = of[i];
+            tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
+        }
+    }
+    w[n] = m->head.w;
+    tni_print(name[n++], sizeof *name, "head.w");
+    s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
+    tni_free(ctx, w, bytes);
+    return s;
 }
 
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
@@ -44383,6 +45252,8 @@ typedef struct tni_cpu {
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
+    struct tni_reserve *reserves;         /* newest first, see >>cpu-memory */
+    bool         large;                 /* whether memory is asked for in large pages */
     double       part[TNI_CPU_PARTS];
     tni_update   update[TNI_CPU_SERIES]; /* calls that wait for the rest of their series, see >>pass-optim */
     int          updates;
@@ -44393,35 +45264,159 @@ typedef struct tni_cpu {
 
 static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
 
-/* 64-byte aligned; the allocator's own pointer is stored just before. */
-static void *tni_cpu_alloc(void *state, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    size_t   total;
-    char    *raw, *p;
-    if (!tni_add_size(bytes, TNI_ALIGN + sizeof raw, &total)) return NULL;
-    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
-    if (!raw) return NULL;
-    p = raw + sizeof raw;
-    p += (0 - (uintptr_t)p) % TNI_ALIGN;
-    memcpy(p - sizeof raw, &raw, sizeof raw);
-    return p;
-}
-
-static void tni_cpu_release(void *state, void *p, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    char    *raw;
-    if (!p) return;
-    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
-    cpu->mem.release(raw, bytes + TNI_ALIGN + sizeof raw, cpu->mem.user);
-}
-
 static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
 {
     (void)state;
     if (bytes > 0) memmove(dst, src, bytes);
     return TN_OK;
+}
+
+/* ---- memory in large pages ----------------------------------------------- >>cpu-memory
+   A pass over many arrays in pages of 4 KB waits for the translation of addresses: AdamW a tenth of its time on a quiet
+   machine, a fifth beside others. Linux gives pages of 2 MB where madvise asks for them and a whole one fits. Most tensors
+   are smaller, so those of 16 KB to 8 MB share reserves. A reserve is a row of blocks, each after a header; a tensor gets
+   the first free block that is large enough, and the reserve is released with its last tensor. This is done with the
+   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG. */
+#if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#define TNI_LARGE_PAGES false
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TNI_LARGE_PAGES false
+#endif
+#endif
+#ifndef TNI_LARGE_PAGES
+#define TNI_LARGE_PAGES true
+#endif
+enum {
+    TNI_PAGE          = 2 << 20,
+    TNI_SHARE_LEAST   = 16 << 10,       /* bytes of tensors that share a reserve */
+    TNI_SHARE_MOST    = 8 << 20,
+    TNI_RESERVE_LEAST = 4 << 20,
+    TNI_RESERVE_MOST  = 256 << 20
+};
+
+/* The headers of a block and of a reserve, TNI_ALIGN bytes each. */
+typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;                    /* bytes with this header   */
+typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* left: of blocks not used */
+
+/* Aligned to 64 bytes, or to a large page; the allocator's own pointer is stored just before. */
+static size_t tni_cpu_align(const tni_cpu *cpu, size_t bytes)
+{
+    return cpu->large && bytes >= TNI_PAGE ? TNI_PAGE : TNI_ALIGN;
+}
+
+static void *tni_cpu_alone(tni_cpu *cpu, size_t bytes)
+{
+    const size_t align = tni_cpu_align(cpu, bytes);
+    size_t       total;
+    char        *raw, *p;
+    if (!tni_add_size(bytes, align + sizeof raw, &total)) return NULL;
+    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
+    if (!raw) return NULL;
+    p = raw + sizeof raw;
+    p += (0 - (uintptr_t)p) % align;
+    memcpy(p - sizeof raw, &raw, sizeof raw);
+#if defined(__linux__) && defined(SYS_madvise)
+    if (align == TNI_PAGE) (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+#endif
+    return p;
+}
+
+static void tni_cpu_alone_release(tni_cpu *cpu, void *p, size_t bytes)
+{
+    char *raw;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    cpu->mem.release(raw, bytes + tni_cpu_align(cpu, bytes) + sizeof raw, cpu->mem.user);
+}
+
+static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_block *)(void *)((char *)r + at); }
+
+/* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
+static void *tni_reserve_take(tni_reserve *r, size_t bytes)
+{
+    size_t at, next;
+    if (r->left < bytes) return NULL;
+    for (at = TNI_ALIGN; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+        tni_mem_block *b = tni_block_at(r, at);
+        if (b->used) continue;
+        while ((next = at + b->bytes) < r->bytes && !tni_block_at(r, next)->used) b->bytes += tni_block_at(r, next)->bytes;
+        if (b->bytes < bytes) continue;
+        if (b->bytes > bytes) {
+            tni_mem_block *rest = tni_block_at(r, at + bytes);
+            rest->bytes = b->bytes - bytes;
+            rest->used = false;
+        }
+        b->bytes = bytes;
+        b->used = true;
+        r->left -= bytes;
+        return (char *)r + at + TNI_ALIGN;
+    }
+    return NULL;
+}
+
+/* A new reserve is as large as all others together, so that there are few. */
+static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
+{
+    tni_reserve *r;
+    size_t       bytes = 0;
+    for (r = cpu->reserves; r; r = r->next) bytes += r->bytes;
+    if (bytes < TNI_RESERVE_LEAST) bytes = TNI_RESERVE_LEAST;
+    if (bytes > TNI_RESERVE_MOST) bytes = TNI_RESERVE_MOST;
+    while (bytes < least) bytes *= 2;
+    r = (tni_reserve *)tni_cpu_alone(cpu, bytes);
+    if (!r) return NULL;
+    r->next = cpu->reserves;
+    r->bytes = bytes;
+    r->left = bytes - TNI_ALIGN;
+    tni_block_at(r, TNI_ALIGN)->bytes = r->left;
+    tni_block_at(r, TNI_ALIGN)->used = false;
+    cpu->reserves = r;
+    return r;
+}
+
+static void *tni_cpu_alloc(void *state, size_t bytes)
+{
+    tni_cpu     *cpu = (tni_cpu *)state;
+    const size_t block = (bytes + 2 * TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    tni_reserve *r;
+    void        *p;
+    if (!cpu->large || bytes < TNI_SHARE_LEAST || bytes > TNI_SHARE_MOST) return tni_cpu_alone(cpu, bytes);
+    for (r = cpu->reserves; r; r = r->next) if ((p = tni_reserve_take(r, block)) != NULL) return p;
+    r = tni_reserve_make(cpu, block + TNI_ALIGN);
+    return r ? tni_reserve_take(r, block) : tni_cpu_alone(cpu, bytes);
+}
+
+static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes - TNI_ALIGN; }
+
+/* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
+static void tni_cpu_release(void *state, void *p, size_t bytes)
+{
+    tni_cpu       *cpu = (tni_cpu *)state;
+    tni_reserve  **at = &cpu->reserves, *r, *other;
+    tni_mem_block *b;
+    if (!p) return;
+    while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
+    if (!r) {
+        tni_cpu_alone_release(cpu, p, bytes);
+        return;
+    }
+    b = (tni_mem_block *)(void *)((char *)p - TNI_ALIGN);
+    b->used = false;
+    r->left += b->bytes;
+    if (!tni_reserve_empty(r)) return;
+    for (other = cpu->reserves; other && (other == r || !tni_reserve_empty(other)); other = other->next) {}
+    if (!other) return;
+    *at = r->next;
+    tni_cpu_alone_release(cpu, r, r->bytes);
+}
+
+static void tni_reserves_release(tni_cpu *cpu)
+{
+    tni_reserve *r;
+    while ((r = cpu->reserves) != NULL) {
+        cpu->reserves = r->next;
+        tni_cpu_alone_release(cpu, r, r->bytes);
+    }
 }
 
 static void tni_cpu_close(void *state)
@@ -44432,6 +45427,7 @@ static void tni_cpu_close(void *state)
     mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
     tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    tni_reserves_release(cpu);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
@@ -44441,6 +45437,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     if (!cpu) return NULL;
     memset(cpu, 0, sizeof *cpu);
     cpu->mem = desc->allocator;
+    cpu->large = TNI_LARGE_PAGES && desc->allocator.alloc == tni_malloc;
     cpu->pool.threads = threads;
     cpu->pool.fn = desc->parallel_for;
     cpu->pool.user = desc->parallel_user;
@@ -45358,6 +46355,9 @@ typedef struct TNI_T(gemm) {
     int64_t         tasks, own;                        /* tasks; numbers of a worker's panels, see gemm_part */
     bool            by_columns;
     tn_task_fn      few;                               /* the task, if C has few rows */
+    const uint32_t *codes;                             /* a compact copy of B's columns (>>compact), or NULL; of INT8 with */
+    const float    *scales;                            /* scales, of BF16 without                                          */
+    int64_t         words;                             /* of a column                                                      */
 } TNI_T(gemm);
 
 /* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
@@ -45784,7 +46784,9 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
+/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few
+   Columns of B may have a compact copy of fewer bytes, which is read in their place: vectors of it are widened in registers
+   for one row of A, and four columns at a time into a scratch in the first cache for several rows. */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -45837,6 +46839,53 @@ TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, T
     *c = sum;
 }
 
+#if TNI_BITS == 32
+/* W weights of a block of BF16, the upper halves of words or the lower ones, and W of INT8 (>>compact) */
+#if TNI_LEVEL == 2
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m512i v = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i *)p)));
+}
+#elif TNI_LEVEL == 1
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_castsi256_ps(upper ? _mm256_and_si256(v, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+#else
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    uint32_t lane[TNI_W];
+    TNI_V    v;
+    int      i;
+    for (i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    float lane[TNI_W];
+    TNI_V v;
+    int   i;
+    for (i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+#endif
+#endif
+
 #if TNI_LEVEL == 2
 #define TNI_DOTS(X) X(0) X(1) X(2) X(3)
 enum { TNI_T(dots_high) = 4 };
@@ -45845,12 +46894,13 @@ enum { TNI_T(dots_high) = 4 };
 enum { TNI_T(dots_high) = 3 };
 #endif
 
-/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once; past the last column, the last
-   column is repeated. */
-TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
+/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
+   after them; b is column j. Past the last column, the last column is repeated. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t i,
+                                      int64_t j, int64_t end)
 {
-    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
-    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = b, *b1 = b + tni_min(1, end - 1 - j) * b_col;
+    const TNI_REAL *b2 = b + tni_min(2, end - 1 - j) * b_col, *b3 = b + tni_min(3, end - 1 - j) * b_col;
     const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
@@ -45890,55 +46940,115 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
             for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
+/* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
+   whole blocks. d is a multiple of 4 W; i, in the loops a constant, of W. */
+enum { TNI_T(as_real), TNI_T(as_bf16), TNI_T(as_int8) };
+TNI_INLINE TNI_V TNI_T(column)(const int as, const void *y, int64_t d, const int i, int k)
+{
+#if TNI_BITS == 32
+    if (as == TNI_T(as_bf16)) {
+        const int e = (4 * TNI_W < 32 ? (int)(d & 31) : 0) + i;          /* in its block of 32, or one after it */
+        return TNI_T(halves)((const uint32_t *)y + (d >> 5 << 4) + (e >> 5 << 4) + (e & 15), e & 16);
+    }
+    if (as == TNI_T(as_int8)) return TNI_T(bytes)((const int8_t *)y + d + i);
+#endif
+    (void)as;
+    return TNI_LOAD((const TNI_REAL *)y + d + i, k);
+}
+
 /* The sum of x[d] y[d], as a vector whose lanes are still to be added */
-TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+TNI_INLINE TNI_V TNI_T(dot_lanes_as)(const int as, const TNI_REAL *x, const void *y, int64_t depth)
 {
     TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t d = 0;
+    int     i;
+#define TNI_STEP(s, i, k) s = TNI_FMA(TNI_LOAD(x + d + (i), k), TNI_T(column)(as, y, d, i, k), s);
     for (; d + 4 * TNI_W <= depth; d += 4 * TNI_W) {
-        s0 = TNI_FMA(TNI_LOAD(x + d, TNI_W), TNI_LOAD(y + d, TNI_W), s0);
-        s1 = TNI_FMA(TNI_LOAD(x + d + 1 * TNI_W, TNI_W), TNI_LOAD(y + d + 1 * TNI_W, TNI_W), s1);
-        s2 = TNI_FMA(TNI_LOAD(x + d + 2 * TNI_W, TNI_W), TNI_LOAD(y + d + 2 * TNI_W, TNI_W), s2);
-        s3 = TNI_FMA(TNI_LOAD(x + d + 3 * TNI_W, TNI_W), TNI_LOAD(y + d + 3 * TNI_W, TNI_W), s3);
+        TNI_STEP(s0, 0, TNI_W)
+        TNI_STEP(s1, 1 * TNI_W, TNI_W)
+        TNI_STEP(s2, 2 * TNI_W, TNI_W)
+        TNI_STEP(s3, 3 * TNI_W, TNI_W)
     }
-    for (; d < depth; d += TNI_W) {
-        const int k = TNI_T(lanes)(depth - d);
-        s0 = TNI_FMA(TNI_LOAD(x + d, k), TNI_LOAD(y + d, k), s0);
-    }
+    for (i = 0; d + i < depth; i += TNI_W) TNI_STEP(s0, i, TNI_T(lanes)(depth - d - i))
+#undef TNI_STEP
     return (s0 + s1) + (s2 + s3);
+}
+
+TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+{
+    return TNI_T(dot_lanes_as)(TNI_T(as_real), x, y, depth);
 }
 
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
    as if several are read at once. */
-TNI_FAST void TNI_T(gemm_dots_row)(const TNI_T(gemm) *g, int64_t j, int64_t end)
+TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
 {
     TNI_REAL sums[4];
     int64_t  q;
     for (; j < end; j += 4) {
-        const TNI_REAL *b = g->b + j * g->b_col;
-        TNI_V           s[4];
-        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes)(g->a, b + tni_min(q, end - 1 - j) * g->b_col, g->k);
+        TNI_V s[4];
+        for (q = 0; q < 4; q++) {
+            const int64_t at = tni_min(j + q, end - 1);
+            const void   *b = as == TNI_T(as_real) ? (const void *)(g->b + at * g->b_col) : g->codes + at * g->words;
+            s[q] = TNI_T(dot_lanes_as)(as, g->a, b, g->k);
+        }
         TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
-        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+        for (q = 0; q < 4 && j + q < end; q++) {
+            if (as == TNI_T(as_int8)) sums[q] *= (TNI_REAL)g->scales[j + q];
+            TNI_T(gemm_number)(g, 0, j + q, sums[q]);
+        }
+    }
+}
+
+/* Columns j to j + 3 of B, as far as there are so many, from their compact copy. */
+TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
+{
+    int64_t q, d;
+    for (q = 0; q < 4 && j + q < end; q++, to += to_col) {
+        const uint32_t *from = g->codes + (j + q) * g->words;
+        const TNI_V     scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
+        for (d = 0; d < g->k; d += 4 * TNI_W) {
+#define TNI_STEP(i) if (d + (i) < g->k) { \
+            TNI_V y = TNI_T(column)(as, from, d, i, TNI_W); \
+            TNI_STORE(to + d + (i), y * scale, TNI_W); }
+            TNI_STEP(0) TNI_STEP(1 * TNI_W) TNI_STEP(2 * TNI_W) TNI_STEP(3 * TNI_W)
+#undef TNI_STEP
+        }
     }
 }
 
 /* Task: g->cols columns of C. */
+TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
+    TNI_REAL       wide[4 * DEPTH];
+    const TNI_REAL *b = wide;
+    int64_t        b_col = DEPTH, i;
+    if (g->m == 1) {
+        TNI_T(gemm_dots_row)(as, g, j, end);
+        return;
+    }
+    for (; j < end; j += 4) {
+        if (as == TNI_T(as_real)) b = g->b + j * g->b_col, b_col = g->b_col;
+        else TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
+    }
+}
+
 TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
-    int64_t            i, j;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
     (void)worker;
-    if (g->m == 1) {
-        TNI_T(gemm_dots_row)(g, task * g->cols, end);
-        return;
-    }
-    for (j = task * g->cols; j < end; j += 4)
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+#if TNI_BITS == 32
+    if (g->codes && g->scales) TNI_T(gemm_dots_as)(TNI_T(as_int8), g, j, end);
+    else if (g->codes)         TNI_T(gemm_dots_as)(TNI_T(as_bf16), g, j, end);
+    else
+#endif
+    TNI_T(gemm_dots_as)(TNI_T(as_real), g, j, end);
 }
 
 /* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
@@ -46038,6 +47148,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
         g->a += slab.k * g->a_col;
         g->b += slab.k * g->b_row;
+        if (g->codes) g->codes += g->scales ? slab.k / 4 : slab.k / 2;      /* whole blocks */
         g->k -= slab.k;
         g->beta = 1;
         g->bias = NULL;
@@ -46085,6 +47196,7 @@ TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
     g->b_row = from.a_col;        g->b_col = from.a_row;
     g->c_row = from.c_col;        g->c_col = from.c_row;
     g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
+    g->codes = NULL;
 }
 
 /* Product `index` of the call. */
@@ -46111,6 +47223,11 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
     if (c->n_in > 2 && bias->data) {
         g.bias = (const TNI_REAL *)bias->data;
         g.bias_col = bias->strides[0];
+    }
+    if (c->n_in > 4) {
+        g.codes = (const uint32_t *)c->in[3].data;
+        g.words = c->in[3].strides[0];
+        g.scales = (const float *)c->in[4].data;
     }
     return g;
 }
@@ -47613,12 +48730,13 @@ TNI_INLINE void TNI_T(multiply)(TNI_U a, uint32_t m, TNI_U *high, TNI_U *low)
 }
 #endif
 
-/* Four uniform numbers for each of the TNI_W blocks from `block` on, a multiple of TNI_W. */
+/* Four uniform numbers for each of the TNI_W blocks from `block` on; with the call's first block a multiple of TNI_W. */
 TNI_INLINE void TNI_T(units)(const tn_call *c, int32_t clock, uint64_t block, TNI_V u[4])
 {
     TNI_U    lane, word[4], a_high, a_low, b_high, b_low;
     uint32_t key0 = (uint32_t)(uint64_t)c->i[0], key1 = (uint32_t)((uint64_t)c->i[0] >> 32);
     int      i;
+    block += (uint64_t)c->i[2];
     memcpy(&lane, tni_lane, sizeof lane);
     word[0] = lane + (uint32_t)block;
     word[1] = TNI_T(set_u)((uint32_t)(block >> 32));
@@ -47729,8 +48847,8 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
 
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
-   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The tasks of a parameter, and so
-   the order of its sum, do not depend on the others. */
+   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
+   tasks of a parameter, and so the order of its sum, do not depend on the others. */
 TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
     const float *g = u->x[0];
@@ -51453,6 +52571,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_MOST_STEPS
 #undef TNI_NEON
 #undef TNI_OPENMP
+#undef TNI_LARGE_PAGES
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF

@@ -17,7 +17,8 @@
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
        TN_WGMMA=1      like desc.wgmma: attention by the kernels for sm_90a, on GPUs of capability 9.0
-       CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda
+       CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
+                       packages of Python (pip install nvidia-cublas). The log says which file was opened, or that none was.
 
    What to know
        Precision       F64 is computed in F64. F32 is computed in F32, except that cross_entropy uses __expf;
@@ -107,6 +108,7 @@
 #define TNC_VECTOR(T, p) (*tnch_aligned<T>(p))
 static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
 static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
+static inline float tnc_exp2(float x) { return exp2f(x); }
 #define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
 #define TNC_WGMMA 1
 static inline bool tnc_wgmma_compiled(void (*)(void)) { return true; }
@@ -177,6 +179,14 @@ static __device__ __forceinline__ int tnc_reread_block(void)
     return x;
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
+
+/* 2^x in one instruction, with a relative error of 2^-22; results below 2^-126 are 0. exp2f takes four. */
+static __device__ __forceinline__ float tnc_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 /* Copies 16 bytes from global to shared memory asynchronously, without registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -355,6 +365,7 @@ typedef struct tnc_blas {
     cublasHandle_t  handle;
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*destroy)(cublasHandle_t);
+    cublasStatus_t (*version)(cublasHandle_t, int *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
     cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
@@ -389,7 +400,7 @@ typedef struct tnc_pending {
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
-enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20 };
+enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_ROOMY = 64 };
 
 /* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
    be freed. */
@@ -399,7 +410,7 @@ typedef struct tnc {
     tn_allocator      allocator;
     int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90 */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for    */
-    size_t            memory;                       /* total device memory in bytes                       */
+    size_t            memory, l2;                   /* bytes of device memory, and of its L2 cache        */
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
@@ -412,6 +423,8 @@ typedef struct tnc {
     tnc_pending       pending;
     tnc_kept         *kept;                         /* memory to be freed later                           */
     int               graphs;                       /* number of graphs that exist                        */
+    const void       *roomy[TNC_ROOMY];             /* kernels whose limit of shared memory is raised     */
+    int               roomy_count;
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              wgmma;                        /* attention by the kernels for sm_90a                */
@@ -526,32 +539,81 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
 
-#ifdef TN_CUDA_HOST
-#define TNC_FIND(function) reinterpret_cast<void *>(tnc_blas_here ? &function : nullptr)
-static const bool tnc_blas_here = true;
-static void *tnc_library_open(void) { static char engine; return &engine; }
-static void  tnc_library_close(void *) {}
-#elif defined(_WIN32)
+#if defined(_WIN32) && !defined(TN_CUDA_HOST)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #define TNC_FIND(function) reinterpret_cast<void *>(GetProcAddress((HMODULE)b->library, TNC_TEXT(function)))
 static void *tnc_library_open(void) { return (void *)LoadLibraryA("cublas64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
 static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
+static void  tnc_library_path(void *library, char path[512]) { GetModuleFileNameA((HMODULE)library, path, 512); }
 #else
 #include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
+#ifdef TN_CUDA_HOST
+#define TNC_FIND(function) reinterpret_cast<void *>(&function)
+#define TNC_BLAS(name) "libtnch_" name ".so"                            /* what a test puts somewhere, to be found */
+#define TNC_BLAS_ELSE &tnc_engine
+static char tnc_engine;
+#else
 #define TNC_FIND(function) dlsym(b->library, TNC_TEXT(function))      /* cublasCreate is a macro for cublasCreate_v2 */
-#define TNC_BLAS "libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR)
-/* Searches the paths of the loader, then the folder where CUDA is installed, which is often not one of them. */
+#define TNC_BLAS(name) "lib" name ".so." TNC_TEXT(CUBLAS_VER_MAJOR)
+#define TNC_BLAS_ELSE NULL
+#endif
+#ifdef __aarch64__
+#define TNC_TARGET "sbsa-linux"
+#else
+#define TNC_TARGET "x86_64-linux"
+#endif
+
+/* Opens cuBLAS in the first folder ROOT/WITHIN that has it; * in WITHIN stands for anything. cuBLAS needs cublasLt, which lies
+   beside it, where the loader need not look: so that is loaded first. */
+static void *tnc_library_in(const char *root, const char *within)
+{
+    char   path[512];
+    void  *library = NULL;
+    glob_t found;
+    size_t i;
+    if (!root || !root[0]) return NULL;
+    if (snprintf(path, sizeof path, "%s/%s/" TNC_BLAS("cublas"), root, within) >= (int)sizeof path) return NULL;
+    if (glob(path, 0, NULL, &found) != 0) return NULL;
+    for (i = 0; i < found.gl_pathc && !library; i++) {
+        const char *at = found.gl_pathv[i];
+        if (snprintf(path, sizeof path, "%.*s" TNC_BLAS("cublasLt"), (int)(strrchr(at, '/') + 1 - at), at) < (int)sizeof path)
+            (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+    }
+    globfree(&found);
+    return library;
+}
+
+/* Searches the paths of the loader; the folder where CUDA is installed, which is often not one of them; and the packages of
+   Python, of an active environment first. */
 static void *tnc_library_open(void)
 {
-    const char *home = getenv("CUDA_HOME");
-    char        path[512];
-    void       *library = dlopen(TNC_BLAS, RTLD_NOW | RTLD_LOCAL);
-    if (library) return library;
-    snprintf(path, sizeof path, "%s/lib64/" TNC_BLAS, home && home[0] ? home : "/usr/local/cuda");
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    static const char *const of_cuda[] = { "lib64", "lib", "targets/" TNC_TARGET "/lib" };
+    static const char *const of_python[] = { "lib/python3*/*-packages/nvidia/cu" TNC_TEXT(CUBLAS_VER_MAJOR) "/lib",
+                                             "lib/python3*/*-packages/nvidia/cublas/lib" };        /* of CUDA 12 */
+    const char *home = getenv("CUDA_HOME"), *user = getenv("HOME");
+    const char *root[] = { getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"), NULL, "/usr/local", "/usr", "/opt/conda" };
+    char        local[512] = "";
+    void       *library = dlopen(TNC_BLAS("cublas"), RTLD_NOW | RTLD_LOCAL);
+    size_t      i, k;
+    if (user && user[0]) snprintf(local, sizeof local, "%s/.local", user);
+    root[2] = local;
+    for (i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
+        library = tnc_library_in(home && home[0] ? home : "/usr/local/cuda", of_cuda[i]);
+    for (i = 0; i < sizeof root / sizeof *root; i++)
+        for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
+    return library ? library : TNC_BLAS_ELSE;
 }
 static void tnc_library_close(void *) {}        /* the library stays loaded: it is large, and the next context needs it */
+
+static void tnc_library_path(void *library, char path[512])
+{
+    struct link_map *map = NULL;
+    if (library != TNC_BLAS_ELSE && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) snprintf(path, 512, "%s", map->l_name);
+}
 #endif
 
 static void tnc_blas_close(tnc_blas *b)
@@ -561,33 +623,59 @@ static void tnc_blas_close(tnc_blas *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Without cuBLAS the context computes products with the slow kernel of this file, and logs a warning. Products of BF16 are
-   accumulated in F32: reductions in reduced precision are disabled. */
+static void tnc_blas_log(const tn_desc *desc, tn_log_level level, const char *format, ...)
+{
+    char    text[640];
+    va_list list;
+    if (!desc->log) return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    desc->log(desc->log_user, level, text);
+}
+
+/* The log says which cuBLAS computes the products of the context. Without one it is the slow kernel of this file, and the line
+   is a warning. Products of BF16 are accumulated in F32: reductions in reduced precision are disabled. */
 static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    const char *why = "cuBLAS: not found; matrix products run on a kernel of this backend, which is much slower";
-    if (wanted && strcmp(wanted, "0") == 0) return;
+    const char *why = "not found";
+    char        path[512] = "an unknown path";
+    int         version = 0;
+    if (wanted && strcmp(wanted, "0") == 0) {
+        tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: not used, because TN_CUBLAS is 0; matrix products run on a kernel of this "
+                     "backend");
+        return;
+    }
     if ((b->library = tnc_library_open()) != NULL) {
         *(void **)&b->create = TNC_FIND(cublasCreate);
         *(void **)&b->destroy = TNC_FIND(cublasDestroy);
+        *(void **)&b->version = TNC_FIND(cublasGetVersion);
         *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
         *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
         *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
         *(void **)&b->text = TNC_FIND(cublasGetStatusString);
         *(void **)&b->gemm = TNC_FIND(cublasGemmEx);
         *(void **)&b->gemms = TNC_FIND(cublasGemmStridedBatchedEx);
-        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm && b->gemms
-            && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
+        tnc_library_path(b->library, path);
+        if (b->create && b->destroy && b->version && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+            && b->gemms && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS
+            && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
             && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
             && cudaMalloc(&s->blas_workspace, TNC_BLAS_WORKSPACE) == cudaSuccess
-            && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS) return;
-        why = "cuBLAS: cannot be initialised; matrix products run on a kernel of this backend, which is much slower";
+            && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS
+            && b->version(b->handle, &version) == CUBLAS_STATUS_SUCCESS) {
+            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s", version / 10000, version / 100 % 100, version % 100,
+                         path);
+            return;
+        }
+        why = path;
     }
     (void)cudaGetLastError();
     tnc_blas_close(b);
-    if (desc->log) desc->log(desc->log_user, TN_LOG_WARN, why);
+    tnc_blas_log(desc, TN_LOG_WARN, "cuBLAS: %s%s; matrix products run on a kernel of this backend, which is much slower", why,
+                 why == path ? " cannot be initialised" : "");
 }
 
 /* ---- creating and destroying the state ----------------------------------------------------------------------- >>cuda-open
@@ -709,7 +797,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     const char *wait = getenv("TN_SYNC");
     cudaError_t e;
     size_t      left;
-    int         i, shared = 0;
+    int         i, shared = 0, l2 = 0;
     if (!s) {
         snprintf(why, 256, "out of memory: %zu bytes for the state of the backend", sizeof *s);
         return TN_ERR_MEMORY;
@@ -722,7 +810,9 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
+        cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, s->device);
         s->shared_max = (size_t)shared;
+        s->l2 = (size_t)l2;
         e = cudaMemGetInfo(&left, &s->memory);
         if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
         for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
@@ -762,6 +852,10 @@ static void *tnc_alloc(void *state, size_t bytes)
 {
     tnc  *s = (tnc *)state;
     void *p = NULL;
+    if (s->capturing) {                                         /* cudaMalloc would make the capture invalid, too */
+        tnc_error(s, TN_ERR_MEMORY, "a capture cannot allocate: %zu bytes were asked for; run the step once before it", bytes);
+        return NULL;
+    }
     if (s->lost || cudaSetDevice(s->device) != cudaSuccess) return NULL;
     if (cudaMalloc(&p, bytes) == cudaSuccess) return p;
     (void)cudaGetLastError();                                   /* the caller reports that the memory is full */
@@ -1042,14 +1136,19 @@ static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low
 /* Raises the limit of dynamic shared memory of a kernel, which is 48 KiB by default, before a launch that needs more. Static
    shared memory counts as well; in this file it is at most 16 KiB beside dynamic memory, so that below 32 KiB there is
    nothing to do. The limit belongs to the kernel and holds for all threads and graphs: it is set to the most that the device
-   allows and never lowered. */
-template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
+   allows and never lowered. A context asks once for each kernel, because the question takes as long as a launch. */
+template <class... P> static void tnc_shared_for(tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
-    if (bytes > 32 << 10 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess
-        && (size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)(s->shared_max - a.sharedSizeBytes));
+    const void        *name = reinterpret_cast<const void *>(kernel);
+    int                i = 0;
+    if (bytes <= 32 << 10) return;
+    while (i < s->roomy_count && s->roomy[i] != name) i++;
+    if (i < s->roomy_count || cudaFuncGetAttributes(&a, kernel) != cudaSuccess) return;
+    if ((size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max
+        && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)(s->shared_max - a.sharedSizeBytes)) != cudaSuccess) return;
+    if (i < TNC_ROOMY) s->roomy[s->roomy_count++] = name;
 }
 
 /* ---- grids: how work is divided between blocks and threads --------------------------------------------------- >>cuda-grid
@@ -1494,11 +1593,12 @@ static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const vo
 /* ---- random numbers, see >>rng of tensornet.h -------------------------------------------------------------- >>cuda-philox
    Philox4x32-10. A thread computes one block of four numbers and uses them for elements 4 i .. 4 i + 3. */
 
-typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* or mean, deviation */
+typedef struct tnc_stream_of { uint64_t key, first; uint32_t call; double low, width; } tnc_stream_of;   /* or mean, deviation */
 
 static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
 {
     uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
+    block += g.first;
     c[0] = (uint32_t)block;
     c[1] = (uint32_t)(block >> 32);
     c[2] = g.call;
@@ -1544,7 +1644,7 @@ static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type 
 
 static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
 {
-    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
+    tnc_stream_of g = { (uint64_t)c->i[0], (uint64_t)c->i[2], (uint32_t)c->i[1], low, width };
     return g;
 }
 
@@ -4711,6 +4811,7 @@ typedef struct tnc_attend {
     int       kind, row;
     bool      causal, sums;
     bool      wide;                      /* tensor cores: outputs are F32, not BF16                              */
+    int       group, group_blocks;       /* tensor cores: heads of a group, and their blocks                     */
     double    scale, length, eps, unit;  /* unit: factor of l_i in row_stats                                     */
     float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
 } tnc_attend;
@@ -4783,31 +4884,33 @@ template <typename R> static __device__ __forceinline__ R tnc_attend_rescale(R f
 template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
 
 /* ---- what the backward pass needs of each query --------------------------------------------------- >>cuda-attention-delta
-   row_stats = c_i, w_i, l_i, 0; a warp per query. In FlashAttention this is the preprocessing kernel that computes delta. */
+   row_stats = c_i, w_i, l_i, 0. Where w needs the dot product of dO_i and o_i (DOTS) a warp computes a query, else a thread.
+   In FlashAttention this is the preprocessing kernel that computes delta. */
 
-template <typename T> static __global__ void tnc_attend_delta(tnc_attend p)
+template <typename R> struct alignas(16) tnc_attend_stats { R c, w, l, none; };
+
+template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_attend p)
 {
     typedef typename tnc_real<T>::type R;
-    const int     lane = (int)threadIdx.x & 31;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    enum { team = DOTS ? 32 : 1 };
+    const int     lane = (int)threadIdx.x % team;
+    const int64_t teams = (int64_t)gridDim.x * blockDim.x / team;
     int64_t       n, e;
-    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
-        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
+        const int64_t i = n % p.Tq;
         const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
         const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
         R             c = p.sums ? R(1) / stat : tnc_attend_row_scale<R>(p, tnc_attend_keys_of(p, i)), dot = R(0);
-        R            *row = (R *)p.row_stats + 4 * n;
-        if (softmax || p.sums) {
-            const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
+        if (DOTS) {
+            const int64_t h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+            const T      *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
             for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+            dot = tnc_warp_sum(dot);
         }
-        dot = tnc_warp_sum(dot);
         if (lane > 0) continue;
-        row[0] = c;
-        row[1] = p.sums ? -dot * c : -dot;
         /* without a visible key e^(s - l) must be 0 */
-        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);
-        row[3] = R(0);
+        TNC_VECTOR(tnc_attend_stats<R>, (R *)p.row_stats + 4 * n) = tnc_attend_stats<R>{
+            c, p.sums ? -dot * c : -dot, softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit), R(0) };
     }
 }
 
@@ -5310,19 +5413,23 @@ static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], c
     }
 }
 
-/* The batch item b and head h of a block. Blocks with consecutive indices have different heads. */
-typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
+/* The batch item b, the head h and the tile of a block. The blocks of a group of heads, whose streamed operands the L2 cache
+   can hold, come before those of the next group, so that these operands are read from device memory once. Within a group
+   the first tiles of all heads come first. The last group may have fewer heads. */
+typedef struct tnc_attend_place { int b, h, head, tile; } tnc_attend_place;
 
 static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
 {
-    const int H = (int)p.H, head = tnc_reread_block() % ((int)p.B * H);
-    return tnc_attend_place{ head / H, head % H, head };
+    const int H = (int)p.H, block = tnc_reread_block(), first = block / p.group_blocks * p.group;
+    const int rest = (int)p.B * H - first, heads = rest < p.group ? rest : p.group, inside = block % p.group_blocks;
+    const int head = first + inside % heads;
+    return tnc_attend_place{ head / H, head % H, head, inside / heads };
 }
 
 /* The first row of a block: a key, or a query; query blocks that may see most keys come first. */
 template <bool KEYS> static __device__ __forceinline__ int tnc_attend_first_row(const tnc_attend &p, int rows)
 {
-    const int tile = tnc_reread_block() / ((int)p.B * (int)p.H);
+    const int tile = tnc_attend_place_of(p).tile;
     return (KEYS ? tile : ((int)p.Tq + rows - 1) / rows - 1 - tile) * rows;
 }
 
@@ -5500,13 +5607,13 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                     for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                    factor = largest == -INFINITY ? 1.0f : exp2f(row_max[m][k] - largest);
+                    factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
                     row_max[m][k] = largest;
                     if (largest == -INFINITY) largest = 0.0f;                   /* every key is masked: e^-inf is 0 */
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++)
                         TNC_UNROLL
-                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
                     TNC_UNROLL
                     for (n = 0; n < DV / 8; n++) {
                         o[m][n][2 * k] *= factor;
@@ -5679,8 +5786,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
                     if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
                     slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
                     slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                    p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                    p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                    p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                    p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
                     p_frag[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
                     ds_frag[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
                     if (sets == 2) ds_frag[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
@@ -5875,13 +5982,13 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
                 for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][n][2 * k], s[0][n][2 * k + 1]));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                factor = largest == -INFINITY ? 1.0f : exp2f(row_max[k] - largest);
+                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[k] - largest);
                 row_max[k] = largest;
                 if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
                 TNC_UNROLL
                 for (n = 0; n < keys / 8; n++)
                     TNC_UNROLL
-                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = exp2f(s[0][n][e] - largest);
+                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = tnc_exp2(s[0][n][e] - largest);
                 TNC_UNROLL
                 for (n = 0; n < D / 8; n++) {
                     o[n][2 * k] *= factor;
@@ -6053,8 +6160,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
                 const float4 q0 = queries[first], q1 = KEYS ? queries[first + 1] : q0;
                 const float  a0 = s[0][c][r], a1 = s[0][c][r + 1], b0 = s[sets - 1][c][r], b1 = s[sets - 1][c][r + 1];
                 const float  slope0 = fmaf(q0.x, dp[c][r], q0.y), slope1 = fmaf(q1.x, dp[c][r + 1], q1.y);
-                const float  p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                const float  p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                const float  p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                const float  p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
                 p_frag[k][e] = tnc_pair(q0.x * p0, q1.x * p1);
                 ds_frag[0][k][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
                 if (sets == 2) ds_frag[sets - 1][k][e] = tnc_pair(a0 * slope0, a1 * slope1);
@@ -6100,32 +6207,6 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
 #endif
 }
 
-/* Launch a kernel, if the call is one for it. */
-template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
-{
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_plan<KIND, D> plan;
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tnc_ceil(p.Tq, plan::queries) * p.B * p.H), plan::threads,
-                   plan::bytes, s->stream, p);
-        return true;
-    } else return false;
-}
-
-template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
-{
-    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
-    if constexpr (D == DV && D >= 64) {
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>),
-                   (unsigned)(tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident) * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   p);
-        return true;
-    } else return false;
-}
-
 /* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
    Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
    tensor-core kernels cannot read in place are copied to scratch first. */
@@ -6143,33 +6224,72 @@ static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 /* Number of 64-row blocks of all heads */
 static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group. */
+static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)(fit < 1 ? 1 : fit < heads ? fit : heads);
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
+}
+
+/* Launch the kernels of >>cuda-attention-wgmma, if the context and the call are for them. */
+template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
+{
+    if constexpr (D == DV && D >= 64) {
+        typedef tnc_attend_wgmma_plan<KIND, D> plan;
+        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
+        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+        return true;
+    } else return false;
+}
+
+template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
+{
+    if constexpr (D == DV && D >= 64) {
+        typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
+        tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
+        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
+        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   in_groups);
+        return true;
+    } else return false;
+}
+
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
     typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
-    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads,
-        queries = tnc_ceil(p.Tq, by_query::resident) * heads;
-    const int64_t keys = tnc_ceil(p.Tk, by_key::resident) * heads;
+    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries), row = 2 * by_key::row;
+    const int64_t queries = tnc_ceil(p.Tq, by_query::resident), keys = tnc_ceil(p.Tk, by_key::resident);
     if (!back) {
         if (tnc_attend_run_wgmma<KIND, D, DV>(s, p)) return;
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)(tiles * heads), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, p.Tk, row));
         return;
     }
     if (p.dq.data && !tnc_attend_run_back_wgmma<KIND, D, DV, false>(s, p)) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes,
-                   s->stream, p);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)(queries * heads), by_query::threads,
+                   by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
-        tnc_attend at_keys = p;
-        at_keys.redo += tnc_attend_tiles(p, p.Tq);
-        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, at_keys)) return;
+        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, p)) return;
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream,
-                   at_keys);
+        tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
+        at_keys.redo += tnc_attend_tiles(p, p.Tq);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)(keys * heads), by_key::threads, by_key::bytes,
+                   s->stream, at_keys);
     }
 }
 
@@ -6417,7 +6537,10 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.row_stats = m.row_stats = size ? m.row_stats : tnc_scratch(s, bytes);
     if (!p.row_stats) return TN_ERR_MEMORY;
     if (size) p.redo = m.redo = (int *)((char *)p.row_stats + bytes);
-    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_delta<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+    TNC_TYPES(dtype, T,
+              if (p.kind == TN_ATTEND_SOFTMAX || p.sums)
+                  TNC_LAUNCH((tnc_attend_delta<T, true>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+              else TNC_LAUNCH((tnc_attend_delta<T, false>), tnc_grid(s, rows, 256), 256, 0, s->stream, p);
               if (size) size->kind[p.kind].run(s, m, true);
               tnc_attend_run_plain_back<T>(s, p))
     return TN_OK;
@@ -6876,6 +6999,13 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
 /* A block of tnc_linear_scan has X values of a and 16 of b of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
+/* Columns of a state of a block of tnc_linear_scan: 32 if blocks of 64 leave half of a GPU idle, since twice the blocks cost
+   less than segments, which sum every chunk twice. 264 is that of tnc_linear_groups. The sums do not depend on it. */
+static int tnc_scan_columns(const tnc_linear &t, int64_t heads)
+{
+    return t.NE < 64 || 4 * heads * (t.D / 16) * (t.D / tnc_scan_x(t)) * (t.NE / 64) <= 264 ? 32 : 64;
+}
+
 /* Whether the block of a state that contains (a,b) is computed. Squared: blocks below the diagonal are not. */
 static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
 {
@@ -7304,13 +7434,13 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
-    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = tnc_scan_x(*t), N = t->NE < 64 ? t->NE : 64;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
     double           each;
     int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
     g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
+    blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
@@ -7358,7 +7488,7 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads,
                                  const float *carry, float *left, float *totals, tnc_bf16 *S)
 {
-    const int  X = tnc_scan_x(t), N = t.NE < 64 ? 32 : 64;
+    const int  X = tnc_scan_x(t), N = tnc_scan_columns(t, heads);
     const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
 #define TNC_CASE(x, n) \
     if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)

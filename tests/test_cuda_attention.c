@@ -27,6 +27,8 @@ typedef struct problem {
 
 typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
 
+/* The oracle is one thread of the reference; at shapes where that takes minutes, all threads of the cpu backend. */
+static bool large;
 /* desc.wgmma of the contexts on the device, and what the last of them said of it */
 static bool hopper;
 static char said[160];
@@ -49,7 +51,7 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     desc.dtype = dtype;
     desc.activations = activations;
     desc.gemm_precision = precision;
-    desc.threads = 1;
+    desc.threads = large ? 0 : 1;
     desc.wgmma = hopper;
     desc.log = listen;
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) printf("     %s\n", why);
@@ -138,7 +140,7 @@ static void compare(const problem *p, const results *got, const results *right, 
 static void try_problem(const problem *p)
 {
     if (test_small() && tried++ % 5 != 0) return;                       /* sanitizers and the checker are slow */
-    tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
+    tn_ctx *ctx = context(large ? tn_cpu_backend() : tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
     results right = solve(ctx, p, false);
     tn_ctx_destroy(ctx);
     for (int way = 0; way < 2; way++) {
@@ -273,6 +275,56 @@ TEST(shapes)
                 try_problem(&p);
             }
     finish();
+}
+
+/* More blocks than a GPU holds at once, so that some begin when others have ended: the heads of a GPT, long texts, many head
+   sizes, with a rest in both directions. */
+TEST(more_blocks_than_a_gpu_holds)
+{
+    static const int64_t shape[][6] = {{2, 2048, 2048, 8, 64, 64}, {1, 2048, 2048, 8, 128, 128}, {16, 1024, 1024, 12, 64, 64},
+                                       {1, 1999, 2999, 5, 64, 64}, {1, 4096, 4096, 2, 128, 128}, {3, 1500, 1100, 4, 32, 32}};
+    const char *wanted = getenv("TN_CUDA_LARGE");
+    NEED_GPU();
+    if (!wanted || strcmp(wanted, "1") != 0) SKIP("TN_CUDA_LARGE=1", "hours on the engine");
+    large = true;
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+            problem p = make((tn_attend_kind)kind, shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4], shape[i][5]);
+            try_problem(&p);
+        }
+    large = false;
+    finish();
+}
+
+/* Heads come in groups, as many as the L2 cache can hold. Groups of one, of some with fewer in the last, and one of all have the
+   same bits. */
+TEST(groups_of_heads)
+{
+#ifdef TN_CUDA_HOST
+    NEED_GPU();
+    for (int kind = 0; kind < 3; kind++) {
+        const int row = 2 * 32 * (kind == TN_ATTEND_BILINEAR ? 3 : 2);
+        problem   p = make((tn_attend_kind)kind, 2, 300, 290, test_small() ? 2 : 5, 32, 32);
+        results   right = right_of(&p);
+        for (int way = 0; way < 2; way++) {
+            results all = result_of(&p, way);
+            compare(&p, &all, &right, way, 3e-5);
+            for (int group = 1; group < 5; group += 2) {
+                results some;
+                tnch_set_l2(group == 1 ? 1 : 2 * group * 300 * (row + 16));
+                some = result_of(&p, way);
+                for (int i = 0; i < CHANNELS; i++)
+                    CHECK(memcmp(all.x[i], some.x[i], sizeof(double) * (size_t)all.n[i]) == 0);
+                drop(&some);
+                tnch_set_l2(40 << 20);
+            }
+            drop(&all);
+        }
+        drop(&right);
+    }
+#else
+    SKIP("the engine", "a GPU's cache has its size");
+#endif
 }
 
 TEST(options)
@@ -485,7 +537,18 @@ TEST(wgmma)
         try_classes(&p);
         try_all_ways(make((tn_attend_kind)kind, 2, 7, 130, 1, 64, 64));
     }
-    CHECK(wgmma_launches() - before > 0 || wgmma_launches() == 0);
+#ifdef TN_CUDA_HOST
+    for (int kind = 0; kind < 3; kind++) {                              /* groups of heads, as in groups_of_heads */
+        problem p = make((tn_attend_kind)kind, 1, 150, 140, 3, 64, 64);
+        results all = result_of(&p, 1), some;
+        tnch_set_l2(1);
+        some = result_of(&p, 1);
+        for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(all.x[i], some.x[i], sizeof(double) * (size_t)all.n[i]) == 0);
+        drop(&some);
+        drop(&all);
+        tnch_set_l2(40 << 20);
+    }
+#endif
     compared = 0;
     wgmma_end();
 }
@@ -512,4 +575,5 @@ TEST(wgmma_elsewhere)
 #endif
 }
 
-TEST_MAIN(sizes, shapes, options, few_queries, nothing_and_little, odd_places, infinities, workspaces, wgmma, wgmma_elsewhere)
+TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
+          infinities, workspaces, wgmma, wgmma_elsewhere)

@@ -64,6 +64,7 @@ static struct {
     size_t memory;
     long fail_malloc, fail_launch;
     uint64_t first_block;
+    int l2;                    /* bytes of the cache that the device shows */
 } set;
 
 static void at_exit(void);
@@ -90,6 +91,7 @@ static void start(void)
     set.order = !order ? TNCH_FORWARD : strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED
               : strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
     set.ptx = (int)number("TNCH_PTX", 0);
+    set.l2 = 40 << 20;
     set.random = (order && strchr(order, ':') ? (uint32_t)atol(strchr(order, ':') + 1) : 0u) * 2654435761u + 1u;
     set.lazy = number("TNCH_LAZY", 0) != 0;
     set.protect = number("TNCH_PROTECT", 0) != 0;
@@ -1675,7 +1677,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->warpSize = 32;
     p->maxThreadsPerBlock = MAX_THREADS;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->l2CacheSize = 40 << 20;
+    p->l2CacheSize = set.l2;
     p->memoryBusWidth = 5120;
     p->maxGridSize[0] = 0x7FFFFFFF;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
@@ -1706,9 +1708,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 
 /* The engine knows only those attributes of a kernel that were set. */
+static uint64_t questions;
+
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
 {
     USABLE();
+    questions++;
     if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
     if (set.ptx < 0) return remember(cudaErrorInvalidValue);
     memset((void *)attributes, 0, sizeof *attributes);
@@ -2152,6 +2157,7 @@ void tnch_set_device(int capability) { LOCK(); start(); set.device = capability;
 void tnch_set_order(tnch_order order, unsigned seed) { LOCK(); start(); set.order = order; set.random = seed * 2654435761u + 1u; }
 void tnch_set_lazy(int on) { LOCK(); start(); drain_all(); set.lazy = on != 0; }
 void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(bytes, (size_t)ARENA_BYTES); }
+void tnch_set_l2(int bytes) { LOCK(); start(); set.l2 = bytes; }
 void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
@@ -2161,6 +2167,7 @@ int tnch_faults(void) { return fault_count; }
 const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
+uint64_t tnch_questions(void) { return questions; }
 uint64_t tnch_launches_of(const char *part)
 {
     uint64_t sum = 0;

@@ -479,6 +479,7 @@ enum cublasMath_t {
 };
 enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
 typedef struct tnch_cublas *cublasHandle_t;
+#define CUBLAS_VER_MAJOR   13
 #define cublasCreate       cublasCreate_v2
 #define cublasDestroy      cublasDestroy_v2
 #define cublasGetVersion   cublasGetVersion_v2

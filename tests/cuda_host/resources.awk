@@ -83,6 +83,8 @@ file == 3 && /^[ \t]*(@%p[0-9]+ )?[a-z0-9.]+\.f64/ { f64[entry] = 1 }
 
 # ---- the verdict
 
+function fewer(a, b) { return a < b ? a : b }
+
 function over(symbol, name, i, what, value) {
     if (value > limit[i, what] + 0) print name " (" symbol "): " what " " value ", the budget is " limit[i, what]
 }
@@ -95,7 +97,7 @@ END {
             raise(most_registers, name, registers[symbol]); raise(most_stack, name, stack[symbol])
             raise(most_spills, name, spills[symbol]); raise(most_shared, name, shared[symbol])
             if (mma[symbol]) any_mma[name] = 1
-            if (wgmma[symbol] && (!(name in least_wgmma) || wgmma[symbol] < least_wgmma[name])) least_wgmma[name] = wgmma[symbol]
+            if (wgmma[symbol]) least_wgmma[name] = name in least_wgmma ? fewer(least_wgmma[name], wgmma[symbol]) : wgmma[symbol]
             if (f64[symbol] && !of_doubles(symbol)) any_f64[name] = 1
             continue
         }

@@ -1,0 +1,267 @@
+/* socket.c - a carrier for processes of one machine: two Unix sockets between each two of them
+
+   One socket carries data. The other one is silent until its process ends: then a byte says that it has finished, a number
+   which rank has failed, and the end of the stream alone that it was killed. Whoever waits for data watches all of the
+   latter, so that the end of one process ends the waiting of every other. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+#include "comm.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0                  /* where it is missing, the program ignores SIGPIPE */
+#endif
+
+enum { DATA, NEWS, KINDS, FINISHED = -1 };
+
+typedef struct carrier {
+    tn_comm comm;
+    int    *fd[KINDS];                  /* [size] each; -1: none */
+    struct pollfd *watched;             /* [size + 2] */
+    int     seconds;
+    char    broken[TN_WHY];             /* why nothing works any more, or "" */
+    char    folder[80];
+} carrier;
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int number_in(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : otherwise;
+}
+
+bool comm_launcher(int *rank, int *size)
+{
+    static const char *const names[][2] = {{"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                           {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof *names; i++) {
+        *rank = number_in(names[i][0], -1);
+        *size = number_in(names[i][1], 0);
+        if (*rank >= 0 && *size > *rank) return true;
+    }
+    return false;
+}
+
+/* Tells all others which rank has failed, or that this process has finished. */
+static void tell(carrier *c, int news)
+{
+    int r;
+    for (r = 0; r < c->comm.size; r++)
+        if (c->fd[NEWS][r] >= 0 && send(c->fd[NEWS][r], &news, sizeof news, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) continue;
+}
+
+static tn_status breaks(carrier *c, int culprit, const char *how, char why[TN_WHY])
+{
+    snprintf(c->broken, sizeof c->broken, "rank %d %s", culprit, how);
+    memcpy(why, c->broken, TN_WHY);
+    tell(c, culprit);
+    return TN_ERR_COMM;
+}
+
+/* What the socket for news of rank r says. TN_OK: it has finished, which is no error unless it is needed. */
+static tn_status hear(carrier *c, int r, char why[TN_WHY])
+{
+    int           news = 0;
+    const ssize_t n = recv(c->fd[NEWS][r], &news, sizeof news, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TN_OK;
+    if (n != (ssize_t)sizeof news) return breaks(c, r, "has ended", why);
+    if (news != FINISHED) return breaks(c, news, news == r ? "has failed" : "has ended", why);
+    close(c->fd[NEWS][r]);
+    c->fd[NEWS][r] = -1;
+    return TN_OK;
+}
+
+/* Moves what can be moved at once. false: the socket is closed. */
+static bool move(int fd, short events, const char **out, size_t *out_left, char **in, size_t *in_left)
+{
+    ssize_t n;
+    if (out && events) {
+        n = send(fd, *out, *out_left, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
+        if (n > 0) *out += n, *out_left -= (size_t)n;
+    }
+    if (in && events) {
+        n = recv(fd, *in, *in_left, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
+        if (n > 0) *in += n, *in_left -= (size_t)n;
+    }
+    return true;
+}
+
+static tn_status exchange(void *state, int to, const void *out, size_t out_left, int from, void *in, size_t in_left,
+                          char why[TN_WHY])
+{
+    carrier    *c = (carrier *)state;
+    const char *o = (const char *)out;
+    char       *i = (char *)in;
+    double      last = seconds_now();
+    if (to < 0) out_left = 0;
+    if (from < 0) in_left = 0;
+    if (c->broken[0]) memcpy(why, c->broken, TN_WHY);
+    while (!c->broken[0] && (out_left > 0 || in_left > 0)) {
+        struct pollfd *w = c->watched;
+        const size_t   before = out_left + in_left;
+        int            r, n = 0, sends = -1, receives = -1, ready;
+        if (out_left > 0) sends = n, w[n].fd = c->fd[DATA][to], w[n++].events = POLLOUT;
+        if (in_left > 0) receives = n, w[n].fd = c->fd[DATA][from], w[n++].events = POLLIN;
+        for (r = 0; r < c->comm.size; r++)
+            if (c->fd[NEWS][r] >= 0) w[n].fd = c->fd[NEWS][r], w[n++].events = POLLIN;
+        ready = poll(w, (nfds_t)n, 1000);
+        if (ready < 0 && errno != EINTR) return breaks(c, c->comm.rank, strerror(errno), why);
+        for (r = 0; ready > 0 && r < c->comm.size; r++)          /* first: who has ended the others */
+            if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return TN_ERR_COMM;
+        if (ready > 0 && sends >= 0 && !move(w[sends].fd, w[sends].revents, &o, &out_left, NULL, NULL))
+            return breaks(c, to, "has ended", why);
+        if (ready > 0 && receives >= 0 && !move(w[receives].fd, w[receives].revents, NULL, NULL, &i, &in_left))
+            return breaks(c, from, "has ended", why);
+        if (out_left + in_left < before) last = seconds_now();
+        else if (seconds_now() - last > c->seconds)
+            return breaks(c, in_left > 0 ? from : to, "does not answer", why);
+    }
+    return c->broken[0] ? TN_ERR_COMM : TN_OK;
+}
+
+static void close_all(tn_comm *comm, bool failed)
+{
+    carrier *c = (carrier *)comm->state;
+    int      r, kind;
+    if (!c->broken[0]) tell(c, failed ? comm->rank : FINISHED);
+    for (kind = 0; kind < KINDS; kind++) {
+        for (r = 0; c->fd[kind] && r < comm->size; r++) if (c->fd[kind][r] >= 0) close(c->fd[kind][r]);
+        free(c->fd[kind]);
+    }
+    free(c->watched);
+    free(c);
+}
+
+/* ---- how they find each other: rank r listens at FOLDER/r and connects to those before it ---- */
+
+typedef struct hello { int rank, size, kind; } hello;
+
+static bool place_of(const carrier *c, int rank, struct sockaddr_un *at)
+{
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    return snprintf(at->sun_path, sizeof at->sun_path, "%s/%d", c->folder, rank) < (int)sizeof at->sun_path;
+}
+
+static int call(const carrier *c, int rank, int kind, double until)
+{
+    const struct timespec pause = {0, 10000000};
+    struct sockaddr_un    at;
+    const hello           h = {c->comm.rank, c->comm.size, kind};
+    int                   fd;
+    for (; seconds_now() < until; nanosleep(&pause, NULL)) {
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        if (fd < 0 || !place_of(c, rank, &at)) return fd;
+        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+            send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h) return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+/* Accepts a call from a process after this one. */
+static bool answer(carrier *c, int listener, double until)
+{
+    struct pollfd w = {listener, POLLIN, 0};
+    hello         h;
+    int           fd;
+    while (poll(&w, 1, 100) <= 0) if (seconds_now() > until) return false;
+    fd = accept(listener, NULL, NULL);
+    if (fd < 0) return errno == EINTR;
+    if (recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || h.size != c->comm.size || h.rank <= c->comm.rank ||
+        h.rank >= h.size || h.kind < 0 || h.kind >= KINDS || c->fd[h.kind][h.rank] >= 0) {
+        close(fd);
+        return true;
+    }
+    c->fd[h.kind][h.rank] = fd;
+    return true;
+}
+
+static int first_missing(const carrier *c)
+{
+    int r;
+    for (r = 0; r < c->comm.size; r++) if (r != c->comm.rank && (c->fd[DATA][r] < 0 || c->fd[NEWS][r] < 0)) return r;
+    return -1;
+}
+
+static bool connect_all(carrier *c, char why[TN_WHY])
+{
+    const double       until = seconds_now() + (c->seconds < 60 ? c->seconds : 60);
+    struct sockaddr_un at;
+    struct stat        s;
+    int                listener = socket(AF_UNIX, SOCK_STREAM, 0), r, kind;
+    if (mkdir(c->folder, 0700) != 0 && errno != EEXIST) listener = -1;
+    if (listener < 0 || !place_of(c, c->comm.rank, &at) || lstat(c->folder, &s) != 0 || !S_ISDIR(s.st_mode) ||
+        s.st_uid != geteuid()) {
+        snprintf(why, TN_WHY, "%.80s: not a folder of this user in which sockets can be made", c->folder);
+        if (listener >= 0) close(listener);
+        return false;
+    }
+    unlink(at.sun_path);                /* left by a process that was killed */
+    if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, KINDS * c->comm.size) != 0) {
+        snprintf(why, TN_WHY, "%.80s: %s", at.sun_path, strerror(errno));
+        close(listener);
+        return false;
+    }
+    for (r = 0; r < c->comm.rank; r++) for (kind = 0; kind < KINDS; kind++) c->fd[kind][r] = call(c, r, kind, until);
+    while (first_missing(c) > c->comm.rank && answer(c, listener, until)) { }
+    close(listener);
+    unlink(at.sun_path);
+    rmdir(c->folder);                   /* the last one succeeds */
+    r = first_missing(c);
+    if (r >= 0) snprintf(why, TN_WHY, "rank %d of %d has not come", r, c->comm.size);
+    return r < 0;
+}
+
+tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
+{
+    const char *tmp = getenv("TMPDIR"), *job = getenv("MASTER_PORT");
+    carrier    *c;
+    int         r, kind;
+    if (!job) job = getenv("SLURM_JOB_ID");
+    if (!job) job = getenv("PMIX_NAMESPACE");
+    if (size < 1 || rank < 0 || rank >= size || !(c = (carrier *)calloc(1, sizeof *c))) {
+        snprintf(why, TN_WHY, "rank %d of %d, expected 0 <= rank < size, and memory", rank, size);
+        return NULL;
+    }
+    c->comm.abi = TN_COMM_ABI;
+    c->comm.name = "socket";
+    c->comm.rank = rank;
+    c->comm.size = size;
+    c->comm.state = c;
+    c->comm.exchange = exchange;
+    c->comm.close = close_all;
+    c->seconds = number_in("TN_COMM_SECONDS", 600);
+    if (folder) snprintf(c->folder, sizeof c->folder, "%s", folder);
+    else snprintf(c->folder, sizeof c->folder, "%.40s/tn-%d-%.24s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
+    c->watched = (struct pollfd *)calloc((size_t)size + 2, sizeof *c->watched);
+    for (kind = 0; kind < KINDS; kind++) {
+        c->fd[kind] = (int *)malloc((size_t)size * sizeof **c->fd);
+        for (r = 0; c->fd[kind] && r < size; r++) c->fd[kind][r] = -1;
+    }
+    if (c->watched && c->fd[DATA] && c->fd[NEWS] && connect_all(c, why)) return &c->comm;
+    if (!c->watched || !c->fd[DATA] || !c->fd[NEWS]) snprintf(why, TN_WHY, "no memory for %d processes", size);
+    c->broken[0] = 1;                   /* nobody is told */
+    if (c->fd[DATA] && c->fd[NEWS]) close_all(&c->comm, true);
+    return NULL;
+}
