@@ -1,6 +1,7 @@
 #!/bin/sh
-# sh tests/first_hour.sh: tools/bench/gpu/first_hour.sh with programs that are made up, in a folder of its own. Results are kept
-# when a program fails, hangs or is missing, each of which is named; `tables` fills the tables of docs/gpu.md.
+# sh tests/first_hour.sh [BENCH]: tools/bench/gpu/first_hour.sh with programs that are made up, in a folder of its own. Results
+# are kept when a program fails, hangs or is missing, each of which is named; `tables` fills the tables of docs/gpu.md. BENCH is
+# bench_gpu.c on the engine of tests/cuda_host: its rows are lines that `tables` can read, and without cuBLAS it fails.
 set -u
 export LC_ALL=C
 script=tools/bench/gpu/first_hour.sh
@@ -141,8 +142,12 @@ kept '{"missing":"ncu linear","why":"this user may not read'
 if command -v python3 > /dev/null; then
     kept '{"kernel":"tnc_attend_mma<1, 64, 64>, 1024 blocks","memory %":31.5,"us":1250.0,"registers":255.0,"blocks":1024.0}'
 fi
-awk '!/^\{"[a-z]*":"[^"]*"(,"[^"]*":("[^"]*"|[0-9.]+))*\}$/ { print "FAIL not a row: " $0; bad = 1 } END { exit bad }' "$rows"
-verdict $? "results have lines that are no rows"
+whole() {
+    awk '!/^\{"[a-z]*":"[^"]*"(,"[^"]*":("[^"]*"|[0-9.e+-]+))*\}$/ { print "FAIL not a row: " $0; bad = 1 }
+         END { exit bad }' "$rows"
+    verdict $? "results have lines that are no rows"
+}
+whole
 
 # ---- tables
 
@@ -172,7 +177,12 @@ sh $script tables "$work/none.jsonl" | grep -qxF '| copy |  |  |  |  |'; verdict
 sh $script tables "$work/not there" > /dev/null 2>&1; verdict $(( $? != 2 )) "tables of a file that does not exist"
 
 # Every row of the page is one that a program prints: its name, without numbers of the shape, is in bench_gpu.c or in peers.py.
-awk -F '|' '/^\|/ { name = $2; gsub(/^ +| +$/, "", name); sub(/( d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name); print name }' docs/gpu.md |
+awk -F '|' '/^\|/ {
+        name = $2
+        gsub(/^ +| +$/, "", name)
+        sub(/( d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name)
+        print name
+    }' docs/gpu.md |
     grep -v '^row$\|^what$\|^test$\|^kernel$\|^missing$\|^-\|^\*each' | sort -u |
     while read -r name; do
         grep -qF -- "$name" tools/bench/gpu/bench_gpu.c tools/bench/gpu/peers.py && continue
@@ -181,6 +191,30 @@ awk -F '|' '/^\|/ { name = $2; gsub(/^ +| +$/, "", name); sub(/( d [0-9]+ T [0-9
     done > "$work/unknown"
 cat "$work/unknown"
 [ ! -s "$work/unknown" ]; verdict $? "docs/gpu.md has rows that nothing fills"
+
+# ---- the benchmark itself, with the smallest shapes
+
+if [ $# -gt 0 ]; then
+    call=bench rows=$work/bench.jsonl
+    BENCH_TINY=1 BENCH_JSON=$rows BENCH_TORCH='read x; echo "missing \"y\""' "$1" attention small rows > "$work/bench.txt"
+    verdict $? "the benchmark fails: $(cat "$work/bench.txt")"
+    kept '{"what":"device","is":"the host engine'
+    kept '{"what":"cuBLAS","is":"13.'
+    kept "{\"missing\":\"copy\",\"of\":\"PyTorch\",\"why\":\"'y'\"}"
+    kept '{"row":"bilinear quadratic fwd+bwd d 16 T 64","ms":'
+    for row in "fashion step, 128, against eager" "RMSNorm fwd, BF16" "cross-entropy with gradient, BF16" "AdamW, 124M"; do
+        grep -qF "| $row |" docs/gpu.md; verdict $? "docs/gpu.md has no row $row"
+        kept "{\"row\":\"$row\",\"ms\":"
+    done
+    whole
+    sh $script tables "$rows" | grep -q '^| copy | [0-9.]* |  |  | [0-9.]* |$'
+    verdict $? "rows of the benchmark fill no table"
+    said=$(TNCH_NO_CUBLAS=1 BENCH_TINY=1 BENCH_JSON=$rows "$1" none 2>&1); verdict $(( $? == 0 )) "it does not fail without cuBLAS"
+    echo "$said" | grep -q '^FAIL cuBLAS: .* much slower'; verdict $? "without cuBLAS it says: $said"
+    kept '{"missing":"bench","why":"cuBLAS: '
+    said=$(TN_CUBLAS=0 BENCH_TINY=1 "$1" none 2>&1); verdict $? "it fails where it is to use our own products"
+    echo "$said" | grep -q '^cuBLAS: not used, because TN_CUBLAS is 0'; verdict $? "with TN_CUBLAS=0 it says: $said"
+fi
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -147,9 +147,8 @@ TEST(rows_of_extremes)
         CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
         v = numbers_of(w);
         for (i = 0; i < 20; i++) {
-            const double exact = (double)row[i / 4][i % 4], first = fabs((double)row[i / 4][0]);
-            const double half = fabs(exact) / 127 > first / 200 ? fabs(exact) / 127 : first / 200;
-            CHECK(isfinite(v[i]) && fabs((double)v[i] - exact) <= half + 2e-36);
+            const double x = (double)row[i / 4][i % 4];
+            CHECK(isfinite(v[i]) && fabs((double)v[i] - x) <= fabs(x) / 127 + fabs((double)row[i / 4][0]) / 200 + 2e-36);
         }
         CHECK(v[12] == 127 && v[13] == -127);
         free(v);
