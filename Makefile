@@ -100,8 +100,9 @@ CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvc
 endif
 CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_ARCH   = $(CUDA_BOTH)
-# On a machine with a GPU: its own architecture is enough, and takes half the time.
-test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=native
+# On a machine with a GPU: its own architecture is enough, and takes half the time. `native` would be sm_90 where sm_90a runs, too.
+CUDA_CAPABILITY = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1)
+test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=$(if $(filter 9.0,$(CUDA_CAPABILITY)),sm_90a,native)
 CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
@@ -179,6 +180,7 @@ GPU_TESTS = build/gpu/test_cuda $(patsubst %,build/gpu/test_cuda_%,attention lin
 test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 $<
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_attention
+	TN_WGMMA=1 TN_CUDA_LARGE=1 build/gpu/test_cuda_attention
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows

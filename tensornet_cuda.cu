@@ -5982,13 +5982,13 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
                 for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][n][2 * k], s[0][n][2 * k + 1]));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                factor = largest == -INFINITY ? 1.0f : exp2f(row_max[k] - largest);
+                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[k] - largest);
                 row_max[k] = largest;
                 if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
                 TNC_UNROLL
                 for (n = 0; n < keys / 8; n++)
                     TNC_UNROLL
-                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = exp2f(s[0][n][e] - largest);
+                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = tnc_exp2(s[0][n][e] - largest);
                 TNC_UNROLL
                 for (n = 0; n < D / 8; n++) {
                     o[n][2 * k] *= factor;
@@ -6160,8 +6160,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
                 const float4 q0 = queries[first], q1 = KEYS ? queries[first + 1] : q0;
                 const float  a0 = s[0][c][r], a1 = s[0][c][r + 1], b0 = s[sets - 1][c][r], b1 = s[sets - 1][c][r + 1];
                 const float  slope0 = fmaf(q0.x, dp[c][r], q0.y), slope1 = fmaf(q1.x, dp[c][r + 1], q1.y);
-                const float  p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                const float  p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                const float  p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                const float  p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
                 p_frag[k][e] = tnc_pair(q0.x * p0, q1.x * p1);
                 ds_frag[0][k][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
                 if (sets == 2) ds_frag[sets - 1][k][e] = tnc_pair(a0 * slope0, a1 * slope1);
@@ -6207,43 +6207,6 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
 #endif
 }
 
-/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
-   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
-static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
-{
-    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
-    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
-    p.group_blocks = (int)(p.group * tiles);
-    return p;
-}
-
-/* Launch a kernel, if the call is one for it. */
-template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
-{
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_plan<KIND, D> plan;
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
-        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
-        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
-        return true;
-    } else return false;
-}
-
-template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
-{
-    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
-    if constexpr (D == DV && D >= 64) {
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
-        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
-        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * (plan::sets + 1) * D + (KEYS ? 16 : 0)));
-        return true;
-    } else return false;
-}
-
 /* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
    Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
    tensor-core kernels cannot read in place are copied to scratch first. */
@@ -6260,6 +6223,45 @@ static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 
 /* Number of 64-row blocks of all heads */
 static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
+
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
+static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
+}
+
+/* Launch the kernels of >>cuda-attention-wgmma, if the context and the call are for them. */
+template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
+{
+    if constexpr (D == DV && D >= 64) {
+        typedef tnc_attend_wgmma_plan<KIND, D> plan;
+        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
+        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+        return true;
+    } else return false;
+}
+
+template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
+{
+    if constexpr (D == DV && D >= 64) {
+        typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
+        tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
+        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
+        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   in_groups);
+        return true;
+    } else return false;
+}
 
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
@@ -6282,12 +6284,12 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
                    by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
-        tnc_attend at_keys = p;
-        at_keys.redo += tnc_attend_tiles(p, p.Tq);
-        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, at_keys)) return;
+        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, p)) return;
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
+        tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
+        at_keys.redo += tnc_attend_tiles(p, p.Tq);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)(keys * heads), by_key::threads, by_key::bytes,
-                   s->stream, tnc_attend_in_groups(s, at_keys, keys, p.Tq, row + 16));
+                   s->stream, at_keys);
     }
 }
 
