@@ -46374,7 +46374,7 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
 {
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
     const bool    wider = as != TNI_T(as_real);
-    const int64_t b_col = wider ? DEPTH : g->b_col;
+    const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
     TNI_REAL      room[4 * DEPTH + 64 / sizeof(TNI_REAL)];
     TNI_REAL     *wide = room + (64 - (uintptr_t)room % 64) / sizeof(TNI_REAL);         /* whole cache lines */
     int64_t       i;
