@@ -47553,6 +47553,90 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
     for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+/* ---- chains of TNI_W x TNI_W whose products are not kept ---------------- >>pass-chain-columns
+   The product stays in registers, a column in each. Column j of the next one is the sum over k of column k times m[k,j], which
+   is repeated in all lanes as it is read. Nothing is stored, moved or shuffled until the norm leaves the range, or the chain
+   ends. Sums are in the order of chain_multiply. */
+#if TNI_LEVEL == 2
+#define TNI_COLUMNS_8(X, k) X(k, 0) X(k, 1) X(k, 2) X(k, 3) X(k, 4) X(k, 5) X(k, 6) X(k, 7)
+#define TNI_COLUMNS(X, k)   TNI_COLUMNS_8(X, k) X(k, 8) X(k, 9) X(k, 10) X(k, 11) X(k, 12) X(k, 13) X(k, 14) X(k, 15)
+#define TNI_ANY_ABOVE(v, limit) (_mm512_cmp_ps_mask(v, TNI_SET(limit), _CMP_NLE_UQ) != 0)       /* or NaN */
+#else
+#define TNI_COLUMNS(X, k)   X(k, 0) X(k, 1) X(k, 2) X(k, 3) X(k, 4) X(k, 5) X(k, 6) X(k, 7)
+#define TNI_ANY_ABOVE(v, limit) (_mm256_movemask_ps(_mm256_cmp_ps(v, TNI_SET(limit), _CMP_NLE_UQ)) != 0)
+#endif
+
+/* p = p m_0 m_1 ... for at most n matrices, until the norm of p may be outside of 2^+-16. p is stored by columns. Returns how
+   many there were. */
+TNI_FAST int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
+{
+    const TNI_REAL far = (TNI_REAL)4294967296.0;
+    int64_t        j;
+#define TNI_LOAD_P(k, i)  TNI_V s##i = TNI_LOAD(p + i * TNI_W, TNI_W);
+#define TNI_BEGIN(k, i)   TNI_V x##i = s0 * TNI_SET(m[i]);
+#define TNI_STEP(k, i)    x##i = TNI_FMA(TNI_SET(m[k * TNI_W + i]), s##k, x##i);
+#define TNI_NEXT(k, i)    s##i = x##i;
+#define TNI_SQUARE(k, i)  if (i % 2) odd = TNI_FMA(s##i, s##i, odd); else even = TNI_FMA(s##i, s##i, even);
+#define TNI_STORE_P(k, i) TNI_STORE(p + i * TNI_W, s##i, TNI_W);
+    TNI_COLUMNS(TNI_LOAD_P, 0)
+    for (j = 0; j < n; j++, m += TNI_W * TNI_W) {
+        TNI_V even = TNI_SET(0), odd = even;
+        TNI_COLUMNS(TNI_BEGIN, 0)
+        TNI_COLUMNS(TNI_STEP, 1) TNI_COLUMNS(TNI_STEP, 2) TNI_COLUMNS(TNI_STEP, 3) TNI_COLUMNS(TNI_STEP, 4)
+        TNI_COLUMNS(TNI_STEP, 5) TNI_COLUMNS(TNI_STEP, 6) TNI_COLUMNS(TNI_STEP, 7)
+#if TNI_LEVEL == 2
+        TNI_COLUMNS(TNI_STEP, 8) TNI_COLUMNS(TNI_STEP, 9) TNI_COLUMNS(TNI_STEP, 10) TNI_COLUMNS(TNI_STEP, 11)
+        TNI_COLUMNS(TNI_STEP, 12) TNI_COLUMNS(TNI_STEP, 13) TNI_COLUMNS(TNI_STEP, 14) TNI_COLUMNS(TNI_STEP, 15)
+#endif
+        TNI_COLUMNS(TNI_NEXT, 0)
+        TNI_COLUMNS(TNI_SQUARE, 0)
+        even = even + odd;
+        if (TNI_ANY_ABOVE(even, far / (2 * TNI_W)) || !TNI_ANY_ABOVE(even, 2 / far)) { j++; break; }
+    }
+    TNI_COLUMNS(TNI_STORE_P, 0)
+#undef TNI_LOAD_P
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_NEXT
+#undef TNI_SQUARE
+#undef TNI_STORE_P
+    return j;
+}
+#undef TNI_COLUMNS
+#undef TNI_COLUMNS_8
+#undef TNI_ANY_ABOVE
+
+/* One chain from its first matrix in y [d,d] on; rest: d d numbers of workspace. Returns the logarithm of the divisors. Whether
+   a product is divided is decided as for chains that are recorded, so results are bit-identical to theirs. */
+TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int64_t, TNI_REAL *), const TNI_REAL *m, int64_t n,
+                                        int64_t d, TNI_REAL *y, TNI_REAL *rest)
+{
+    const int64_t size = (int64_t)sizeof *y;
+    double        log_norm = 0, norm;
+    int64_t       j;
+    memcpy(y, m, (size_t)(d * d * size));
+    for (j = 1; ; ) {
+        norm = TNI_T(chain_norm)(y, d * d, j == n);
+        if (norm != 1) log_norm += log(norm);
+        if (j == n) return log_norm;
+        tni_copy_turned((char *)rest, d * size, (const char *)y, d * size, d, d, size);
+        j += columns(m + j * d * d, n - j, rest);
+        tni_copy_turned((char *)y, d * size, (const char *)rest, d * size, d, d, size);
+    }
+}
+
+/* The function for matrices d x d, or NULL */
+TNI_INLINE int64_t (*TNI_T(chain_columns_for)(int64_t d))(const TNI_REAL *, int64_t, TNI_REAL *)
+{
+    if (d == TNI_W) return TNI_T(chain_columns);
+#if TNI_LEVEL == 2
+    if (d == 8) return tni_f32_chain_columns_avx2;
+#endif
+    return NULL;
+}
+#endif
+
 /* A task is one chain, whose products depend on each other. */
 TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 {
@@ -47564,6 +47648,12 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
     TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
     double          log_norm = 0;
     (void)worker;
+#if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
+    if (!p && TNI_T(chain_columns_for)(d)) {
+        y[dd] = (TNI_REAL)TNI_T(chain_in_columns)(TNI_T(chain_columns_for)(d), m, n, d, y, work);
+        return;
+    }
+#endif
     for (j = 0; j < n; j++, m += dd) {
         double norm;
         from = to;
