@@ -9,12 +9,13 @@
 #                  documents. make install-library: the sources alone. make uninstall removes what was installed
 # make tn          the command build/tn: tokenizer, train, generate, info, clean
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
-#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
+#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as test-gpu,
+#                  sanitize-gpu and bench-gpu do
 # make tn-mpi      the same with --comm mpi: build/tn-mpi, for mpirun -n 4 build/tn-mpi train ... (sh tools/setup.sh --mpi)
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
 #                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
-# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90a, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
@@ -92,13 +93,17 @@ build/tn.d/library.o build/gpu/tensornet.o: WARN += -Wno-misleading-indentation
 ifndef NVCC
 NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
 endif
+# The compiler may be a link, such as /usr/bin/nvcc: what it needs lies beside the file that the link leads to.
 ifndef CUDA_HOME
-CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(firstword $(NVCC)) 2>/dev/null),/usr/local/cuda/bin/nvcc)))
+NVCC_FILE := $(realpath $(shell command -v $(firstword $(NVCC)) 2>/dev/null))
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvcc)))
 endif
-CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_ARCH   = $(CUDA_BOTH)
+# On a machine with a GPU: its own architecture is enough, and takes half the time.
+test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=native
 CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
-CUDA_LINK   = -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
+CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
 CUDA_KNOWS  = run processes
 build/tn-cuda: $(filter-out $(CUDA_KNOWS:%=build/tn.d/%.o),$(TN_OBJECTS)) $(CUDA_KNOWS:%=build/tn.d/%-cuda.o) \
@@ -158,35 +163,40 @@ mutants:
 cuda:
 	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda $(MODE)
 
-# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu needs PyTorch for its peers, too. Each line may take ten
-#      minutes.
+# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu needs cuBLAS, and PyTorch for its peers, too. Each line may
+#      take ten minutes. Warnings are not errors here, because nobody has tried every compiler of every such machine.
+#      tools/bench/gpu/first_hour.sh does the most important of all this in three calls of nine minutes.
 
 SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/bin/compute-sanitizer)
 
 build/gpu/tensornet.o: tensornet.h
 	@mkdir -p $(@D)
-	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -Werror -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
+	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
 build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
 # Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees
 # none.
 GPU_TESTS = build/gpu/test_cuda $(patsubst %,build/gpu/test_cuda_%,attention linear states rows)
 test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 $<
-	build/gpu/test_cuda_attention
+	TN_CUDA_LARGE=1 build/gpu/test_cuda_attention
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows
+	TN_WGMMA=1 $< cases
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault
 	CUDA_VISIBLE_DEVICES= $< without_a_gpu
 
-# One round of each case, all that is below it in memcheck. Without our sentinels, which would hide what is not initialised.
+# One round of each case, all that is below it in memcheck. Without our sentinels, which would hide what is not initialised,
+# and without cuBLAS, so that every kernel is ours: checking cuBLAS's would take most of the time, and it keeps memory that
+# counts as leaked.
 sanitize-gpu: $(patsubst %,sanitize-%,memcheck racecheck initcheck synccheck)
 sanitize-%: $(GPU_TESTS)
 	@[ -x "$(SANITIZE)" ] || { echo "SKIP sanitize-$*: needs compute-sanitizer"; exit 0; }; set -e; \
+	export TN_CUBLAS=0; \
 	for t in cases_f32 cases_bf16 $(if $(filter memcheck initcheck,$*),gemm_of copies faults trains_alike_bf16); do \
 	    echo "$* $$t"; case $$t in cases*) round=$(if $(filter racecheck,$*),1,5);; *) round=;; esac; \
 	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} \

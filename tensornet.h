@@ -64,7 +64,7 @@
 
    FAMILIES: the places of one subject
        attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
-                   >>layer-attention >>layer-attention-cache >>model-decode
+                   >>attention-bf16 >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
@@ -72,7 +72,7 @@
                    >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
-       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
+       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  compiles the implementation into this file
@@ -197,7 +197,8 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
    cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
    F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. With TN_GEMM_BF16, BF16 operands
-   (desc.activations) are taken as they are. Infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts
+   (desc.activations) are taken as they are, in attention of at least 16 queries and 8 heads of all texts as well, whose
+   weights and their gradients are rounded to BF16 before they are multiplied. In products, infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts
    and products of parts below 2^-126 count as zero: an error of at most that much each.
    cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
    and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
@@ -247,14 +248,17 @@ typedef struct tn_desc {
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* limit for tensors and workspaces; 0: no limit. The context itself and some MB
-                                           that the cpu backend keeps for products do not count  */
+    size_t            max_bytes;        /* limit for tensors and workspaces; 0: no limit. The context itself, some MB that
+                                           the cpu backend keeps for products, and what is free in the memory that tensors
+                                           share (malloc's, on Linux) do not count               */
     size_t            arena_bytes;      /* size of the arena's first block; 0: 4 MiB             */
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
                                            avx512, neon; read once), else the processor's best   */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
+    bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
+                                           sm_90a that no GPU has run yet; others ignore it             */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -318,7 +322,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
-    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
+    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a compact copy of B */ \
     X(EMBED,                  embed)                  \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
@@ -440,6 +444,7 @@ struct tn_tensor {
     tn_tensor *grad;                    /* same shape, or NULL                           */
     tn_tensor *base;                    /* of a view: the tensor whose bytes it shares   */
     size_t     bytes;                   /* owned by this tensor, 0 for a view            */
+    struct tni_compact *compact;        /* internal: see tn_compact                      */
     uint32_t   flags, alive;            /* internal                                      */
     tn_tensor *prev, *next;             /* internal                                      */
 };
@@ -1303,6 +1308,34 @@ TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
    number of pointers; -1, without any change, if `to` lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
+
+/* ---- compact weights: fewer bytes to read per token ---------------------- >>compact-weights
+   Decoding reads every weight once per token, and little else: its time is the bytes of the weights over the memory's rate.
+   A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
+   So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
+   the backend cpu read the copy, widen it in registers and compute in float32.
+       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|
+       INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
+              exact: |w - w'| <= s/2, about max |row| / 254. Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022 */
+typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
+
+/* What rounding has changed. */
+typedef struct tn_compact_error {
+    double  largest;            /* max |w - w'| / max |w|                                               */
+    double  rms;                /* sqrt(sum (w - w')^2 / sum w^2)                                       */
+    int64_t count;              /* weights                                                              */
+    size_t  bytes;              /* what a product of one row reads of them, all rows together           */
+    char    worst[64];          /* of a model: the matrix with the largest rms, "blocks.0.attn.qk"; of one matrix: "" */
+} tn_compact_error;
+
+/* Rounds w and keeps the copy, until w is written (tn_write, tn_assign, an optimiser's step, a load), destroyed, or made
+   TN_WEIGHTS_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
+   be NULL. Compacting again changes nothing. TN_ERR_DTYPE unless w and its context's activations are F32; TN_ERR_SHAPE for
+   rank 0 or 1; TN_ERR_ARG for views, arena tensors, a w that a backward pass will read, and during a capture; TN_ERR_DATA if
+   a number is not finite or would not be: w is then as before. */
+TN_API tn_status  tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error);
+TN_API tn_weights tn_compact_kind(const tn_tensor *w);          /* of the copy that w or its base has now       */
+TN_API const char *tn_weights_name(tn_weights kind);            /* "f32", "bf16" or "int8", else "?": constants */
 
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
@@ -2489,9 +2522,10 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
            tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
        }
        tn_optim_step(optim);
-   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a label or an id was
-   outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or TN_ERR_NONFINITE, with
-   the step and the parameter's name) is returned here on a host backend, and by the next sync elsewhere. */
+   Afterwards the gradients count as zeros (tn_params_zero_grad). Nothing is updated while the context holds an error, nor if a
+   label or an id was outside its table or a gradient is not finite, in whichever part. That error (TN_ERR_DATA; or
+   TN_ERR_NONFINITE, with the step and the parameter's name) is returned here on a host backend, and by the next sync
+   elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 /* Collects the moments that processes share (share_moments) before a checkpoint, which one of them then writes. All have to
    call it; each holds all moments until its next step. Without shared moments it does nothing. */
@@ -2924,6 +2958,11 @@ TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *mode
 TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* Makes all matrices of blocks and the unembedding compact, see tn_compact; not gains, biases and tables that are only looked
+   up: positions, and an embedding that is not tied. error may be NULL: `largest` is then that of any matrix, `rms` that of
+   all weights together. If it fails, no matrix has changed. */
+TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
    A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
@@ -3794,16 +3833,17 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#ifndef __cplusplus
-long syscall(long, ...);                /* which -std=c99 hides */
-#endif
-#endif
 #endif
 #elif defined(_OPENMP)
 #define TNI_OPENMP
 #include <omp.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifndef __cplusplus
+long syscall(long, ...);                /* which -std=c99 hides */
+#endif
 #endif
 
 #ifndef TN_ASSERT
@@ -4204,6 +4244,13 @@ static uint16_t tni_bf16_of(double v)
 }
 
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+
+/* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
+static void tni_clear(void *p, size_t bytes)
+{
+    volatile size_t unknown = bytes;
+    memset(p, 0, unknown);
+}
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
@@ -5767,7 +5814,7 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
 {
     int64_t stride = 1;
     int     i;
-    memset(t, 0, sizeof *t);
+    tni_clear(t, sizeof *t);
     t->ctx = ctx;
     t->alive = TNI_ALIVE;
     t->dtype = dtype;
@@ -5844,35 +5891,46 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
     return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
+/* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
+TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
+{
+    if (!t) { tni_clear(v, sizeof *v); return; }
+    v->data = t->data;
+    v->dtype = t->dtype;
+    v->rank = t->rank;
+    memcpy(v->shape, t->shape, sizeof v->shape);
+    memcpy(v->strides, t->strides, sizeof v->strides);
+}
+
 static tn_view tni_view(const tn_tensor *t)
 {
     tn_view v;
-    memset(&v, 0, sizeof v);
-    if (!t) return v;
-    v.data = t->data;
-    v.dtype = t->dtype;
-    v.rank = t->rank;
-    memcpy(v.shape, t->shape, sizeof v.shape);
-    memcpy(v.strides, t->strides, sizeof v.strides);
+    tni_view_to(&v, t);
     return v;
+}
+
+/* A call without operands */
+static void tni_call_begin(tn_call *c, tn_kernel kernel)
+{
+    tni_clear(c, sizeof *c);
+    c->kernel = kernel;
 }
 
 static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
 {
     tn_call c;
     int     i;
-    memset(&c, 0, sizeof c);
-    c.kernel = kernel;
+    tni_call_begin(&c, kernel);
     c.n_in = n_in;
     c.n_out = n_out;
-    for (i = 0; i < n_in; i++) c.in[i] = tni_view(in[i]);
-    for (i = 0; i < n_out; i++) c.out[i] = tni_view(out[i]);
+    for (i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
+    for (i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
     return c;
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
-TNI_NOINLINE static void tni_in(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_view(t); }
-TNI_NOINLINE static void tni_out(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_view(t); }
+static void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
+static void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 
 static tn_status tni_fill(tn_tensor *t, double value)
 {
@@ -5919,6 +5977,30 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
+/* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. */
+typedef struct tni_compact {
+    tn_weights kind;
+    int64_t    rows, words;
+    void      *data;
+    size_t     bytes;
+} tni_compact;
+
+static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+{
+    if (!c) return;
+    tni_device_free(ctx, c->data, c->bytes);
+    tni_free(ctx, c, sizeof *c);
+}
+
+/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy is out of date. */
+static void tni_rewritten(tn_tensor *t)
+{
+    tn_tensor *root = t->base ? t->base : t;
+    root->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_compact_drop(root->ctx, root->compact);
+    root->compact = NULL;
+}
+
 void tn_tensor_destroy(tn_tensor *t)
 {
     tn_ctx *ctx;
@@ -5931,6 +6013,7 @@ void tn_tensor_destroy(tn_tensor *t)
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
     if (t->next) t->next->prev = t->prev;
+    tni_compact_drop(ctx, t->compact);
     tni_device_free(ctx, t->data, t->bytes);
     t->alive = 0;
     tni_free(ctx, t, sizeof *t);
@@ -6303,7 +6386,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     if (tni_tape_reads(ctx, t))
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
-    (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(t);
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
@@ -6344,7 +6427,7 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (tni_tape_reads(to->ctx, to))
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
-    (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_rewritten(to);
     return tni_copy(to, from);
 }
 
@@ -7078,17 +7161,23 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
 /* A contiguous tensor as rows x columns: all but the last axis are rows. */
-static tn_view tni_rows_view(const tn_tensor *t)
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
 {
-    tn_view v = tni_view(t);
     int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
     int     i;
     for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
-    v.rank = 2;
-    v.shape[0] = rows;
-    v.shape[1] = columns;
-    v.strides[0] = columns;
-    v.strides[1] = 1;
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+static tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
     return v;
 }
 
@@ -7102,8 +7191,8 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
 }
 
 /* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_rows_view(t); }
-TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_rows_view(t); }
+TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
 TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
 TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
@@ -7992,7 +8081,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     shape[x->rank - 1] /= 2;
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
+    tni_call_begin(&c, TN_KERNEL_GLU);
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = kind;
@@ -8136,7 +8225,8 @@ static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
 static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
-    tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
+    tn_call c;
+    tni_call_begin(&c, TN_KERNEL_GEMM);
     c.in[c.n_in++] = a;
     c.in[c.n_in++] = b;
     if (bias) tni_in(&c, bias);
@@ -8267,10 +8357,51 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
+/* Adds the compact copy of the rows w to a product x w^T, which need not use it; in[2] may be absent. */
+static void tni_compact_operands(tn_call *c, const tn_tensor *w)
+{
+    const tn_tensor   *root = tni_root(w);
+    const tni_compact *copy = root->compact;
+    int64_t            columns, row;
+    if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
+    columns = root->shape[root->rank - 1];
+    row = (const float *)w->data - (const float *)root->data;
+    if (row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
+    row /= columns;
+    c->n_in = 5;
+    c->in[3].data = (uint32_t *)copy->data + row * copy->words;
+    c->in[3].dtype = TN_I32;
+    c->in[3].rank = 2;
+    c->in[3].shape[0] = w->shape[0];
+    c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
+    c->in[3].strides[1] = 1;
+    if (copy->kind != TN_WEIGHTS_INT8) return;
+    c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
+    c->in[4].dtype = TN_F32;
+    c->in[4].rank = 1;
+    c->in[4].shape[0] = w->shape[0];
+    c->in[4].strides[0] = 1;
+}
+
+/* A tensor as one matrix [1,m,n] with these strides; v is cleared. */
+static void tni_matrix_to(tn_view *v, const tn_tensor *t, int64_t m, int64_t n, int64_t row, int64_t column)
+{
+    v->data = t->data;
+    v->dtype = t->dtype;
+    v->rank = 3;
+    v->shape[0] = 1;
+    v->shape[1] = m;
+    v->shape[2] = n;
+    v->strides[1] = row;
+    v->strides[2] = column;
+}
+
 tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
-    int64_t    shape[TN_MAX_RANK];
+    int64_t    shape[TN_MAX_RANK], rows = 1, m, n;
     tn_tensor *y;
+    tn_call    c;
+    int        i;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
     if (w->rank != 2) {
@@ -8287,12 +8418,23 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
                  TNI_SHAPE(w));
         return NULL;
     }
+    m = w->shape[0];
+    n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = w->shape[0];
+    shape[x->rank - 1] = m;
     y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    if (tni_gemm(ctx, tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
-                 tni_one_matrix(tni_rows_view(y)), 1, 0) != TN_OK) return NULL;
+    tni_call_begin(&c, TN_KERNEL_GEMM);
+    c.n_in = b ? 3 : 2;
+    c.n_out = 1;
+    for (i = 0; i + 1 < x->rank; i++) rows *= shape[i];
+    tni_matrix_to(&c.in[0], x, rows, n, n, 1);
+    tni_matrix_to(&c.in[1], w, n, m, w->strides[1], w->strides[0]);
+    if (b) tni_view_to(&c.in[2], b);
+    tni_matrix_to(&c.out[0], y, rows, m, m, 1);
+    c.f[0] = 1;
+    tni_compact_operands(&c, w);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_note(ctx, tni_affine_backward, y, x, w, b);
     return y;
 }
@@ -19465,6 +19607,216 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
     return ctx && layer;
 }
 
+/* ---- compact weights ----------------------------------------------------- >>compact
+   A row of BF16 is in blocks of 32 weights, 16 words: word i holds weight i in its lower half and weight i + 16 in its upper
+   half, so that one shift, or one mask, makes a vector of float32 of neighbouring weights. A row of INT8 is its bytes in
+   order. Both are filled up with zeros to whole blocks of 32. Scales have 17 significant bits, so that s q is exact in
+   float32, the rounded matrix has the same scales, and rounding it again changes nothing. */
+
+const char *tn_weights_name(tn_weights kind)
+{
+    static const char *const name[] = {"f32", "bf16", "int8", "?"};
+    return name[(unsigned)kind <= TN_WEIGHTS_INT8 ? (int)kind : 3];
+}
+
+tn_weights tn_compact_kind(const tn_tensor *w)
+{
+    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHTS_F32;
+}
+
+static int64_t tni_compact_words(tn_weights kind, int64_t columns)
+{
+    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
+}
+
+/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1e-36, which become zeros. */
+static float tni_compact_scale(const float *row, int64_t n)
+{
+    float    most = 0, scale;
+    uint32_t bits;
+    int64_t  i;
+    for (i = 0; i < n; i++) most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+    scale = most / 127;
+    memcpy(&bits, &scale, sizeof bits);
+    bits &= ~(uint32_t)0x7f;
+    memcpy(&scale, &bits, sizeof bits);
+    return scale < 1.17549435e-38f ? 0 : scale;
+}
+
+/* Rounds a row, and writes it to `codes`, which are zeros; NULL: there is no copy. Returns its scale. */
+static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
+{
+    const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
+    int64_t     i;
+    for (i = 0; i < n; i++)
+        if (kind == TN_WEIGHTS_BF16) {
+            const uint16_t half = tni_bf16_bits(row[i]);
+            row[i] = tni_bf16_value(half);
+            if (codes) codes[i / 32 * 16 + i % 16] |= (uint32_t)half << (i & 16);
+        } else {
+            const int q = scale > 0 ? (int)lrintf(row[i] / scale) : 0;
+            row[i] = scale * (float)q;
+            if (codes) ((int8_t *)codes)[i] = (int8_t)q;
+        }
+    return scale;
+}
+
+/* What a matrix is rounded with. */
+typedef struct tni_compacting {
+    const char  *what, *name;           /* the function, and the matrix, in messages */
+    tn_weights   kind;
+    float       *host;                  /* the matrix, on the host, and then a row */
+    double       largest, most, sum, of;/* of the errors, of the weights; their squares */
+} tni_compacting;
+
+static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
+{
+    tn_ctx *ctx = w->ctx;
+    if ((unsigned)k->kind > TN_WEIGHTS_INT8)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHTS_INT8);
+    if (w->base || !(w->flags & TNI_OWNED))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
+                        w->base ? "a view" : "an arena tensor");
+    if (w->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected rank 2 or more", k->what, k->name, TNI_SHAPE(w));
+    if (w->dtype != TN_F32 || ctx->desc.activations != TN_F32)
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s and the context's activations are %s, expected F32 for both", k->what,
+                        k->name, tn_dtype_name(w->dtype), tn_dtype_name(ctx->desc.activations));
+    if (tni_tape_reads(ctx, w))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s %s is needed by the backward pass", k->what, k->name, TNI_SHAPE(w));
+    return tni_uncaptured(ctx, "a matrix is made compact") ? TN_OK : TN_ERR_ARG;
+}
+
+/* The copy's headers and memory, on backends whose kernels could read it; others need none. */
+static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, int64_t columns)
+{
+    tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "compact weights");
+    size_t       bytes;
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->kind = kind;
+    c->rows = rows;
+    c->words = tni_compact_words(kind, columns);
+    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHTS_INT8)) * 4, &bytes))
+        c->data = tni_device_alloc(ctx, bytes, "compact weights");
+    if (c->data) {
+        c->bytes = bytes;
+        memset(c->data, 0, bytes);
+        return c;
+    }
+    tni_free(ctx, c, sizeof *c);
+    return NULL;
+}
+
+/* Reads w to k->host, rounds it there, and fills the copy, if there is one. */
+static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_compact *c)
+{
+    const int64_t columns = w->shape[w->rank - 1], count = tn_tensor_count(w), rows = columns ? count / columns : 0;
+    float        *before = k->host + count, *scales = c ? (float *)c->data + c->rows * c->words : NULL;
+    tn_status     s = tn_read(w, TN_F32, k->host, count);
+    int64_t       r, i;
+    for (r = 0; r < rows && s == TN_OK; r++) {
+        float *row = k->host + r * columns, scale;
+        memcpy(before, row, (size_t)columns * sizeof *row);
+        for (i = 0; i < columns && fabsf(row[i]) <= 3.38953139e38f; i++) {}     /* the largest of BF16 */
+        if (i < columns)
+            return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
+                            k->what, k->name, (double)row[i], (long long)r, (long long)i);
+        scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
+        if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
+        for (i = 0; i < columns; i++) {
+            const double x = (double)before[i], e = (double)row[i] - x;
+            k->most = fmax(k->most, fabs(x));
+            k->largest = fmax(k->largest, fabs(e));
+            k->of += x * x;
+            k->sum += e * e;
+        }
+    }
+    return s;
+}
+
+static double tni_quotient(double part, double of) { return of > 0 ? part / of : 0; }
+
+/* Some matrices at once: what can fail is done for all of them before the first one changes. */
+static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
+                                 tn_compact_error *error)
+{
+    tn_ctx          *ctx = w[0]->ctx;
+    tn_compact_error all;
+    double           sum = 0, of = 0, worst = 0, rms;
+    int64_t          i;
+    tn_status        s = TN_OK;
+    memset(&all, 0, sizeof all);
+    for (i = 0; i < n && s == TN_OK; i++) {
+        const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
+        const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
+        k->name = name[i];
+        k->largest = k->most = k->sum = k->of = 0;
+        if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
+            s = TN_ERR_MEMORY;
+        if (s == TN_OK && !none) s = tni_compact_round(k, w[i], copy[i]);
+        rms = sqrt(tni_quotient(k->sum, k->of));
+        if (n > 1 && rms > worst) tni_print(all.worst, sizeof all.worst, "%s", name[i]);
+        worst = fmax(worst, rms);
+        all.largest = fmax(all.largest, tni_quotient(k->largest, k->most));
+        all.count += count;
+        all.bytes += copy[i] ? copy[i]->bytes : (size_t)count * 4;
+        sum += k->sum;
+        of += k->of;
+    }
+    all.rms = sqrt(tni_quotient(sum, of));
+    for (i = 0; i < n && s == TN_OK; i++) {
+        if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
+            s = tni_compact_round(k, w[i], NULL);
+            if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
+        } else tni_rewritten(w[i]);
+        if (s != TN_OK) break;
+        w[i]->compact = copy[i];
+        copy[i] = NULL;
+    }
+    for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
+    if (s == TN_OK && error) *error = all;
+    return s;
+}
+
+/* Checks the matrices, and provides the memory of a call; w and name have n entries. */
+static tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+                                  tn_compact_error *error)
+{
+    tn_ctx        *ctx = w[0]->ctx;
+    tni_compacting k;
+    tni_compact  **copy;
+    const size_t   bytes = (size_t)n * sizeof *copy;
+    size_t         most = 0, host;
+    int64_t        i;
+    tn_status      s = TN_OK;
+    memset(&k, 0, sizeof k);
+    k.what = what;
+    k.kind = kind;
+    for (i = 0; i < n && s == TN_OK; i++) {
+        k.name = name[i];
+        s = tni_compact_check(&k, w[i]);
+        host = w[i]->bytes + (size_t)(w[i]->rank > 0 ? w[i]->shape[w[i]->rank - 1] + 1 : 1) * 4;
+        most = host > most ? host : most;
+    }
+    if (s != TN_OK) return s;
+    copy = (tni_compact **)tni_alloc(ctx, bytes, what);
+    if (!copy) return TN_ERR_MEMORY;
+    memset(copy, 0, bytes);
+    k.host = (float *)tni_alloc(ctx, most, what);
+    s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
+    tni_free(ctx, k.host, most);
+    tni_free(ctx, copy, bytes);
+    return s;
+}
+
+tn_status tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error)
+{
+    static const char name[1][64] = {"w"};
+    if (error) memset(error, 0, sizeof *error);
+    return tni_alive(w) ? tni_compact_some("compact", &w, name, 1, kind, error) : TN_ERR_ARG;
+}
+
 /* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
 tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *desc, tn_linear *layer)
 {
@@ -30461,6 +30813,7 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
+        tni_rewritten(item[k]->value);
         last = k;
         at.after += !shares || tni_optim_own(o, k).count > 0;
     }
@@ -32553,6 +32906,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
+        tni_rewritten(tn_params_at(params, i)->value);
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -33031,6 +33385,7 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
     tn_ctx   *ctx = r->file->file.ctx;
     tn_status s;
     if (from->bytes == 0) return TN_OK;
+    tni_rewritten(to);
     s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
@@ -36549,6 +36904,40 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
         return NULL;
     }
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- compact weights ----------------------------------------------------- >>model-compact */
+tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
+{
+    static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
+    tn_ctx     *ctx;
+    tn_tensor **w;
+    char      (*name)[64];
+    size_t      each = sizeof *w + sizeof *name, bytes;
+    int64_t     l, n = 0;
+    int         i;
+    tn_status   s;
+    if (error) memset(error, 0, sizeof *error);
+    if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
+    ctx = m->head.w->ctx;
+    bytes = (size_t)(5 * m->desc.layers + 1) * each;
+    w = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_compact");
+    if (!w) return TN_ERR_MEMORY;
+    name = (char (*)[64])(void *)(w + 5 * m->desc.layers + 1);
+    for (l = 0; l < m->desc.layers; l++) {
+        const tn_transformer_block *b = &m->blocks[l];
+        tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
+        for (i = 0; i < 5; i++) {
+            if (!of[i]) continue;
+            w[n] = of[i];
+            tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
+        }
+    }
+    w[n] = m->head.w;
+    tni_print(name[n++], sizeof *name, "head.w");
+    s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
+    tni_free(ctx, w, bytes);
+    return s;
 }
 
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
@@ -45115,6 +45504,10 @@ typedef struct tni_update {
     double  f[6];
 } tni_update;
 
+/* sums[32,32] of two strips of each factor, `blocks` of 32 deep; a_next, b_next: bytes from one to the other, see >>gemm-bf16 */
+typedef void (*tni_bf16_products_fn)(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b, int64_t b_next,
+                                     float *sums);
+
 typedef struct tni_cpu {
     tn_allocator mem;
     tni_pool     pool;
@@ -45124,45 +45517,171 @@ typedef struct tni_cpu {
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
+    struct tni_reserve *reserves;         /* newest first, see >>cpu-memory */
+    bool         large;                 /* whether memory is asked for in large pages */
     double       part[TNI_CPU_PARTS];
     tni_update   update[TNI_CPU_SERIES]; /* calls that wait for the rest of their series, see >>pass-optim */
     int          updates;
     tn_kernel    update_kernel;
     int          gemm_parts;            /* bfloat16 parts of a float, if the next is not NULL */
-    void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
+    tni_bf16_products_fn gemm_products;
 } tni_cpu;
 
 static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
-
-/* 64-byte aligned; the allocator's own pointer is stored just before. */
-static void *tni_cpu_alloc(void *state, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    size_t   total;
-    char    *raw, *p;
-    if (!tni_add_size(bytes, TNI_ALIGN + sizeof raw, &total)) return NULL;
-    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
-    if (!raw) return NULL;
-    p = raw + sizeof raw;
-    p += (0 - (uintptr_t)p) % TNI_ALIGN;
-    memcpy(p - sizeof raw, &raw, sizeof raw);
-    return p;
-}
-
-static void tni_cpu_release(void *state, void *p, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    char    *raw;
-    if (!p) return;
-    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
-    cpu->mem.release(raw, bytes + TNI_ALIGN + sizeof raw, cpu->mem.user);
-}
 
 static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
 {
     (void)state;
     if (bytes > 0) memmove(dst, src, bytes);
     return TN_OK;
+}
+
+/* ---- memory in large pages ----------------------------------------------- >>cpu-memory
+   A pass over many arrays in pages of 4 KB waits for the translation of addresses: AdamW a tenth of its time on a quiet
+   machine, a fifth beside others. Linux gives pages of 2 MB where madvise asks for them and a whole one fits. Most tensors
+   are smaller, so those of 16 KB to 8 MB share reserves. A reserve is a row of blocks, each after a header; a tensor gets
+   the first free block that is large enough, and the reserve is released with its last tensor. This is done with the
+   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG. */
+#if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
+#define TNI_LARGE_PAGES false
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TNI_LARGE_PAGES false
+#endif
+#endif
+#ifndef TNI_LARGE_PAGES
+#define TNI_LARGE_PAGES true
+#endif
+enum {
+    TNI_PAGE          = 2 << 20,
+    TNI_SHARE_LEAST   = 16 << 10,       /* bytes of tensors that share a reserve */
+    TNI_SHARE_MOST    = 8 << 20,
+    TNI_RESERVE_LEAST = 4 << 20,
+    TNI_RESERVE_MOST  = 256 << 20
+};
+
+/* The headers of a block and of a reserve, TNI_ALIGN bytes each. */
+typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;                    /* bytes with this header   */
+typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* left: of blocks not used */
+
+/* Aligned to 64 bytes, or to a large page; the allocator's own pointer is stored just before. */
+static size_t tni_cpu_align(const tni_cpu *cpu, size_t bytes)
+{
+    return cpu->large && bytes >= TNI_PAGE ? TNI_PAGE : TNI_ALIGN;
+}
+
+static void *tni_cpu_alone(tni_cpu *cpu, size_t bytes)
+{
+    const size_t align = tni_cpu_align(cpu, bytes);
+    size_t       total;
+    char        *raw, *p;
+    if (!tni_add_size(bytes, align + sizeof raw, &total)) return NULL;
+    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
+    if (!raw) return NULL;
+    p = raw + sizeof raw;
+    p += (0 - (uintptr_t)p) % align;
+    memcpy(p - sizeof raw, &raw, sizeof raw);
+#if defined(__linux__) && defined(SYS_madvise)
+    if (align == TNI_PAGE) (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+#endif
+    return p;
+}
+
+static void tni_cpu_alone_release(tni_cpu *cpu, void *p, size_t bytes)
+{
+    char *raw;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    cpu->mem.release(raw, bytes + tni_cpu_align(cpu, bytes) + sizeof raw, cpu->mem.user);
+}
+
+static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_block *)(void *)((char *)r + at); }
+
+/* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
+static void *tni_reserve_take(tni_reserve *r, size_t bytes)
+{
+    size_t at, next;
+    if (r->left < bytes) return NULL;
+    for (at = TNI_ALIGN; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+        tni_mem_block *b = tni_block_at(r, at);
+        if (b->used) continue;
+        while ((next = at + b->bytes) < r->bytes && !tni_block_at(r, next)->used) b->bytes += tni_block_at(r, next)->bytes;
+        if (b->bytes < bytes) continue;
+        if (b->bytes > bytes) {
+            tni_mem_block *rest = tni_block_at(r, at + bytes);
+            rest->bytes = b->bytes - bytes;
+            rest->used = false;
+        }
+        b->bytes = bytes;
+        b->used = true;
+        r->left -= bytes;
+        return (char *)r + at + TNI_ALIGN;
+    }
+    return NULL;
+}
+
+/* A new reserve is as large as all others together, so that there are few. */
+static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
+{
+    tni_reserve *r;
+    size_t       bytes = 0;
+    for (r = cpu->reserves; r; r = r->next) bytes += r->bytes;
+    if (bytes < TNI_RESERVE_LEAST) bytes = TNI_RESERVE_LEAST;
+    if (bytes > TNI_RESERVE_MOST) bytes = TNI_RESERVE_MOST;
+    while (bytes < least) bytes *= 2;
+    r = (tni_reserve *)tni_cpu_alone(cpu, bytes);
+    if (!r) return NULL;
+    r->next = cpu->reserves;
+    r->bytes = bytes;
+    r->left = bytes - TNI_ALIGN;
+    tni_block_at(r, TNI_ALIGN)->bytes = r->left;
+    tni_block_at(r, TNI_ALIGN)->used = false;
+    cpu->reserves = r;
+    return r;
+}
+
+static void *tni_cpu_alloc(void *state, size_t bytes)
+{
+    tni_cpu     *cpu = (tni_cpu *)state;
+    const size_t block = (bytes + 2 * TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    tni_reserve *r;
+    void        *p;
+    if (!cpu->large || bytes < TNI_SHARE_LEAST || bytes > TNI_SHARE_MOST) return tni_cpu_alone(cpu, bytes);
+    for (r = cpu->reserves; r; r = r->next) if ((p = tni_reserve_take(r, block)) != NULL) return p;
+    r = tni_reserve_make(cpu, block + TNI_ALIGN);
+    return r ? tni_reserve_take(r, block) : tni_cpu_alone(cpu, bytes);
+}
+
+static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes - TNI_ALIGN; }
+
+/* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
+static void tni_cpu_release(void *state, void *p, size_t bytes)
+{
+    tni_cpu       *cpu = (tni_cpu *)state;
+    tni_reserve  **at = &cpu->reserves, *r, *other;
+    tni_mem_block *b;
+    if (!p) return;
+    while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
+    if (!r) {
+        tni_cpu_alone_release(cpu, p, bytes);
+        return;
+    }
+    b = (tni_mem_block *)(void *)((char *)p - TNI_ALIGN);
+    b->used = false;
+    r->left += b->bytes;
+    if (!tni_reserve_empty(r)) return;
+    for (other = cpu->reserves; other && (other == r || !tni_reserve_empty(other)); other = other->next) {}
+    if (!other) return;
+    *at = r->next;
+    tni_cpu_alone_release(cpu, r, r->bytes);
+}
+
+static void tni_reserves_release(tni_cpu *cpu)
+{
+    tni_reserve *r;
+    while ((r = cpu->reserves) != NULL) {
+        cpu->reserves = r->next;
+        tni_cpu_alone_release(cpu, r, r->bytes);
+    }
 }
 
 static void tni_cpu_close(void *state)
@@ -45173,6 +45692,7 @@ static void tni_cpu_close(void *state)
     mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
     tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    tni_reserves_release(cpu);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
@@ -45182,6 +45702,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     if (!cpu) return NULL;
     memset(cpu, 0, sizeof *cpu);
     cpu->mem = desc->allocator;
+    cpu->large = TNI_LARGE_PAGES && desc->allocator.alloc == tni_malloc;
     cpu->pool.threads = threads;
     cpu->pool.fn = desc->parallel_for;
     cpu->pool.user = desc->parallel_user;
@@ -46099,6 +46620,9 @@ typedef struct TNI_T(gemm) {
     int64_t         tasks, own;                        /* tasks; numbers of a worker's panels, see gemm_part */
     bool            by_columns;
     tn_task_fn      few;                               /* the task, if C has few rows */
+    const uint32_t *codes;                             /* a compact copy of B's columns (>>compact), or NULL; of INT8 with */
+    const float    *scales;                            /* scales, of BF16 without                                          */
+    int64_t         words;                             /* of a column                                                      */
 } TNI_T(gemm);
 
 /* The microkernel's type: c[rows, (wide ? W : 0) + last] = from + A B. Of the last vector, `last` lanes are read from `from`
@@ -46525,7 +47049,9 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool, int64_t by
     tni_parallel_for(&some, g->tasks, TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few */
+/* ---- gemm with few rows: B is read once, in place, so memory bandwidth is the limit ---- >>pass-gemm-few
+   Columns of B may have a compact copy of fewer bytes, which is read in their place: vectors of it are widened in registers
+   for one row of A, and four columns at a time into a scratch in the first cache for several rows. */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -46578,6 +47104,53 @@ TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, T
     *c = sum;
 }
 
+#if TNI_BITS == 32
+/* W weights of a block of BF16, the upper halves of words or the lower ones, and W of INT8 (>>compact) */
+#if TNI_LEVEL == 2
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m512i v = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i *)p)));
+}
+#elif TNI_LEVEL == 1
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    const __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_castsi256_ps(upper ? _mm256_and_si256(v, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(v, 16));
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+#else
+TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
+{
+    uint32_t lane[TNI_W];
+    TNI_V    v;
+    int      i;
+    for (i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+
+TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
+{
+    float lane[TNI_W];
+    TNI_V v;
+    int   i;
+    for (i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
+    memcpy(&v, lane, sizeof v);
+    return v;
+}
+#endif
+#endif
+
 #if TNI_LEVEL == 2
 #define TNI_DOTS(X) X(0) X(1) X(2) X(3)
 enum { TNI_T(dots_high) = 4 };
@@ -46586,12 +47159,14 @@ enum { TNI_T(dots_high) = 4 };
 enum { TNI_T(dots_high) = 3 };
 #endif
 
-/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once; past the last column, the last
-   column is repeated. */
-TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
+/* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
+   after them; b is column j. Past the last column, the last column is repeated. fetch: also requests the next four columns,
+   because four at once arrive slowly from beyond the second cache. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t i,
+                                      int64_t j, int64_t end, bool fetch)
 {
-    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
-    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = b, *b1 = b + tni_min(1, end - 1 - j) * b_col;
+    const TNI_REAL *b2 = b + tni_min(2, end - 1 - j) * b_col, *b3 = b + tni_min(3, end - 1 - j) * b_col;
     const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
@@ -46607,10 +47182,19 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
 #define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
 #define TNI_REST(i)  TNI_STEP(i, k)
 #define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
+    (void)fetch;
     TNI_DOTS(TNI_BEGIN)
     for (d = 0; d < whole; d += TNI_W) {
         TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
         TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+        if (fetch) {
+            __builtin_prefetch(b0 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b1 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b2 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b3 + 4 * b_col + d, 0, 2);
+        }
+#endif
         TNI_DOTS(TNI_WHOLE)
     }
     if (d < depth) {
@@ -46631,55 +47215,50 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
             for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
+/* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
+   whole blocks. d is a multiple of 4 W; i, in the loops a constant, of W. */
+enum { TNI_T(as_real), TNI_T(as_bf16), TNI_T(as_int8) };
+TNI_INLINE TNI_V TNI_T(column)(const int as, const void *y, int64_t d, const int i, int k)
+{
+#if TNI_BITS == 32
+    if (as == TNI_T(as_bf16)) {
+        const int e = (4 * TNI_W < 32 ? (int)(d & 31) : 0) + i;          /* in its block of 32, or one after it */
+        return TNI_T(halves)((const uint32_t *)y + (d >> 5 << 4) + (e >> 5 << 4) + (e & 15), e & 16);
+    }
+    if (as == TNI_T(as_int8)) return TNI_T(bytes)((const int8_t *)y + d + i);
+#endif
+    (void)as;
+    return TNI_LOAD((const TNI_REAL *)y + d + i, k);
+}
+
 /* The sum of x[d] y[d], as a vector whose lanes are still to be added */
-TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
+TNI_INLINE TNI_V TNI_T(dot_lanes_as)(const int as, const TNI_REAL *x, const void *y, int64_t depth)
 {
     TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t d = 0;
+    int     i;
+    if (depth < TNI_W) return TNI_LOAD(x, (int)depth) * TNI_T(column)(as, y, 0, 0, (int)depth);
+#define TNI_STEP(s, i, k) s = TNI_FMA(TNI_LOAD(x + d + (i), k), TNI_T(column)(as, y, d, i, k), s);
     for (; d + 4 * TNI_W <= depth; d += 4 * TNI_W) {
-        s0 = TNI_FMA(TNI_LOAD(x + d, TNI_W), TNI_LOAD(y + d, TNI_W), s0);
-        s1 = TNI_FMA(TNI_LOAD(x + d + 1 * TNI_W, TNI_W), TNI_LOAD(y + d + 1 * TNI_W, TNI_W), s1);
-        s2 = TNI_FMA(TNI_LOAD(x + d + 2 * TNI_W, TNI_W), TNI_LOAD(y + d + 2 * TNI_W, TNI_W), s2);
-        s3 = TNI_FMA(TNI_LOAD(x + d + 3 * TNI_W, TNI_W), TNI_LOAD(y + d + 3 * TNI_W, TNI_W), s3);
+        TNI_STEP(s0, 0, TNI_W)
+        TNI_STEP(s1, 1 * TNI_W, TNI_W)
+        TNI_STEP(s2, 2 * TNI_W, TNI_W)
+        TNI_STEP(s3, 3 * TNI_W, TNI_W)
     }
-    for (; d < depth; d += TNI_W) {
-        const int k = TNI_T(lanes)(depth - d);
-        s0 = TNI_FMA(TNI_LOAD(x + d, k), TNI_LOAD(y + d, k), s0);
-    }
+    for (i = 0; d + i < depth; i += TNI_W) TNI_STEP(s0, i, TNI_T(lanes)(depth - d - i))
+#undef TNI_STEP
     return (s0 + s1) + (s2 + s3);
 }
 
-/* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
-   as if several are read at once. */
-TNI_FAST void TNI_T(gemm_dots_row)(const TNI_T(gemm) *g, int64_t j, int64_t end)
+TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t depth)
 {
-    TNI_REAL sums[4];
-    int64_t  q;
-    for (; j < end; j += 4) {
-        const TNI_REAL *b = g->b + j * g->b_col;
-        TNI_V           s[4];
-        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes)(g->a, b + tni_min(q, end - 1 - j) * g->b_col, g->k);
-        TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
-        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, 0, j + q, sums[q]);
-    }
+    return TNI_T(dot_lanes_as)(TNI_T(as_real), x, y, depth);
 }
 
-/* Task: g->cols columns of C. */
-TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
+/* Column j of B, in the form that is read. */
+TNI_INLINE const void *TNI_T(column_at)(const int as, const TNI_T(gemm) *g, int64_t j)
 {
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
-    int64_t            i, j;
-    (void)worker;
-    if (g->m == 1) {
-        TNI_T(gemm_dots_row)(g, task * g->cols, end);
-        return;
-    }
-    for (j = task * g->cols; j < end; j += 4)
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
+    return as == TNI_T(as_real) ? (const void *)(g->b + j * g->b_col) : g->codes + j * g->words;
 }
 
 /* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
@@ -46693,6 +47272,77 @@ TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, i
                                    g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
         else
             for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
+/* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
+   as if several are read at once. */
+TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    TNI_REAL sums[4 * TNI_W] = {0};
+    int64_t  i, q;
+    for (; j < end; j += 4 * TNI_W) {
+        const int cols = (int)tni_min(end - j, 4 * TNI_W);
+        for (i = 0; i < cols; i += 4) {
+            TNI_V s[4];
+            for (q = 0; q < 4; q++)
+                s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + i + q, end - 1)), g->k);
+            TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums + i);
+        }
+        for (i = 0; as == TNI_T(as_int8) && i < cols; i++) sums[i] *= (TNI_REAL)g->scales[j + i];
+        TNI_T(gemm_strip_end)(g, 1, j, cols, sums);
+    }
+}
+
+/* Columns j to j + 3 of B, as far as there are so many, from their compact copy. */
+TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
+{
+    int64_t q, d;
+    for (q = 0; q < 4 && j + q < end; q++, to += to_col) {
+        const void *from = TNI_T(column_at)(as, g, j + q);
+        const TNI_V scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
+        for (d = 0; d < g->k; d += 4 * TNI_W) {
+#define TNI_STEP(i) if (d + (i) < g->k) { \
+            TNI_STORE(to + d + (i), TNI_T(column)(as, from, d, i, TNI_W) * scale, TNI_W); }
+            TNI_STEP(0) TNI_STEP(1 * TNI_W) TNI_STEP(2 * TNI_W) TNI_STEP(3 * TNI_W)
+#undef TNI_STEP
+        }
+    }
+}
+
+TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
+    const bool    wider = as != TNI_T(as_real);
+    const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
+    TNI_REAL      room[4 * DEPTH + 64 / sizeof(TNI_REAL)];
+    TNI_REAL     *wide = room + (64 - (uintptr_t)room % 64) / sizeof(TNI_REAL);         /* whole cache lines */
+    int64_t       i;
+    if (g->m == 1) {
+        TNI_T(gemm_dots_row)(as, g, j, end);
+        return;
+    }
+    for (; j < end; j += 4) {
+        const TNI_REAL *b = wider ? wide : g->b + j * g->b_col;
+        if (wider) TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, i == 0 && !wider); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
+    }
+}
+
+/* Task: g->cols columns of C. */
+TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
+    (void)worker;
+#if TNI_BITS == 32
+    if (g->codes && g->scales) TNI_T(gemm_dots_as)(TNI_T(as_int8), g, j, end);
+    else if (g->codes)         TNI_T(gemm_dots_as)(TNI_T(as_bf16), g, j, end);
+    else
+#endif
+    TNI_T(gemm_dots_as)(TNI_T(as_real), g, j, end);
 }
 
 /* For rows of B that are contiguous: adds A[i,d] times row d to a strip of C of at most four `vectors`. A single vector may
@@ -46779,6 +47429,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
         g->a += slab.k * g->a_col;
         g->b += slab.k * g->b_row;
+        if (g->codes) g->codes += g->scales ? slab.k / 4 : slab.k / 2;      /* whole blocks */
         g->k -= slab.k;
         g->beta = 1;
         g->bias = NULL;
@@ -46826,6 +47477,7 @@ TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
     g->b_row = from.a_col;        g->b_col = from.a_row;
     g->c_row = from.c_col;        g->c_col = from.c_row;
     g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
+    g->codes = NULL;
 }
 
 /* Product `index` of the call. */
@@ -46853,6 +47505,11 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
         g.bias = (const TNI_REAL *)bias->data;
         g.bias_col = bias->strides[0];
     }
+    if (c->n_in > 4) {
+        g.codes = (const uint32_t *)c->in[3].data;
+        g.words = c->in[3].strides[0];
+        g.scales = (const float *)c->in[4].data;
+    }
     return g;
 }
 
@@ -46863,11 +47520,12 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
     const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
-    TNI_T(gemm)   turned = *g;
+    TNI_T(gemm)   turned;
+    if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
+    turned = *g;
     TNI_T(gemm_swap)(&turned);
     if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
-    else g->few = TNI_T(gemm_few)(g, few_rows, bytes);
-    if (!g->few && (turned.few || thin || by_columns)) *g = turned;
+    if (turned.few || thin || by_columns) *g = turned;
 }
 
 #if TNI_ALL
@@ -47907,6 +48565,10 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
         int          k = TNI_T(lanes)(left), k2 = (int)left - k;
         TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
         for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
+#if TNI_LEVEL > 0                       /* a step to the next row is too long for the processor's own prefetching */
+            __builtin_prefetch(x + 8 * l->strides[1][0]);
+            if (k2 > 0) __builtin_prefetch(x + 8 * l->strides[1][0] + TNI_W);
+#endif
             TNI_T(wide_add)(&a, TNI_LOAD(x, k));
             if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
         }
@@ -48471,8 +49133,8 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
 
 /* ---- the optimisers, see >>op-optim --------------------------------------- >>pass-optim
    Calls of a series (one kernel for each parameter, i1 calls before it and i2 after it) are collected and run in one region
-   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The tasks of a parameter, and so
-   the order of its sum, do not depend on the others. */
+   when the last comes, or when there is no more room, so that threads share small parameters as they share large ones. The
+   tasks of a parameter, and so the order of its sum, do not depend on the others. */
 TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t end)
 {
     const float *g = u->x[0];
@@ -51581,7 +52243,7 @@ static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
 /* sums[32,32] by AVX512_BF16, one part: eight rows at a time. Constants: the bytes from a row of A to the next, and from a
    pair of its depth to the next. */
 TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(const int row, const int step,
-                                                    int64_t blocks, const char *a, const char *b, float *sums)
+                              int64_t blocks, const char *a, int64_t a_next, const char *b, int64_t b_next, float *sums)
 {
     int64_t k;
     int     rows, pair;
@@ -51594,12 +52256,12 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
         right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
 #define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
     for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
-        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * row, *from_b = b;
+        const char *from_a = a + rows / 16 * a_next + rows % 16 * row, *from_b = b;
         TNI_ROWS(TNI_BEGIN)
         for (k = 0; k < blocks; k++, from_a += 1024)
             for (pair = 0; pair < 16; pair++, from_b += 64) {
                 const char   *from = from_a + pair * step;
-                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
+                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + b_next);
                 TNI_ROWS(TNI_STEP)
             }
         TNI_ROWS(TNI_END)
@@ -51610,17 +52272,19 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
 #undef TNI_END
 }
 
-TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+                                       int64_t b_next, float *sums)
 {
     (void)parts;
-    tni_bf16_dots_of(64, 4, blocks, a, b, sums);
+    tni_bf16_dots_of(64, 4, blocks, a, a_next, b, b_next, sums);
 }
 
 /* With A packed like B */
-TNI_ISA_DOT static void tni_bf16_dots_pairs(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+TNI_ISA_DOT static void tni_bf16_dots_pairs(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+                                             int64_t b_next, float *sums)
 {
     (void)parts;
-    tni_bf16_dots_of(4, 64, blocks, a, b, sums);
+    tni_bf16_dots_of(4, 64, blocks, a, a_next, b, b_next, sums);
 }
 
 /* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
@@ -51646,9 +52310,10 @@ static const uint8_t tni_tile_shape[64] = {
 TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
 TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
 
-TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+                                        int64_t b_next, float *sums)
 {
-    const char *a1 = a + blocks * parts * 1024, *b1 = b + blocks * parts * 1024;
+    const char *a1 = a + a_next, *b1 = b + b_next;
     int64_t     k;
 #define TNI_A(part) { TNI_TILE_LOAD(4, a + (part) * 1024); TNI_TILE_LOAD(5, a1 + (part) * 1024); }
 #define TNI_B(part) { TNI_TILE_LOAD(6, b + (part) * 1024); TNI_TILE_LOAD(7, b1 + (part) * 1024); }
@@ -51780,7 +52445,7 @@ static void tni_bf16_part_task(void *arg, int64_t task, int worker)
             if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
                 tni_bf16_wild(w, row, col, rows, cols, sums);
             else (w->pairs_a ? tni_bf16_dots_pairs : w->cpu->gemm_products)
-                (w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
+                (w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->strip, w->b + j * w->strip, w->strip, sums);
             if (w->half_c) tni_bf16_store(w, sums, row, col, (int)rows, (int)cols);
             else tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
         }
@@ -51887,6 +52552,454 @@ static bool tni_bf16_has_dots(void)
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
+
+/* ---- attention by bfloat16 products ------------------------------------- >>attention-bf16
+   Attention of BF16 operands where desc.gemm_precision is TN_GEMM_BF16, see >>op-attention. A task is a head; its operands
+   are packed once as strips, and scores are computed in tiles of 32 keys by 32 queries, as s[key][query]. A letter stands for
+   a matrix of tokens by columns:
+       s = K Q^T    dp = V dO^T    o = P^T V    dq = dS^T K    dv = P dO    dk = dS Q
+   A left factor is made of scores, except in the first two. It is rounded to BF16, once: P = exp(s - top) in the forward
+   pass, c P = c exp(s - l) and f0 dS in the backward pass, or what products of scores give for these: a relative error of up
+   to 2^-9 of each term. Scores, their maxima and sums, log-sum-exps, dP and all sums of products are F32, and each result is
+   rounded once. Infinities and NaN give what they give in F32.
+   Dao et al. 2022, and its implementations with tensor cores */
+enum { TNI_BF16_SPAN = 4, TNI_BF16_TOKENS = 32 * TNI_BF16_SPAN };   /* a block of scores, each way: in tiles, in tokens */
+
+/* Strips are packed by tokens (lines are tokens, the depth is columns), or by columns (the other way). */
+typedef struct tni_bf16_head {
+    const tni_attention *t;
+    tni_bf16_products_fn products, products_pairs;      /* the latter: with A packed like B, if `pairs` */
+    bool     pairs;
+    int64_t  b, h;
+    int64_t  queries, keys, d, dv;                      /* in tiles */
+    int64_t  i, j, n, m;                                /* the block: first tile of queries, of keys, tiles of both */
+    char    *q[2], *k[2], *v, *dout;                    /* by tokens  */
+    char    *q_columns[2], *k_columns[2], *v_columns, *dout_columns;
+    char    *p, *p_turned, *s[2], *s_turned[2];         /* the block's P and dS: lines are keys; lines are queries */
+    float   *scores[2], *slopes;                        /* tiles of sums; slopes: dp */
+    float   *dq[2], *dk[2], *out;                       /* out: o, or dv */
+    float   *top, *sum, *factor;                        /* of each query of the block; backwards l, w and c */
+    int32_t *low, *high;                                /* keys visible to each query */
+    char    *room;                                      /* NULL while its size is computed */
+    size_t   taken;
+} tni_bf16_head;
+
+static void *tni_bf16_take(tni_bf16_head *w, int64_t bytes)
+{
+    char *p = w->room ? w->room + w->taken : NULL;
+    w->taken += (size_t)tni_ceil_div(bytes, 64) * 64;
+    return p;
+}
+
+static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, int worker, bool backward)
+{
+    const int64_t block = TNI_BF16_TOKENS * TNI_BF16_TOKENS * 2, line = TNI_BF16_TOKENS * (int64_t)sizeof(float);
+    tni_bf16_head w;
+    int64_t       set;
+    memset(&w, 0, sizeof w);
+    w.t = t;
+    w.products = t->cpu->gemm_products;
+    w.pairs = w.products == tni_bf16_dots;
+    w.products_pairs = w.pairs ? tni_bf16_dots_pairs : w.products;
+    w.b = head / t->heads;
+    w.h = head % t->heads;
+    w.queries = tni_ceil_div(t->queries, 32);
+    w.keys = tni_ceil_div(t->keys, 32);
+    w.d = tni_ceil_div(t->d, 32);
+    w.dv = tni_ceil_div(t->dv, 32);
+    if (t->room) w.room = t->room + (size_t)worker * t->each;
+    w.low = (int32_t *)tni_bf16_take(&w, line);
+    w.high = (int32_t *)tni_bf16_take(&w, line);
+    w.top = (float *)tni_bf16_take(&w, line);
+    w.sum = (float *)tni_bf16_take(&w, line);
+    w.factor = (float *)tni_bf16_take(&w, line);
+    for (set = 0; set < t->sets; set++) {
+        w.scores[set] = (float *)tni_bf16_take(&w, (backward ? 1 : TNI_BF16_SPAN) * 4096);
+        w.q[set] = (char *)tni_bf16_take(&w, w.queries * w.d * 2048);
+        w.k[set] = (char *)tni_bf16_take(&w, w.keys * w.d * 2048);
+        if (!backward) continue;
+        w.q_columns[set] = (char *)tni_bf16_take(&w, w.queries * w.d * 2048);
+        w.k_columns[set] = (char *)tni_bf16_take(&w, w.keys * w.d * 2048);
+        w.s[set] = (char *)tni_bf16_take(&w, block);
+        w.s_turned[set] = (char *)tni_bf16_take(&w, block);
+        w.dq[set] = (float *)tni_bf16_take(&w, line * w.d * 32);
+        w.dk[set] = (float *)tni_bf16_take(&w, w.keys * w.d * 4096);
+    }
+    if (backward) {
+        w.v = (char *)tni_bf16_take(&w, w.keys * w.dv * 2048);
+        w.dout = (char *)tni_bf16_take(&w, w.queries * w.dv * 2048);
+        w.dout_columns = (char *)tni_bf16_take(&w, w.queries * w.dv * 2048);
+        w.p = (char *)tni_bf16_take(&w, block);
+        w.slopes = (float *)tni_bf16_take(&w, 4096);
+        w.out = (float *)tni_bf16_take(&w, w.keys * w.dv * 4096);
+    } else {
+        w.v_columns = (char *)tni_bf16_take(&w, w.keys * w.dv * 2048);
+        w.p_turned = (char *)tni_bf16_take(&w, block / TNI_BF16_SPAN);
+        w.out = (float *)tni_bf16_take(&w, w.dv * 4096);
+    }
+    return w;
+}
+
+/* The first number of a row of a head */
+static uint16_t *tni_bf16_row(const tn_view *v, const tni_bf16_head *w, int64_t set, int64_t row)
+{
+    return (uint16_t *)v->data + w->b * v->strides[0] + row * v->strides[1] + (w->h + set * w->t->heads) * v->strides[2];
+}
+
+/* All strips of a head; by tokens: `left` factors of a product, or right ones */
+static void tni_bf16_head_pack(const tni_bf16_head *w, char *to, const tn_view *v, int64_t set, bool by_tokens, bool left)
+{
+    const int64_t   lines = by_tokens ? v->shape[1] : v->shape[3], depth = by_tokens ? v->shape[3] : v->shape[1];
+    const int64_t   line = by_tokens ? v->strides[1] : 1, step = by_tokens ? 1 : v->strides[1];
+    const int64_t   bytes = tni_ceil_div(depth, 32) * 1024;
+    const uint16_t *from = tni_bf16_row(v, w, set, 0);
+    int64_t         i;
+    for (i = 0; i < tni_ceil_div(lines, 32) * 32; i += 16, to += bytes)
+        if (i < lines) tni_bf16_pack_halves(to, from + i * line, line, step, tni_min(16, lines - i), depth, left);
+        else memset(to, 0, (size_t)bytes);
+}
+
+/* Two strips of each factor: the tile of 32 x 32 sums */
+static void tni_bf16_scores(const tni_bf16_head *w, int64_t depth, const char *a, int64_t i, const char *b, int64_t j,
+                            float *sums)
+{
+    w->products(1, depth, a + i * depth * 2048, depth * 1024, b + j * depth * 2048, depth * 1024, sums);
+}
+
+/* to[32,columns] = factor to + A B, for one pair of strips of A with `blocks` of depth; factor: of each row; NULL: 1.
+   B: by columns, from tile `at` of its depth `depth` */
+TNI_ISA512 static void tni_bf16_add(tni_bf16_products_fn products, int64_t blocks, const char *a, int64_t a_next,
+                                    const char *b, int64_t at, int64_t depth, int64_t columns, const float *factor, float *to)
+{
+    float   sums[32 * 32];
+    int64_t e, r;
+    for (e = 0; e < columns; e++) {
+        products(1, blocks, a, a_next, b + (2 * e * depth + at) * 1024, depth * 1024, sums);
+        for (r = 0; r < 32; r++) {
+            float       *y = to + (r * columns + e) * 32;
+            const __m512 by = _mm512_set1_ps(factor ? factor[r] : 1);
+            _mm512_storeu_ps(y, _mm512_fmadd_ps(by, _mm512_loadu_ps(y), _mm512_loadu_ps(sums + r * 32)));
+            _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(by, _mm512_loadu_ps(y + 16), _mm512_loadu_ps(sums + r * 32 + 16)));
+        }
+    }
+}
+
+/* The block's queries from tile i on: their visible keys; none for those after the last one. */
+static void tni_bf16_queries(tni_bf16_head *w, int64_t i, int64_t most)
+{
+    int64_t q;
+    w->i = i;
+    w->n = tni_min(most, w->queries - i);
+    for (q = 0; q < w->n * 32; q++) {
+        const tni_seen seen = tni_attend_seen(w->t->call, tni_min(i * 32 + q, w->t->queries - 1));
+        w->low[q] = (int32_t)seen.low;
+        w->high[q] = (int32_t)(i * 32 + q < w->t->queries ? seen.high : seen.low);
+    }
+}
+
+/* Whether a query of tile i of the block sees a key of tile j. The last queries may be none, and see what they would see. */
+static bool tni_bf16_visible(const tni_bf16_head *w, int64_t i, int64_t j)
+{
+    const int64_t last = tni_min((w->i + i) * 32 + 31, w->t->queries - 1);
+    return w->low[i * 32] < (j + 1) * 32 && tni_attend_seen(w->t->call, last).high > j * 32;
+}
+
+/* Of 16 queries, those that see key j */
+TNI_ISA512 static __mmask16 tni_bf16_seen(__m512i low, __m512i high, int64_t j)
+{
+    const __m512i key = _mm512_set1_epi32((int)j);
+    return _mm512_mask_cmpgt_epi32_mask(_mm512_cmple_epi32_mask(low, key), high, key);
+}
+
+/* Rounds x and y, of two keys: to a pair for each query, and, if there are strips of keys, to both rows of these. */
+TNI_ISA512 static void tni_bf16_put(char *turned, char *rows, __m512 x, __m512 y)
+{
+    const __m512i  first = _mm512_castps_si512(tni_bf16_round(x)), second = _mm512_castps_si512(tni_bf16_round(y));
+    const __m512i  upper = _mm512_maskz_srli_epi32(0xffff, first, 16);
+    if (turned) _mm512_storeu_si512(turned, _mm512_or_si512(upper, second));
+    if (!rows) return;
+    _mm256_storeu_si256((__m256i *)(void *)rows, _mm512_maskz_cvtepi32_epi16(0xffff, upper));
+    _mm256_storeu_si256((__m256i *)(void *)(rows + 64),
+                        _mm512_maskz_cvtepi32_epi16(0xffff, _mm512_maskz_srli_epi32(0xffff, second, 16)));
+}
+
+/* P of the tile of queries and the block's keys, from their scores; running maximum, running sum, and the factor of what was
+   summed before, see attend_softmax. */
+TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
+{
+    const tni_attention *t = w->t;
+    const __m512  scale = _mm512_set1_ps((float)t->call->f[0]);
+    const int64_t first = w->j * 32, n = w->m * 32;
+    int64_t       a, j;
+    for (a = 0; a < 32; a += 16) {
+        float        *s = w->scores[0] + a, *other = w->scores[t->sets - 1] + a;
+        char         *p = w->p_turned + a / 16 * w->m * 1024;
+        const __m512i low = _mm512_loadu_si512(w->low + a), high = _mm512_loadu_si512(w->high + a);
+        __m512        old = _mm512_loadu_ps(w->top + a), top = old, sum = _mm512_setzero_ps(), more = sum;
+        for (j = 0; t->softmax && j < n; j++) {
+            const __m512 x = _mm512_mask_mul_ps(_mm512_set1_ps((float)-HUGE_VAL), tni_bf16_seen(low, high, first + j),
+                                                _mm512_loadu_ps(s + j * 32), scale);
+            _mm512_storeu_ps(s + j * 32, x);
+            top = _mm512_maskz_max_ps(0xffff, top, x);
+        }
+        for (j = 0; j < n; j += 2) {
+            __m512 x = _mm512_loadu_ps(s + j * 32), y = _mm512_loadu_ps(s + j * 32 + 32);
+            if (t->softmax) {
+                x = tni_f32_exp_avx512(_mm512_sub_ps(x, top));
+                y = tni_f32_exp_avx512(_mm512_sub_ps(y, top));
+            } else {
+                const __m512 x2 = _mm512_mul_ps(_mm512_loadu_ps(other + j * 32), scale);
+                const __m512 y2 = _mm512_mul_ps(_mm512_loadu_ps(other + j * 32 + 32), scale);
+                x = _mm512_maskz_mul_ps(tni_bf16_seen(low, high, first + j), _mm512_mul_ps(x, scale), x2);
+                y = _mm512_maskz_mul_ps(tni_bf16_seen(low, high, first + j + 1), _mm512_mul_ps(y, scale), y2);
+            }
+            sum = _mm512_add_ps(sum, x);
+            more = _mm512_add_ps(more, y);
+            tni_bf16_put(p + j * 32, NULL, x, y);
+        }
+        old = t->softmax ? tni_f32_exp_avx512(_mm512_sub_ps(old, top)) : _mm512_set1_ps(1);
+        _mm512_storeu_ps(w->factor + a, old);
+        _mm512_storeu_ps(w->top + a, top);
+        _mm512_storeu_ps(w->sum + a, _mm512_fmadd_ps(_mm512_loadu_ps(w->sum + a), old, _mm512_add_ps(sum, more)));
+        for (j = 0; !w->pairs && j < w->m; j++) tni_bf16_transpose(p + j * 1024);
+    }
+}
+
+/* n numbers: y = factor x, or y += x */
+TNI_ISA512 static void tni_bf16_give(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
+{
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 some = (__mmask16)(n - i < 16 ? 0xffffu >> (16 - (n - i)) : 0xffffu);
+        const __m512i   old = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, y + i));
+        const __m512    add = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, old, 16));
+        const __m512    v = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
+        _mm256_mask_storeu_epi16(y + i, some, tni_bf16_narrow(adds ? _mm512_add_ps(add, v) : v));
+    }
+}
+
+/* The tile's rows of o = c_i out, and their saved numbers, see attend_finish */
+static void tni_bf16_finish(const tni_bf16_head *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    float               *stat = (float *)c->out[1].data;
+    int64_t              q;
+    for (q = 0; q < tni_min(32, t->queries - w->i * 32); q++) {
+        const int64_t row = w->i * 32 + q, seen = tni_attend_seen(c, row).n;
+        const double  sum = (double)w->sum[q] + (t->sums ? c->f[3] : 0);
+        const bool    none = seen == 0 || (t->softmax && sum == 0);
+        uint16_t     *o = tni_bf16_row(&c->out[0], w, 0, row);
+        if (none) memset(o, 0, sizeof *o * (size_t)t->dv);
+        else tni_bf16_give(o, w->out + q * w->dv * 32, t->dv, false, (float)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+                                                          : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
+        if (stat)
+            stat[(w->b * t->heads + w->h) * t->queries + row] =
+                (float)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[q] + log(sum));
+    }
+}
+
+static void tni_bf16_attention_task(void *arg, int64_t head, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_view       *in = t->call->in;
+    tni_bf16_head        w = tni_bf16_head_open(t, head, worker, false);
+    int64_t              i, j, set;
+    if (!w.pairs) tni_bf16_tiles_begin();
+    for (set = 0; set < t->sets; set++) {
+        tni_bf16_head_pack(&w, w.q[set], &in[0], set, true, false);
+        tni_bf16_head_pack(&w, w.k[set], &in[1], set, true, true);
+    }
+    tni_bf16_head_pack(&w, w.v_columns, &in[2], 0, false, false);
+    for (i = 0; i < w.queries; i++) {
+        tni_bf16_queries(&w, i, 1);
+        for (j = 0; j < 32; j++) w.top[j] = -3.4028234663852886e38f;
+        memset(w.sum, 0, sizeof *w.sum * 32);
+        memset(w.out, 0, (size_t)w.dv * 4096);
+        for (w.j = w.low[0] / 32; w.j < w.keys && tni_bf16_visible(&w, 0, w.j); w.j += w.m) {
+            for (w.m = 0; w.m < TNI_BF16_SPAN && w.j + w.m < w.keys && tni_bf16_visible(&w, 0, w.j + w.m); w.m++)
+                for (set = 0; set < t->sets; set++)
+                    tni_bf16_scores(&w, w.d, w.k[set], w.j + w.m, w.q[set], i, w.scores[set] + w.m * 1024);
+            tni_bf16_weights(&w);
+            tni_bf16_add(w.products_pairs, w.m, w.p_turned, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
+        }
+        tni_bf16_finish(&w);
+    }
+    if (!w.pairs) tni_bf16_tiles_end();
+}
+
+#ifndef TN_NO_TRAINING
+TNI_ISA512 static double tni_bf16_inner(const uint16_t *x, const uint16_t *y, int64_t n)
+{
+    __m512  sum = _mm512_setzero_ps();
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 some = (__mmask16)(n - i < 16 ? 0xffffu >> (16 - (n - i)) : 0xffffu);
+        const __m512i   a = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, x + i));
+        const __m512i   b = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, y + i));
+        sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, a, 16)),
+                              _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, b, 16)), sum);
+    }
+    return (double)tni_f32_lane_sum_avx512(sum);
+}
+
+/* l, w and c of the block's queries, see >>op-attention */
+static void tni_bf16_upstream(const tni_bf16_head *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        first = w->i * 32, n = tni_min(w->n * 32, t->queries - first);
+    const float         *stat = (const float *)c->in[4].data;
+    int64_t              q;
+    if (stat) stat += (w->b * t->heads + w->h) * t->queries + first;
+    memset(w->top, 0, sizeof *w->top * TNI_BF16_TOKENS);
+    memset(w->sum, 0, sizeof *w->sum * TNI_BF16_TOKENS);
+    memset(w->factor, 0, sizeof *w->factor * TNI_BF16_TOKENS);
+    for (q = 0; q < n; q++) {
+        const double scale = t->sums ? 1 / (double)stat[q] : tni_attend_row_scale(c, tni_attend_seen(c, first + q).n);
+        w->factor[q] = (float)scale;
+        if (t->softmax) w->top[q] = stat[q] == (float)-HUGE_VAL ? (float)HUGE_VAL : stat[q];
+        if (t->softmax || t->sums)
+            w->sum[q] = (float)(-tni_bf16_inner(tni_bf16_row(&c->in[5], w, 0, first + q), tni_bf16_row(&c->in[3], w, 0, first + q),
+                                                t->dv) * (t->sums ? scale : 1));
+    }
+}
+
+/* c P and f0 dS of tile i of the block's queries, tile j of its keys */
+TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_t j)
+{
+    const tni_attention *t = w->t;
+    const __m512  scale = _mm512_set1_ps((float)t->call->f[0]);
+    int64_t       a, r, set;
+    int           k;
+    for (a = 0; a < 32; a += 16) {
+        const int64_t q = i * 32 + a;
+        const __m512i low = _mm512_loadu_si512(w->low + q), high = _mm512_loadu_si512(w->high + q);
+        const __m512  l = _mm512_loadu_ps(w->top + q), wi = _mm512_loadu_ps(w->sum + q), ci = _mm512_loadu_ps(w->factor + q);
+        const int64_t turned = (q / 16 * TNI_BF16_SPAN + j) * 1024;
+        for (r = 0; r < 32; r += 2) {
+            const int64_t row = ((2 * j + r / 16) * TNI_BF16_SPAN + i) * 1024 + r % 16 * 64 + a * 2;
+            __m512        p[2], ds[2], ds2[2];
+            for (k = 0; k < 2; k++) {
+                const int64_t   at = (r + k) * 32 + a;
+                const __mmask16 seen = tni_bf16_seen(low, high, (w->j + j) * 32 + r + k);
+                const __m512    x = _mm512_mul_ps(_mm512_loadu_ps(w->scores[0] + at), scale);
+                const __m512    dp = _mm512_mul_ps(_mm512_fmadd_ps(ci, _mm512_loadu_ps(w->slopes + at), wi), scale);
+                if (t->softmax) {
+                    const __m512 e = tni_f32_exp_avx512(_mm512_sub_ps(x, l));
+                    p[k] = _mm512_maskz_mul_ps(seen, e, ci);
+                    ds[k] = ds2[k] = _mm512_maskz_mul_ps(seen, e, dp);
+                } else {
+                    const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(w->scores[t->sets - 1] + at), scale);
+                    p[k] = _mm512_maskz_mul_ps(seen, _mm512_mul_ps(x, y), ci);
+                    ds[k] = _mm512_maskz_mul_ps(seen, t->squared ? _mm512_add_ps(y, y) : y, dp);
+                    ds2[k] = _mm512_maskz_mul_ps(seen, x, dp);
+                }
+            }
+            tni_bf16_put(NULL, w->p + row, p[0], p[1]);
+            tni_bf16_put(w->s_turned[0] + turned + r * 32, w->s[0] + row, ds[0], ds[1]);
+            if (t->sets > 1) tni_bf16_put(w->s_turned[1] + turned + r * 32, w->s[1] + row, ds2[0], ds2[1]);
+        }
+        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_turned[set] + turned);
+    }
+}
+
+/* The block's tiles; then, from those that are visible, its shares of the sums dq, dk and dv */
+static void tni_bf16_block(const tni_bf16_head *w)
+{
+    const tn_view *out = w->t->call->out;
+    const int64_t  next = TNI_BF16_SPAN * 1024;
+    int64_t        i, j, from, to, set;
+    for (j = 0; j < w->m; j++) {
+        for (from = 0; from < w->n && !tni_bf16_visible(w, from, w->j + j); from++) {}
+        for (to = from; to < w->n && tni_bf16_visible(w, to, w->j + j); to++) {
+            for (set = 0; set < w->t->sets; set++)
+                tni_bf16_scores(w, w->d, w->k[set], w->j + j, w->q[set], w->i + to, w->scores[set]);
+            tni_bf16_scores(w, w->dv, w->v, w->j + j, w->dout, w->i + to, w->slopes);
+            tni_bf16_slopes(w, to, j);
+        }
+        if (from == to) continue;
+        if (out[2].data)
+            tni_bf16_add(w->products, to - from, w->p + (2 * j * TNI_BF16_SPAN + from) * 1024, next, w->dout_columns,
+                         w->i + from, w->queries, w->dv, NULL, w->out + (w->j + j) * w->dv * 1024);
+        for (set = 0; out[1].data && set < w->t->sets; set++)
+            tni_bf16_add(w->products, to - from, w->s[set] + (2 * j * TNI_BF16_SPAN + from) * 1024, next, w->q_columns[set],
+                         w->i + from, w->queries, w->d, NULL, w->dk[set] + (w->j + j) * w->d * 1024);
+    }
+    for (i = 0; i < w->n && out[0].data; i++) {
+        for (from = 0; from < w->m && !tni_bf16_visible(w, i, w->j + from); from++) {}
+        for (to = from; to < w->m && tni_bf16_visible(w, i, w->j + to); to++) {}
+        for (set = 0; from < to && set < w->t->sets; set++)
+            tni_bf16_add(w->products_pairs, to - from, w->s_turned[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
+                         w->k_columns[set], w->j + from, w->keys, w->d, NULL, w->dq[set] + i * w->d * 1024);
+    }
+}
+
+/* Rows [first,end) of a result += sums */
+static void tni_bf16_give_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
+                               const float *sums)
+{
+    const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
+    int64_t       r;
+    for (r = first; r < end && out->data; r++, sums += width)
+        tni_bf16_give(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
+}
+
+static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_view       *in = t->call->in, *out = t->call->out;
+    tni_bf16_head        w = tni_bf16_head_open(t, head, worker, true);
+    int64_t              i, set;
+    if (!w.pairs) tni_bf16_tiles_begin();
+    for (set = 0; set < t->sets; set++) {
+        tni_bf16_head_pack(&w, w.q[set], &in[0], set, true, false);
+        tni_bf16_head_pack(&w, w.k[set], &in[1], set, true, true);
+        tni_bf16_head_pack(&w, w.q_columns[set], &in[0], set, false, false);
+        tni_bf16_head_pack(&w, w.k_columns[set], &in[1], set, false, false);
+        memset(w.dk[set], 0, (size_t)(w.keys * w.d) * 4096);
+    }
+    tni_bf16_head_pack(&w, w.v, &in[2], 0, true, true);
+    tni_bf16_head_pack(&w, w.dout, &in[5], 0, true, false);
+    tni_bf16_head_pack(&w, w.dout_columns, &in[5], 0, false, false);
+    memset(w.out, 0, (size_t)(w.keys * w.dv) * 4096);
+    for (i = 0; i < w.queries; i += TNI_BF16_SPAN) {
+        const int64_t end = tni_min((i + TNI_BF16_SPAN) * 32, t->queries);
+        tni_bf16_queries(&w, i, TNI_BF16_SPAN);
+        tni_bf16_upstream(&w);
+        for (set = 0; set < t->sets; set++) memset(w.dq[set], 0, (size_t)(w.n * w.d) * 4096);
+        for (w.j = w.low[0] / 32; w.j < w.keys && w.j * 32 < tni_attend_seen(t->call, end - 1).high; w.j += w.m) {
+            w.m = tni_min(TNI_BF16_SPAN, w.keys - w.j);
+            tni_bf16_block(&w);
+        }
+        for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
+    }
+    for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
+    tni_bf16_give_rows(&w, &out[2], 0, 0, t->keys, w.out);
+    if (!w.pairs) tni_bf16_tiles_end();
+}
+#endif
+
+/* TN_ERR_DTYPE, before anything is done: not all operands are BF16, or the shape leaves too much of the tiles unused, or
+   heads are few, see heads_run. This depends on the call only. */
+static tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
+{
+    const bool    backward = c->kernel != TN_KERNEL_ATTENTION;
+    tni_attention t = tni_attention_of(cpu, c, TNI_BF16_TOKENS);
+    int64_t       k;
+    if (cpu->gemm_parts != 1 || t.d < 16 || t.dv < 16 || t.queries < 16 || t.keys < 16 || t.keys > INT32_MAX / 2 ||
+        t.all_heads < TNI_ATTEND_FEW) return TN_ERR_DTYPE;
+    for (k = 0; k < c->n_in + c->n_out; k++) {
+        const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+        if (v->data && v->rank == 4 && v->dtype != TN_BF16) return TN_ERR_DTYPE;
+    }
+    if (!tni_attention_room(&t, (int64_t)tni_bf16_head_open(&t, 0, 0, backward).taken, 0, 1)) return TN_ERR_MEMORY;
+#ifndef TN_NO_TRAINING
+    if (backward) tni_parallel_for(&cpu->pool, t.all_heads, tni_bf16_attention_backward_task, &t);
+#endif
+    if (!backward) tni_parallel_for(&cpu->pool, t.all_heads, tni_bf16_attention_task, &t);
+    return TN_OK;
+}
 #endif
 
 static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
@@ -51923,6 +53036,10 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
 #if TNI_BF16
     if (c->kernel == TN_KERNEL_GEMM && dtype != TN_F64 && cpu->gemm_products) {
         const tn_status s = tni_bf16_run(cpu, c);
+        if (s != TN_ERR_DTYPE) return s;
+    }
+    if ((c->kernel == TN_KERNEL_ATTENTION || c->kernel == TN_KERNEL_ATTENTION_BACKWARD) && cpu->gemm_products) {
+        const tn_status s = tni_bf16_attention_run(cpu, c);
         if (s != TN_ERR_DTYPE) return s;
     }
 #endif
@@ -52195,6 +53312,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_MOST_STEPS
 #undef TNI_NEON
 #undef TNI_OPENMP
+#undef TNI_LARGE_PAGES
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF

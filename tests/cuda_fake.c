@@ -102,7 +102,10 @@ static tn_status run(void *state, const tn_call *c)
 
 static tn_status open_one(const tn_desc *desc, void **state, char why[256])
 {
-    if (desc->device == 0) return tn_cpu_backend()->open(desc, state, why);
+    if (desc->device == 0) {
+        if (desc->log) desc->log(desc->log_user, TN_LOG_INFO, "cuBLAS: none, the cpu computes products");
+        return tn_cpu_backend()->open(desc, state, why);
+    }
     snprintf(why, 256, "desc.device is %d, but there is one", desc->device);
     return TN_ERR_BACKEND;
 }

@@ -172,6 +172,116 @@ TEST(memory_is_aligned_and_given_back)
     }
 }
 
+/* Tensors of many sizes in shared reserves, made and released in any order, against the numbers that each was filled with. Nothing
+   is left, nor after a failure of any allocation, when tensors get memory of their own. */
+typedef struct held { unsigned char *p; size_t bytes; unsigned char fill; } held;
+
+static bool held_whole(const held *h)
+{
+    size_t i;
+    for (i = 0; i < h->bytes; i++) if (h->p[i] != h->fill) return false;
+    return true;
+}
+
+/* How many reserves have a tensor; at most one has none. */
+static int reserves_used(const tni_cpu *cpu)
+{
+    const tni_reserve *r;
+    int used = 0, empty = 0;
+    for (r = cpu->reserves; r; r = r->next) tni_reserve_empty(r) ? empty++ : used++;
+    CHECK(empty <= 1);
+    return used;
+}
+
+static void reserves_once(uint64_t seed, uint64_t fail, bool fail_on)
+{
+    static const size_t sizes[] = {
+        0, 1, TNI_SHARE_LEAST - 1, TNI_SHARE_LEAST, TNI_SHARE_LEAST + 1, 100000, 1 << 20, (1 << 20) - 64, (1 << 20) + 1, 3000001,
+        TNI_SHARE_MOST - 1, TNI_SHARE_MOST, TNI_SHARE_MOST + 1 };
+    const tn_backend *b = tn_cpu_backend();
+    test_heap heap = {0, 0, 0, 0, false};
+    held      all[12];
+    size_t    used = 0, largest = 0, i;
+    tn_desc   d;
+    void     *state = NULL;
+    char      why[TN_WHY];
+    int       step;
+    memset(&d, 0, sizeof d);
+    memset(all, 0, sizeof all);
+    d.threads = 1;
+    d.allocator = test_heap_allocator(&heap);
+    CHECK(b->open(&d, &state, why) == TN_OK);
+    CHECK(!((tni_cpu *)state)->large);                      /* a program's allocator sees each tensor ... */
+    ((tni_cpu *)state)->large = true;                       /* ... but here it is asked for reserves, to count them */
+    heap.fail_at = fail > 0 ? heap.count + fail : 0;
+    heap.fail_on = fail_on;
+    for (step = 0; step < 60; step++) {
+        held *h = &all[test_random_int(&seed, 0, 11)];
+        if (h->p) {
+            CHECK(held_whole(h));
+            b->release(state, h->p, h->bytes);
+            used -= h->bytes;
+            h->p = NULL;
+            continue;
+        }
+        h->bytes = sizes[test_random_int(&seed, 0, (int64_t)(sizeof sizes / sizeof *sizes) - 1)];
+        h->p = (unsigned char *)b->alloc(state, h->bytes);
+        CHECK(h->p || (fail > 0 && heap.count >= heap.fail_at));
+        if (!h->p) continue;
+        CHECK((uintptr_t)h->p % 64 == 0);
+        h->fill = (unsigned char)(step + 1);
+        memset(h->p, h->fill, h->bytes);
+        used += h->bytes;
+        if (used > largest) largest = used;
+        CHECK(heap.live < 64 * ((size_t)1 << 20) + 4 * largest);
+        (void)reserves_used((tni_cpu *)state);
+    }
+    for (i = 0; i < 12; i++) {
+        CHECK(!all[i].p || held_whole(&all[i]));
+        b->release(state, all[i].p, all[i].bytes);
+    }
+    CHECK_INT(reserves_used((tni_cpu *)state), 0);
+    tni_reserves_release((tni_cpu *)state);
+    ((tni_cpu *)state)->large = false;                      /* as when it was opened */
+    b->close(state);
+    CHECK_INT(heap.blocks, 0);
+    CHECK_INT(heap.live, 0);
+}
+
+TEST(reserves)
+{
+    const tn_backend *b = tn_cpu_backend();
+    tni_cpu  *cpu = open_level(TN_SIMD_PLAIN, 1, NULL);
+    const int  before = reserves_used(cpu);                 /* the backend's own memory for products may be in one */
+    const bool large = cpu->large;
+    void     *p[3];
+    uint64_t  seed;
+    size_t    most = 0, now;
+    int       i;
+    for (seed = 1; seed <= 8; seed++) reserves_once(seed, 0, false);
+    for (seed = 1; seed <= 12; seed++) {
+        reserves_once(seed, seed, false);
+        reserves_once(seed, seed, true);
+    }
+    cpu->large = true;
+    p[0] = b->alloc(cpu, 100000);                           /* one stays while others come and leave: memory does not grow */
+    for (i = 0; i < 1000; i++) {
+        const tni_reserve *r;
+        p[1] = b->alloc(cpu, (size_t)(1 + i % 7) << 19);
+        p[2] = b->alloc(cpu, (size_t)(1 + i % 5) << 18);
+        for (now = 0, r = cpu->reserves; r; r = r->next) now += r->bytes;
+        if (i < 40 && now > most) most = now;
+        CHECK(p[0] && p[1] && p[2] && now <= most);
+        b->release(cpu, p[1 + i % 2], (i % 2 == 0 ? (size_t)(1 + i % 7) << 19 : (size_t)(1 + i % 5) << 18));
+        b->release(cpu, p[2 - i % 2], (i % 2 == 1 ? (size_t)(1 + i % 7) << 19 : (size_t)(1 + i % 5) << 18));
+    }
+    CHECK(most > 0 && most <= (size_t)16 << 20);
+    b->release(cpu, p[0], 100000);
+    CHECK_INT(reserves_used(cpu), before);
+    cpu->large = large;
+    b->close(cpu);
+}
+
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
 /* One random product: shapes, strides and scalars from the seed alone. */
@@ -1108,6 +1218,6 @@ TEST(copies_of_many_axes)
     tni_cpu_close(cpu[1]);
 }
 
-TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
-          glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers,
+TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, reserves, gemm_float, gemm_double, gemm_same_bits, activations,
+          activations_in_ulps, glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers,
           random_numbers_far_out, optimisers, series, muon, copy_kernels, copies_of_many_axes)

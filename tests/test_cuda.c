@@ -41,6 +41,28 @@ static const tn_backend *device(void)
     return guard_of(tn_cuda_backend());
 }
 
+static char said_of_cublas[640];
+static void keep_cublas(void *user, tn_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    if (strncmp(message, "cuBLAS: ", 8) == 0) snprintf(said_of_cublas, sizeof said_of_cublas, "%s", message);
+}
+
+/* What computes the products of all that follows: without cuBLAS it is a kernel of the backend, which is much slower. */
+TEST(device_and_cublas)
+{
+    tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
+    tn_ctx *ctx;
+    NEED_GPU();
+    d.log = keep_cublas;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    printf("device: %s; %s\n", tn_ctx_device_name(ctx), said_of_cublas);
+    tn_ctx_destroy(ctx);
+    CHECK(said_of_cublas[0] != 0);
+    if (strstr(said_of_cublas, "much slower")) SKIP("cublas", "products are tested without it");
+}
+
 /* The sentinels detect one byte written after an allocation or before it. */
 TEST(sentinels)
 {
@@ -1790,6 +1812,6 @@ TEST(coverage)
     }
 }
 
-TEST_MAIN(sentinels, cases_f64, cases_f32, cases_f32_beside, cases_bf16, cases_tf32, cases_gemm_bf16, gemm_of_all_kinds, copies_of_all_kinds, tall_and_wide,
+TEST_MAIN(device_and_cublas, sentinels, cases_f64, cases_f32, cases_f32_beside, cases_bf16, cases_tf32, cases_gemm_bf16, gemm_of_all_kinds, copies_of_all_kinds, tall_and_wide,
           large_shapes, nan_and_infinity, determinism, random_numbers, faults, trains_alike_f64, trains_alike_f32, trains_alike_bf16,
           two_contexts, a_device_that_is_not_there, without_a_gpu, memory_full, each_allocation_fails, coverage, kernel_fault)

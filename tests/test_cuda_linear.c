@@ -462,6 +462,17 @@ TEST(segments_of_two_chunks)
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, segments of two chunks", list, few(1), false);
 }
 
+/* So many heads that a block sums 64 columns of a state: with fewer it sums 32. */
+TEST(many_heads_on_tensor_cores)
+{
+    static const shape list[] = {
+        {1, 34, 10, 50, 32, 64, L, 0, NONE, 0, 0},
+        {1, 33, 10, 50, 32, 64, L, 0, NONE, 0, 0},
+        {1, 67, 10, 270, 16, 64, S, 1, LENGTH, 0, 0},
+    };
+    some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, many heads", list, few(sizeof list / sizeof *list), false);
+}
+
 /* F32 operands that the context allows to be rounded. */
 TEST(float_operands_on_tensor_cores)
 {
@@ -720,5 +731,5 @@ TEST(linear_is_quadratic)
 }
 
 TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128, chunks_of_wide_heads,
-          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_not_left,
+          segments_of_two_chunks, many_heads_on_tensor_cores, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_not_left,
           a_state_of_many_calls, halves_of_states, queries_of_a_state, float_heads_of_128, many_heads, infinities, more_than_a_million_terms, linear_is_quadratic)

@@ -1,6 +1,9 @@
 /* The state of the cuda backend apart from computing: collected calls, errors and where they are reported, and memory that
    is released while a graph is captured. With calls of the backend itself. */
 
+#if !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE                          /* setenv */
+#endif
 #include "test.h"
 #ifdef TN_CUDA_HOST
 #include "control.h"
@@ -9,10 +12,19 @@
 /* A state, and the memory of its views: what a test does not free is freed when the state is closed. */
 typedef struct world { const tn_backend *table; void *state, *memory[16]; int count; test_heap heap; } world;
 
+static char logged[1024];
+static void keep_log(void *user, tn_log_level level, const char *message)
+{
+    (void)user;
+    snprintf(logged, sizeof logged, "%d %s", (int)level, message);
+}
+
 static bool open_world(world *w, char why[256])
 {
     tn_desc d;
     memset(&d, 0, sizeof d);
+    d.log = keep_log;
+    logged[0] = 0;
     memset(w, 0, sizeof *w);
     d.allocator = test_heap_allocator(&w->heap);
     w->table = tn_cuda_backend();
@@ -377,6 +389,32 @@ TEST(memory_during_a_capture)
     close_world(&w);
 }
 
+/* cudaMalloc would spoil the capture: the backend refuses, says so with the number of bytes, and the capture goes on. */
+TEST(an_allocation_during_a_capture)
+{
+    world   w;
+    tn_call c;
+    void   *graph = NULL;
+    char    why[256] = "";
+    float   v = 0;
+    NEED_WORLD(&w);
+    c = product_of(&w, 64);
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
+    CHECK(w.table->alloc(w.state, 12345) == NULL);
+    CHECK_STATUS(sync(&w, why), TN_ERR_MEMORY);
+    if (!CHECK(strstr(why, "a capture cannot allocate: 12345 bytes") != NULL)) printf("     %s\n", why);
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    if (!CHECK_STATUS(w.table->capture_end(w.state, &graph, why), TN_OK)) printf("     %s\n", why);
+    if (graph) {
+        CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
+        CHECK_STATUS(w.table->download(w.state, &v, c.out[0].data, sizeof v), TN_OK);
+        CHECK(v == 128);
+        w.table->graph_release(w.state, graph);
+    }
+    close_world(&w);
+}
+
 /* Released memory is still read by a running kernel: another state, with its own stream, gets that memory and writes to
    it. */
 TEST(memory_given_back_is_read_no_more)
@@ -448,6 +486,99 @@ TEST(much_shared_memory_and_little)
     close_world(&w);
 }
 
+/* What a kernel may use is asked for once, and not before each launch. */
+TEST(shared_memory_is_asked_for_once)
+{
+#ifdef TN_CUDA_HOST
+    world    w;
+    tn_call  large, little;
+    uint64_t before;
+    NEED_WORLD(&w);
+    large = loss_of(&w, 16384);
+    little = loss_of(&w, 64);
+    before = tnch_questions();
+    CHECK_STATUS(run(&w, &little), TN_OK);
+    CHECK_INT(tnch_questions() - before, 0);
+    for (int i = 0; i < 3; i++) CHECK_STATUS(run(&w, &large), TN_OK);
+    CHECK_INT(tnch_questions() - before, 1);
+    close_world(&w);
+#else
+    SKIP("the engine", "a GPU does not count questions");
+#endif
+}
+
+/* ---- where cuBLAS is found ------------------------------------------------------------------------------------------- */
+
+#ifdef TN_CUDA_HOST
+/* On the engine the name is libtnch_cublas.so. Some library that can be opened stands for it: the C library's own mathematics,
+   copied to ROOT/WITHIN, which begins to exist. */
+static bool put_library(const char *root, const char *within)
+{
+    char   line[1024], from[1024] = "", path[TEST_PATH], *at;
+    char   bytes[4096];
+    size_t n;
+    FILE  *maps = fopen("/proc/self/maps", "r"), *in, *out;
+    while (maps && fgets(line, sizeof line, maps))
+        if ((at = strchr(line, '/')) != NULL && strstr(at, "/libm.") && sscanf(at, "%1000s", from) == 1) break;
+    if (maps) fclose(maps);
+    snprintf(path, sizeof path, "mkdir -p '%s/%s'", root, within);
+    if (!from[0] || !CHECK(system(path) == 0)) return false;
+    snprintf(path, sizeof path, "%s/%s/libtnch_cublas.so", root, within);
+    in = fopen(from, "rb");
+    out = fopen(path, "wb");
+    if (!CHECK(in && out)) return false;
+    while ((n = fread(bytes, 1, sizeof bytes, in)) > 0) CHECK(fwrite(bytes, 1, n, out) == n);
+    fclose(in);
+    fclose(out);
+    return true;
+}
+
+/* With the variable NAME set to ROOT, the log names ROOT/WITHIN. */
+static void finds_cublas(const char *name, const char *within)
+{
+    const char *was = getenv(name);
+    char        root[TEST_PATH], kept[1024] = "", expected[2 * TEST_PATH];
+    world       w;
+    if (was) snprintf(kept, sizeof kept, "%s", was);
+    snprintf(root, sizeof root, "%s/cublas", test_folder());
+    snprintf(expected, sizeof expected, "/%s/libtnch_cublas.so", within);
+    setenv(name, root, 1);
+    if (put_library(root, within) && CHECK(open_world(&w, (char[256]){0}))) {
+        if (!CHECK(strncmp(logged, "0 cuBLAS: 13.", 13) == 0 && strstr(logged, expected))) printf("     %s, not %s\n", logged, expected);
+        close_world(&w);
+    }
+    if (was) setenv(name, kept, 1); else unsetenv(name);
+    snprintf(expected, sizeof expected, "rm -r '%s'", root);
+    CHECK(system(expected) == 0);
+}
+#endif
+
+TEST(where_cublas_is_found)
+{
+#ifdef TN_CUDA_HOST
+    world w;
+    NEED_WORLD(&w);
+    close_world(&w);
+    if (!CHECK(strncmp(logged, "0 cuBLAS: 13.", 13) == 0)) printf("     %s\n", logged);
+    finds_cublas("CUDA_HOME", "lib64");
+    finds_cublas("CUDA_HOME", "lib");
+#ifdef __x86_64__
+    finds_cublas("CUDA_HOME", "targets/x86_64-linux/lib");
+#endif
+    finds_cublas("VIRTUAL_ENV", "lib/python3.12/site-packages/nvidia/cu13/lib");
+    finds_cublas("CONDA_PREFIX", "lib/python3.9/site-packages/nvidia/cublas/lib");
+    finds_cublas("HOME", ".local/lib/python3.12/site-packages/nvidia/cu13/lib");
+    tnch_set_cublas(0);
+    CHECK(open_world(&w, (char[256]){0}));
+    if (!CHECK(strncmp(logged, "1 cuBLAS: ", 10) == 0 && strstr(logged, "much slower"))) printf("     %s\n", logged);
+    close_world(&w);
+    tnch_set_cublas(1);
+#else
+    SKIP("the engine", "it stands in for cuBLAS");
+#endif
+}
+
 TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once,
           a_fault_is_all_that_is_told, a_capture_tells_at_once, a_graph_goes_when_it_has_run, memory_during_a_capture,
-          memory_given_back_is_read_no_more, much_shared_memory_and_little)
+          an_allocation_during_a_capture, memory_given_back_is_read_no_more, much_shared_memory_and_little,
+          shared_memory_is_asked_for_once, where_cublas_is_found)

@@ -654,7 +654,141 @@ TEST(products_of_halves_are_those_of_floats)
     }
 }
 
+/* ---- attention of operands in BF16 --------------------------------------------------------------------------------------------- */
+
+static const double other_use = 1.0 / 1024;             /* the gradient of another use of q, k and v */
+
+typedef struct attend_case { int64_t queries, keys, d, dv; tn_attend_desc desc; } attend_case;
+
+/* o, dq, dk and dv of random BF16 numbers, one after the other in `to`; gradients are added to those of another use.
+   unit < 0: the reference backend in double, of the same numbers. */
+static void attend_by(int unit, int threads, const attend_case *one, double *to, int64_t ends[4])
+{
+    const int64_t heads = 5, sets = one->desc.kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    int64_t       shape[4][4] = {{2, one->queries, sets * heads, one->d}, {2, one->keys, sets * heads, one->d},
+                                 {2, one->keys, heads, one->dv}, {2, one->queries, heads, one->dv}};
+    tn_tensor *x[4], *y, *loss, *all[4];
+    tn_ctx    *ctx = NULL;
+    tn_desc    d;
+    uint64_t   seed = 9;
+    int64_t    n = 0, count;
+    int        i;
+    memset(&d, 0, sizeof d);
+    d.threads = threads;
+    if (threads > 1) d.parallel_for = pool_backwards;
+    if (unit < 0) {
+        d.dtype = TN_F64;
+        d.backend = tn_reference_backend();
+    } else d.activations = TN_BF16;
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+    if (unit >= 0) {
+        tni_cpu *cpu = (tni_cpu *)ctx->state;
+        cpu->gemm_parts = 1;
+        cpu->gemm_products = unit == UNIT_DOTS ? tni_bf16_dots : tni_bf16_tiles;
+        tiles_in_c = unit == UNIT_C;
+    }
+    for (i = 0; i < 4; i++) {
+        int64_t e;
+        x[i] = tn_tensor_nd(ctx, unit < 0 ? TN_F64 : TN_BF16, 4, shape[i]);
+        count = tn_tensor_count(x[i]);
+        for (e = 0; e < count; e++) to[e] = (double)tni_bf16_value(tni_bf16_bits((float)test_random_real(&seed)));
+        REQUIRE(tn_write(x[i], TN_F64, to, count) == TN_OK);
+        if (i < 3) tn_watch(x[i]);
+    }
+    tn_record(ctx);
+    y = tn_attend(ctx, x[0], x[1], x[2], &one->desc);
+    loss = tn_sum(ctx, tn_mul(ctx, y, x[3]));
+    for (i = 0; i < 3; i++) loss = tn_add(ctx, loss, tn_sum(ctx, tn_scale(ctx, x[i], other_use)));
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    CHECK_CTX(ctx);
+    all[0] = y;
+    for (i = 0; i < 3; i++) all[i + 1] = x[i]->grad;
+    for (i = 0; i < 4; i++) {
+        count = tn_tensor_count(all[i]);
+        CHECK_STATUS(tn_read(all[i], TN_F64, to + n, count), TN_OK);
+        ends[i] = n += count;
+    }
+    tn_ctx_destroy(ctx);
+}
+
+static double frobenius_error(const double *x, const double *y, int64_t n, double less)
+{
+    double  off = 0, all = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        off += (x[i] - y[i]) * (x[i] - y[i]);
+        all += (y[i] - less) * (y[i] - less);
+    }
+    return all > 0 ? sqrt(off / all) : sqrt(off);
+}
+
+static attend_case attend_of(int64_t queries, int64_t keys, int64_t d, int64_t dv, tn_attend_kind kind, tn_row_scale row,
+                             bool bidirectional, int64_t window)
+{
+    attend_case c;
+    memset(&c, 0, sizeof c);
+    c.queries = queries;
+    c.keys = keys;
+    c.d = d;
+    c.dv = dv;
+    c.desc.kind = kind;
+    c.desc.form = TN_ATTEND_FORM_QUADRATIC;
+    c.desc.row = row;
+    c.desc.length = 20;
+    c.desc.bidirectional = bidirectional;
+    c.desc.window = window;
+    c.desc.scale = kind == TN_ATTEND_SOFTMAX ? 1.1 / sqrt((double)d) : 0.3;
+    return c;
+}
+
+/* P and dS are rounded to BF16, and so is each result: 2e-3 of Frobenius error each. The gradient of the other
+   use is left out of what errors are relative to. */
+TEST(attention_of_halves)
+{
+    const attend_case cases[] = {
+        attend_of(37, 37, 17, 33, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_DEFAULT, false, 0),
+        attend_of(150, 150, 16, 20, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_LENGTH, false, 0),
+        attend_of(70, 300, 40, 70, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_DEFAULT, false, 45),
+        attend_of(290, 170, 33, 16, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_MEAN, false, 0),
+        attend_of(45, 140, 64, 64, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_DEFAULT, true, 0),
+        attend_of(161, 161, 16, 16, TN_ATTEND_BILINEAR, TN_ROW_SCALE_DEFAULT, false, 0),
+        attend_of(70, 200, 19, 40, TN_ATTEND_BILINEAR, TN_ROW_SCALE_MEAN, true, 30),
+        attend_of(129, 131, 32, 17, TN_ATTEND_SQUARED, TN_ROW_SCALE_LENGTH, false, 0),
+        attend_of(66, 33, 24, 32, TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM, true, 0),
+        attend_of(200, 200, 16, 33, TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM, false, 60)};
+    const int64_t most = 2 * 5 * 300 * (2 * 70 * 3 + 70);
+    static const double bound[4] = {4e-3, 4e-3, 4e-3, 4e-3};
+    static const char *const name[4] = {"o", "dq", "dk", "dv"};
+    double *got = (double *)malloc(sizeof *got * 3 * (size_t)most), *again = got + most, *want = again + most, worst[4] = {0, 0, 0, 0};
+    int     unit, c, i;
+    NEEDS_AVX512;
+    REQUIRE(got != NULL);
+    for (c = 0; c < (int)(sizeof cases / sizeof *cases); c++)
+        for (unit = 0; unit < UNITS; unit++) {
+            int64_t ends[4], at = 0;
+            if (test_leave_out(!unit_is_here(unit), NO_UNIT)) continue;
+            attend_by(-1, 1, &cases[c], want, ends);
+            REQUIRE(ends[3] <= most);
+            attend_by(unit, 1, &cases[c], got, ends);
+            attend_by(unit, 3, &cases[c], again, ends);
+            CHECK(memcmp(got, again, sizeof *got * (size_t)ends[3]) == 0);
+            for (i = 0; i < 4; at = ends[i++]) {
+                const double error = frobenius_error(got + at, want + at, ends[i] - at, i > 0 ? other_use : 0);
+                if (!CHECK(error <= bound[i] && error > 2e-4)) printf("     %s, case %d, %s: %g\n", unit_name[unit], c, name[i], error);
+                test_raise(&worst[i], error);
+            }
+        }
+    for (i = 0; i < 4; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "attention by bfloat16 products, %s", name[i]);
+        WORST(what, worst[i], bound[i]);
+    }
+    CHECK_INT(tile_abuse, 0);
+    free(got);
+}
+
 TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused, strips_hold_every_number, parts_round_half_to_even,
+          attention_of_halves,
           strips_of_halves_are_those_of_floats, products_of_halves_are_those_of_floats, products_have_the_errors_told, large_products, errors_at_depth_1000, same_bits_for_any_threads, wild_numbers_as_in_F32,
           tiny_numbers_underflow_gently, tiles_in_C_are_the_processors)
 #else

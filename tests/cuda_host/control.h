@@ -33,6 +33,7 @@ void     tnch_set_device(int capability);              /* 90, 86, 80, 70, TNCH_N
 void     tnch_set_order(tnch_order order, unsigned seed);
 void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                                  */
+void     tnch_set_l2(int bytes);                       /* of the L2 cache that the device shows; default 40 MiB           */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */
@@ -44,7 +45,10 @@ const char *tnch_fault_text(void);                     /* the first of them, or 
 void     tnch_clear(void);                             /* also CUDA's error and a lost device: close its contexts before */
 size_t   tnch_memory_in_use(void);                     /* device bytes                                                   */
 uint64_t tnch_launches(void);                          /* kernels run so far                                             */
+uint64_t tnch_questions(void);                         /* calls of cudaFuncGetAttributes so far                          */
+uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
+size_t   tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k);   /* in shared memory, of a number of an operand */
 
 #ifdef __cplusplus
 }

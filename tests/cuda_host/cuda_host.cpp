@@ -1,7 +1,7 @@
 /* cuda_host.cpp: the engine of cuda_host.h. Compile it without -fsanitize=thread, even if the .cu is compiled with it.
 
    Sections: settings; faults; fibers; device memory; shared memory; a block; collectives; asynchronous copies and tensor cores;
-   a launch; streams; graphs; the runtime; cuBLAS; for tests. Everything runs under one lock, one kernel at a time. */
+   wgmma; a launch; streams; graphs; the runtime; cuBLAS; for tests. Everything runs under one lock, one kernel at a time. */
 
 #include "cuda_host.h"
 #include <algorithm>
@@ -64,6 +64,7 @@ static struct {
     size_t memory;
     long fail_malloc, fail_launch;
     uint64_t first_block;
+    int l2;                    /* bytes of the cache that the device shows */
 } set;
 
 static void at_exit(void);
@@ -90,6 +91,7 @@ static void start(void)
     set.order = !order ? TNCH_FORWARD : strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED
               : strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
     set.ptx = (int)number("TNCH_PTX", 0);
+    set.l2 = 40 << 20;
     set.random = (order && strchr(order, ':') ? (uint32_t)atol(strchr(order, ':') + 1) : 0u) * 2654435761u + 1u;
     set.lazy = number("TNCH_LAZY", 0) != 0;
     set.protect = number("TNCH_PROTECT", 0) != 0;
@@ -535,9 +537,12 @@ static void let_others_run(void)
 }
 
 static void barrier_complete(void);
+static void wgmma_begin_block(void);
+static void wgmma_thread_done(const tnch_thread *t);
 
 static void thread_done(tnch_thread *t)
 {
+    wgmma_thread_done(t);
     if (t->copy_count)
         fault(cudaErrorLaunchFailure, "the thread ends with %d asynchronous copies that were never waited for", t->copy_count);
     t->state = tnch_thread::DONE;
@@ -604,6 +609,7 @@ static void run_block(void)
         waiting[w] = 0;
         ready_warps |= 1u << w;
     }
+    wgmma_begin_block();
     HOOK(block);
     tnch_thread *first = pick();
     if (!first->fiber) first->fiber = fiber_take();
@@ -906,6 +912,263 @@ void tnch_mma(float d[4], const unsigned a[4], const unsigned b[2], int line)
     tnch_warp(0xFFFFFFFFu, do_mma, &p, line);
 }
 
+/* ---- wgmma ---------------------------------------------------------------------------------------------------------------
+   A warp has a queue of products that were issued and not yet waited for. A thread has a list of the register arrays that are
+   ready for products, or in use by them, with their true contents. */
+
+struct registers { unsigned *at; size_t words; bool fenced; int uses; std::vector<unsigned> value; };
+struct issued { tnch_wgmma product; unsigned group; registers *d[32], *a[32]; size_t a_first[32]; };
+struct call { tnch_wgmma product; int line; };
+
+static std::vector<std::unique_ptr<registers>> thread_registers[MAX_THREADS];
+static std::deque<issued> warp_products[MAX_WARPS];
+static unsigned warp_groups[MAX_WARPS];
+static size_t warp_calls[MAX_WARPS];
+static std::vector<call> group_calls[MAX_WARPS / 4];          /* of the warp that is ahead; the others must follow */
+static bool wgmma_used;
+static unsigned warps_ended;                                  /* or at least one of their threads */
+
+static void wgmma_begin_block(void)
+{
+    warps_ended = 0;
+    if (!wgmma_used) return;
+    wgmma_used = false;
+    for (auto &list : thread_registers) list.clear();
+    for (int w = 0; w < MAX_WARPS; w++) { warp_products[w].clear(); warp_groups[w] = 0; warp_calls[w] = 0; }
+    for (auto &list : group_calls) list.clear();
+}
+
+static void wgmma_thread_done(const tnch_thread *t)
+{
+    warps_ended |= 1u << t->warp;
+    if (!wgmma_used) return;
+    if (!warp_products[t->warp].empty())
+        fault(cudaErrorLaunchFailure, "the thread ends with %zu products of wgmma that were never waited for", warp_products[t->warp].size());
+    if (warp_calls[t->warp] != group_calls[t->warp / 4].size())
+        fault(cudaErrorLaunchFailure, "wgmma: warp %d ends after %zu products, another of its warpgroup issued %zu", t->warp,
+              warp_calls[t->warp], group_calls[t->warp / 4].size());
+}
+
+unsigned tnc_shared_address(const void *shared)
+{
+    need_shared("address in shared memory", shared);
+    return (unsigned)((const char *)shared - tnch_arena);
+}
+
+void tnc_fence_async(void) { HOOK(async_fence); }
+
+/* The array of the thread that contains these words, or NULL */
+static registers *registers_of(int thread, const void *p, size_t bytes)
+{
+    for (auto &r : thread_registers[thread]) {
+        size_t from = (size_t)((const char *)p - (const char *)r->at);
+        if (from < 4 * r->words && bytes <= 4 * r->words - from) return r.get();
+    }
+    return NULL;
+}
+
+void tnch_wgmma_operand(const void *words, size_t bytes)
+{
+    std::vector<std::unique_ptr<registers>> &list = thread_registers[tnch_now->linear];
+    unsigned *at = (unsigned *)const_cast<void *>(words);
+    for (size_t i = list.size(); i-- > 0;) {
+        registers *r = list[i].get();
+        if (at >= r->at + r->words || at + bytes / 4 <= r->at) continue;
+        if (r->uses) fault(cudaErrorLaunchFailure, "wgmma: registers are accessed while a product that uses them is not waited for");
+        list.erase(list.begin() + (ptrdiff_t)i);
+    }
+    wgmma_used = true;
+    list.push_back(std::make_unique<registers>(registers{at, bytes / 4, false, 0, std::vector<unsigned>(at, at + bytes / 4)}));
+}
+
+static void do_fence(void **, unsigned) {}
+static void do_commit(void **, unsigned) { warp_groups[tnch_now->warp]++; }
+
+void tnc_wgmma_fence(int line)
+{
+    tnch_warp(0xFFFFFFFFu, do_fence, NULL, line);
+    for (auto &r : thread_registers[tnch_now->linear]) r->fenced = true;
+}
+
+void tnc_wgmma_commit(int line) { tnch_warp(0xFFFFFFFFu, do_commit, NULL, line); }
+
+/* A matrix in shared memory, as its descriptor and the instruction say. Rows are the 64 of A, or the n columns of B. */
+struct smem_matrix { uint64_t desc; bool mn_major; };
+
+static uint32_t desc_bytes(uint64_t desc, int bit) { return (uint32_t)(desc >> bit & 0x3FFF) << 4; }
+
+/* The 16 bytes that hold elements (row, k) to (row, k + 7), or if rows are contiguous (row, k) to (row + 7, k). The layouts are
+   those of the section "Shared Memory Matrix Layout" of the PTX manual. A pattern of swizzling repeats every 8 lines of 128 bytes
+   (64: of 4, and so on): bits 4 to 6 of the address are xored with bits 7 to 9. */
+static char *matrix_piece(const smem_matrix &m, uint32_t row, uint32_t k)
+{
+    static const uint32_t pieces_of[4] = {1, 8, 4, 2};        /* no swizzling, 128 bytes, 64, 32 */
+    const uint32_t pieces = pieces_of[m.desc >> 62], leading = desc_bytes(m.desc, 16), stride = desc_bytes(m.desc, 32);
+    uint32_t at = desc_bytes(m.desc, 0);
+    if (pieces == 1 && m.mn_major) at += row / 8 * stride + k % 8 * 16 + k / 8 * leading;
+    else if (pieces == 1) at += row % 8 * 16 + row / 8 * stride + k / 8 * leading;
+    else if (m.mn_major) at += row % (8 * pieces) * 2 + row / (8 * pieces) * leading + k % 8 * pieces * 16 + k / 8 * stride;
+    else at += row % 8 * pieces * 16 + row / 8 * stride + k * 2;
+    return tnch_arena + (at ^ (at >> 3 & (pieces - 1) << 4));
+}
+
+size_t tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k)
+{
+    const int within = mn_major ? row % 8 : k % 8;
+    const char *piece = matrix_piece(smem_matrix{desc, mn_major != 0}, (uint32_t)(mn_major ? row - within : row),
+                                     (uint32_t)(mn_major ? k : k - within));
+    return (size_t)(piece - tnch_arena) + 2 * (size_t)within;
+}
+
+/* Calls f(piece, row, k) for each piece of rows [first, first + rows). */
+template <class F> static void each_piece(const smem_matrix &m, int first, int rows, F f)
+{
+    for (int i = 0; i < rows; i += m.mn_major ? 8 : 1)
+        for (int k = 0; k < 16; k += m.mn_major ? 1 : 8) f(matrix_piece(m, (uint32_t)(first + i), (uint32_t)k), i, k);
+}
+
+static void check_descriptor(const char *name, uint64_t desc)
+{
+    if (desc & 0x3FF1C000C000C000ull || (desc >> 49 & 7))
+        fault(cudaErrorLaunchFailure, "wgmma: the descriptor %016llx of %s has reserved bits or a base offset", (unsigned long long)desc, name);
+}
+
+static void report_pieces(const tnch_wgmma &p, int warp, bool ends)
+{
+    auto each = [&](char *piece, int, int) {
+        if (!ends && !tnch_is_memory(piece, 16))
+            fault(cudaErrorIllegalAddress, "wgmma reads out of bounds: shared address %#lx", (unsigned long)(piece - tnch_arena));
+        HOOK(async_read, piece, 16, warp, ends, p.site);
+    };
+    if (!p.a) each_piece(smem_matrix{p.desc_a, p.trans_a != 0}, warp % 4 * 16, 16, each);
+    each_piece(smem_matrix{p.desc_b, p.trans_b != 0}, 0, p.n, each);
+}
+
+/* The registers become NaN until the wait. */
+static registers *use_registers(int thread, const void *p, size_t bytes, const char *name)
+{
+    registers *r = registers_of(thread, p, bytes);
+    if (!r || !r->fenced) fault(cudaErrorLaunchFailure, "wgmma: no wgmma.fence after the last access of %s", name);
+    if (r->uses++ == 0) {
+        if (memcmp(r->at, r->value.data(), 4 * r->words))
+            fault(cudaErrorLaunchFailure, "wgmma: no wgmma.fence after %s was written", name);
+        std::fill(r->at, r->at + r->words, (unsigned)TNCH_WGMMA_NAN);
+    }
+    return r;
+}
+
+static bool same_call(const tnch_wgmma &x, const tnch_wgmma &y)
+{
+    return !x.a == !y.a && x.desc_a == y.desc_a && x.desc_b == y.desc_b && x.n == y.n && x.scale_d == y.scale_d
+        && x.scale_a == y.scale_a && x.scale_b == y.scale_b && x.trans_a == y.trans_a && x.trans_b == y.trans_b;
+}
+
+static void do_issue(void **arguments, unsigned)
+{
+    const call *c = (const call *)arguments[0];
+    const int warp = tnch_now->warp;
+    std::vector<call> &calls = group_calls[warp / 4];
+    for (int lane = 1; lane < 32; lane++)
+        if (!same_call(c->product, ((const call *)arguments[lane])->product))
+            fault(cudaErrorLaunchFailure, "wgmma in line %d: lanes 0 and %d pass different descriptors", c->line, lane);
+    if (thread_count < warp / 4 * 128 + 128) fault(cudaErrorLaunchFailure, "wgmma: warp %d is not in a warpgroup of four warps", warp);
+    if (warp_calls[warp] == calls.size() && (warps_ended >> (warp / 4 * 4) & 15))
+        fault(cudaErrorLaunchFailure, "wgmma: warp %d issues a product in line %d, another of its warpgroup has ended", warp, c->line);
+    if (warp_calls[warp] == calls.size()) calls.push_back(*c);
+    else if (calls[warp_calls[warp]].line != c->line || !same_call(calls[warp_calls[warp]].product, c->product))
+        fault(cudaErrorLaunchFailure, "wgmma: warp %d issues a product in line %d, another of its warpgroup another one in line %d", warp,
+              c->line, calls[warp_calls[warp]].line);
+    warp_calls[warp]++;
+    if (!c->product.a) check_descriptor("a", c->product.desc_a);
+    check_descriptor("b", c->product.desc_b);
+    issued o = {c->product, warp_groups[warp], {}, {}, {}};
+    for (int lane = 0; lane < 32; lane++) {
+        const tnch_wgmma &p = ((const call *)arguments[lane])->product;
+        o.d[lane] = use_registers(warp * 32 + lane, p.d, (size_t)p.n * 2, "d");
+        if (!p.a) continue;
+        o.a[lane] = use_registers(warp * 32 + lane, p.a, 16, "a");
+        o.a_first[lane] = (size_t)((const unsigned *)p.a - o.a[lane]->at);
+    }
+    report_pieces(c->product, warp, false);
+    warp_products[warp].push_back(o);
+}
+
+void tnch_wgmma_product(tnch_wgmma product, int line)
+{
+    call c = {product, line};
+    if (set.device != 90) fault(cudaErrorLaunchFailure, "wgmma needs a device of capability 9.0");
+    c.product.site = __builtin_return_address(0);
+    tnch_warp(0xFFFFFFFFu, do_issue, &c, line);
+}
+
+static void load_matrix(const smem_matrix &m, int first, int rows, float (*x)[16])
+{
+    each_piece(m, first, rows, [&](const char *piece, int row, int k) {
+        const uint16_t *v = (const uint16_t *)piece;
+        for (int e = 0; e < 8; e++) x[m.mn_major ? row + e : row][m.mn_major ? k : k + e] = tnch_bf16_value(v[e]);
+    });
+}
+
+/* The layout of d and of a in registers is that of mma.m16n8k16 in each warp. */
+static void compute(const issued &o, int warp)
+{
+    const tnch_wgmma &p = o.product;
+    static float a[16][16], b[256][16];
+    float columns[16][256];
+    if (p.a)
+        for (int lane = 0; lane < 32; lane++)
+            for (int i = 0; i < 4; i++) {
+                const unsigned pair = o.a[lane]->value[o.a_first[lane] + (size_t)i];
+                a[lane / 4 + i % 2 * 8][lane % 4 * 2 + i / 2 * 8] = low_half(pair);
+                a[lane / 4 + i % 2 * 8][lane % 4 * 2 + i / 2 * 8 + 1] = high_half(pair);
+            }
+    else load_matrix(smem_matrix{p.desc_a, p.trans_a != 0}, warp % 4 * 16, 16, a);
+    load_matrix(smem_matrix{p.desc_b, p.trans_b != 0}, 0, p.n, b);
+    for (int k = 0; k < 16; k++)
+        for (int c = 0; c < p.n; c++) columns[k][c] = (float)p.scale_b * b[c][k];
+    for (int row = 0; row < 16; row++) {
+        float sum[256];
+        for (int c = 0; c < p.n; c++) {
+            const unsigned bits = o.d[row % 8 * 4 + c % 8 / 2]->value[(size_t)(c / 8 * 4 + row / 8 * 2 + c % 2)];
+            sum[c] = p.scale_d ? __uint_as_float(bits) : 0;
+        }
+        for (int k = 0; k < 16; k++)
+            for (int c = 0; c < p.n; c++) sum[c] += (float)p.scale_a * a[row][k] * columns[k][c];
+        for (int c = 0; c < p.n; c++)
+            o.d[row % 8 * 4 + c % 8 / 2]->value[(size_t)(c / 8 * 4 + row / 8 * 2 + c % 2)] = __float_as_uint(sum[c]);
+    }
+}
+
+/* The last product that uses them is waited for: the true contents. */
+static void release_registers(int thread, registers *r)
+{
+    if (--r->uses) return;
+    for (size_t i = 0; i < r->words; i++)
+        if (r->at[i] != (unsigned)TNCH_WGMMA_NAN)
+            fault(cudaErrorLaunchFailure, "wgmma: registers were written while a product that uses them was not waited for");
+    std::copy(r->value.begin(), r->value.end(), r->at);
+    std::vector<std::unique_ptr<registers>> &list = thread_registers[thread];
+    list.erase(std::find_if(list.begin(), list.end(), [&](const std::unique_ptr<registers> &x) { return x.get() == r; }));
+}
+
+static void do_wgmma_wait(void **arguments, unsigned)
+{
+    const int warp = tnch_now->warp;
+    std::deque<issued> &queue = warp_products[warp];
+    while (!queue.empty() && queue.front().group + *(const unsigned *)arguments[0] < warp_groups[warp]) {
+        const issued &o = queue.front();
+        compute(o, warp);
+        report_pieces(o.product, warp, true);
+        for (int lane = 0; lane < 32; lane++) {
+            release_registers(warp * 32 + lane, o.d[lane]);
+            if (o.product.a) release_registers(warp * 32 + lane, o.a[lane]);
+        }
+        queue.pop_front();
+    }
+}
+
+void tnch_wgmma_wait(unsigned pending, int line) { tnch_warp(0xFFFFFFFFu, do_wgmma_wait, &pending, line); }
+
 /* A fiber is never interrupted, so every operation is atomic. In a random order others may run before it. */
 void tnch_atomic(void *p, size_t bytes, const void *site)
 {
@@ -917,6 +1180,7 @@ void tnch_atomic(void *p, size_t bytes, const void *site)
 
 static std::map<const void *, int> dynamic_limits;    /* set by cudaFuncSetAttribute */
 static uint64_t launches;
+static std::map<std::string, uint64_t> launches_by_name;
 
 static void place_threads(dim3 block)
 {
@@ -952,6 +1216,7 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
     launches++;
     if (++tnch_launch_number == 0) tnch_launch_number = 1;
     kernel_name = name;
+    launches_by_name[kernel_name]++;
     kernel = function;
     kernel_entry = entry;
     abandoned = false;
@@ -1412,7 +1677,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->warpSize = 32;
     p->maxThreadsPerBlock = MAX_THREADS;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->l2CacheSize = 40 << 20;
+    p->l2CacheSize = set.l2;
     p->memoryBusWidth = 5120;
     p->maxGridSize[0] = 0x7FFFFFFF;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
@@ -1443,9 +1708,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 
 /* The engine knows only those attributes of a kernel that were set. */
+static uint64_t questions;
+
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
 {
     USABLE();
+    questions++;
     if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
     if (set.ptx < 0) return remember(cudaErrorInvalidValue);
     memset((void *)attributes, 0, sizeof *attributes);
@@ -1889,6 +2157,7 @@ void tnch_set_device(int capability) { LOCK(); start(); set.device = capability;
 void tnch_set_order(tnch_order order, unsigned seed) { LOCK(); start(); set.order = order; set.random = seed * 2654435761u + 1u; }
 void tnch_set_lazy(int on) { LOCK(); start(); drain_all(); set.lazy = on != 0; }
 void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(bytes, (size_t)ARENA_BYTES); }
+void tnch_set_l2(int bytes) { LOCK(); start(); set.l2 = bytes; }
 void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
@@ -1898,6 +2167,13 @@ int tnch_faults(void) { return fault_count; }
 const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
+uint64_t tnch_questions(void) { return questions; }
+uint64_t tnch_launches_of(const char *part)
+{
+    uint64_t sum = 0;
+    for (auto &k : launches_by_name) if (k.first.find(part) != std::string::npos) sum += k.second;
+    return sum;
+}
 
 /* What a device lost by a fault holds cannot be freed any more: it is lost as well. */
 static void forget_lost(void)

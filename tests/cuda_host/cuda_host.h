@@ -4,7 +4,7 @@
    what it cannot find. control.h: what tests can set and ask.
 
    In this order: the language, types, the running thread, collectives, shared memory, BF16, tensor cores and asynchronous copies,
-   numbers, atomics, launches, the runtime, cuBLAS, hooks of the checker. */
+   wgmma, numbers, atomics, launches, the runtime, cuBLAS, hooks of the checker. */
 
 #ifndef TNCH_CUDA_HOST_H
 #define TNCH_CUDA_HOST_H
@@ -224,6 +224,36 @@ static inline void tnc_ldmatrix_x4_trans(unsigned r[4], const void *shared, TNCH
 }
 void tnch_mma(float d[4], const unsigned a[4], const unsigned b[2], int line);
 static inline void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2], TNCH_LINE) { tnch_mma(d, a, b, line); }
+
+/* ---- wgmma: products of a warpgroup, asynchronous -----------------------------------------------------------------------
+   An operand in registers is an array of 32-bit words on the thread's stack. tnch_wgmma_operand takes note of it, and wgmma.fence
+   makes it ready: a product of an array that is not, or that was written after the fence, is a fault. From the product on to the
+   wait that covers it the array holds NaN, and a product reads shared memory when it is waited for, the latest time that the
+   hardware allows. Each warp computes its 16 of the 64 rows by itself; the four warps must make the same calls. */
+
+enum { TNCH_WGMMA_NAN = 0xFFDEFFDEu };   /* as a float, and as two numbers of BF16 */
+struct tnch_wgmma {                      /* d[64,n] = scale_d d + (scale_a a[64,16]) (scale_b b[16,n]) */
+    void *d;
+    const void *a;                       /* four words, or NULL: desc_a */
+    uint64_t desc_a, desc_b;
+    int n, scale_d, scale_a, scale_b, trans_a, trans_b;
+    const void *site;
+};
+void tnch_wgmma_operand(const void *words, size_t bytes);
+void tnch_wgmma_product(tnch_wgmma product, int line);
+void tnch_wgmma_wait(unsigned pending, int line);
+void tnc_wgmma_fence(TNCH_LINE);
+void tnc_wgmma_commit(TNCH_LINE);
+template <int N> static inline void tnc_wgmma_wait(TNCH_LINE) { tnch_wgmma_wait(N, line); }
+template <class T> static inline void tnc_wgmma_operand(T &registers) { tnch_wgmma_operand(&registers, sizeof registers); }
+
+template <int N> static inline void tnc_wgmma_ss(float (&d)[N / 8][4], uint64_t a, uint64_t b, int add, TNCH_LINE)
+{ tnch_wgmma_product(tnch_wgmma{d, NULL, a, b, N, add, 1, 1, 0, 0, NULL}, line); }
+template <int N> static inline void tnc_wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], uint64_t b, int add, TNCH_LINE)
+{ tnch_wgmma_product(tnch_wgmma{d, a, 0, b, N, add, 1, 1, 0, 1, NULL}, line); }
+
+unsigned tnc_shared_address(const void *shared);
+void tnc_fence_async(void);
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------------- */
 
@@ -449,6 +479,7 @@ enum cublasMath_t {
 };
 enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
 typedef struct tnch_cublas *cublasHandle_t;
+#define CUBLAS_VER_MAJOR   13
 #define cublasCreate       cublasCreate_v2
 #define cublasDestroy      cublasDestroy_v2
 #define cublasGetVersion   cublasGetVersion_v2
@@ -490,6 +521,8 @@ struct tnch_hooks {
     void (*access)(const void *p, size_t bytes, bool write, const void *site);
     void (*copy_begins)(const void *p, size_t bytes, const void *site); /* shared memory: may change at any time from here ... */
     void (*copy_ends)(const void *p, size_t bytes, const void *site);   /* ... to here                                    */
+    void (*async_read)(const void *p, size_t bytes, int warp, bool ends, const void *site);   /* by wgmma, from its issue to its wait */
+    void (*async_fence)(void);                                          /* fence.proxy.async of the running thread        */
 };
 extern tnch_hooks tnch_hook;
 extern char *tnch_arena;                     /* device memory; shared memory is its first TNCH_SHARED_WINDOW bytes */

@@ -9,6 +9,7 @@
        reads and writes outside of every allocation and shared variable      reads of uninitialised memory
        races in a block, and between blocks                                  misaligned accesses
        host memory accessed by a kernel, device memory by the host           shared memory accessed during an asynchronous copy to it
+       shared memory that wgmma reads before the writer's fence.proxy.async  shared memory written while wgmma may read it
 
    Each of these is reported once per line of code. Only the last writer and a summary of the readers are kept, so that of several
    races in one byte only the first is certain to be found. */
@@ -150,6 +151,31 @@ static void meet_copy(const touch &a)
                                            : "race: read while an asynchronous copy to it is under way", a.p, a.bytes, *c - 1);
 }
 
+/* Pending reads by wgmma of each 16 bytes of shared memory. */
+static uint16_t reading[TNCH_SHARED_WINDOW / 16];
+static int readings;
+
+static void meet_async_readers(const touch &a)
+{
+    if (!readings || !a.write) return;
+    const uint16_t *r = &reading[((const char *)a.p - tnch_arena) / 16], *last = &reading[((const char *)a.p - tnch_arena + (ptrdiff_t)a.bytes - 1) / 16];
+    for (; r <= last; r++)
+        if (*r) say(a.site, "race: written while wgmma may read it", a.p, a.bytes, "");
+}
+
+/* What a thread writes to shared memory as usual, by the generic proxy, the asynchronous one sees after a fence.proxy.async of the
+   same thread and a barrier. Time advances at each fence. */
+static uint32_t fence_time, wrote_at[TNCH_SHARED_WINDOW], fenced_at[THREAD + 1], published[THREAD + 1];
+
+static void async_fence(void) { fenced_at[tnch_now->linear] = ++fence_time; }
+
+static bool seen_by_async(const cell &c, const touch &a, size_t byte)
+{
+    const int writer = c.writer & THREAD;
+    const uint32_t when = wrote_at[(const char *)a.p - tnch_arena + (ptrdiff_t)byte];
+    return published[writer] > when || (writer / 32 == a.warp && fenced_at[writer] > when);
+}
+
 /* false: not memory; nothing more to check */
 static bool check_cell(cell *c, const touch &a)
 {
@@ -175,7 +201,9 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
                is_shared(p)};
     cell *c = cell_of(p), before = *c;
     if (bytes > 1 && (uintptr_t)p % bytes) say(site, "misaligned access", p, bytes, "");
-    if (a.shared) meet_copy(a);
+    if (a.shared) { meet_copy(a); meet_async_readers(a); }
+    if (a.shared && write)
+        for (size_t i = 0; i < bytes; i++) wrote_at[(const char *)p - tnch_arena + (ptrdiff_t)i] = fence_time;
     if (!check_cell(c, a)) return;
     for (size_t i = 1; i < bytes; i++)                        /* usually all bytes of a number have the same state */
         if (c[i] == before) c[i] = c[0];
@@ -189,6 +217,7 @@ static void copy_begins(const void *p, size_t bytes, const void *site)
     touch a = {p, bytes, true, false, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], true};
     if (!tnch_is_memory(p, bytes)) return;                              /* the wait says so */
     meet_copy(a);
+    meet_async_readers(a);
     for (size_t i = 0; i < bytes; i++) {
         const cell *c = cell_of((const char *)p + i);
         if (c->write_phase != UNWRITTEN) meet_writer(*c, a);
@@ -205,6 +234,27 @@ static void copy_ends(const void *p, size_t bytes, const void *site)
         copies--;
     }
     check_kernel(p, bytes, true, false, site);
+}
+
+/* Memory may be read at any time from the issue of a product to the wait for it. */
+static void async_read(const void *p, size_t bytes, int warp, bool ends, const void *site)
+{
+    touch a = {p, bytes, false, false, site, (uint16_t)(warp * 32), (uint16_t)warp, steps[warp], true}, all = a;
+    all.thread++;                                                       /* two lanes of a warp count as all of it */
+    uint16_t *r = &reading[((const char *)p - tnch_arena) / 16];
+    *r = (uint16_t)(*r + (ends ? -1 : 1));
+    readings += ends ? -1 : 1;
+    if (!ends) meet_copy(a);
+    for (size_t i = 0; i < bytes; i++) {
+        cell *c = cell_of((const char *)p + i);
+        if (!ends) {
+            if (c->write_phase == UNWRITTEN) { say(site, "read of uninitialised memory", p, bytes, " by wgmma"); return; }
+            meet_writer(*c, a);
+            if (!seen_by_async(*c, a, i)) say(site, "race: wgmma reads what was written without a fence.proxy.async and a barrier", p, bytes, "");
+        }
+        note_read(c, a);
+        note_read(c, all);
+    }
 }
 
 static void check(const void *p, size_t bytes, bool write, const void *site)
@@ -257,6 +307,7 @@ static void reads(const void *p, size_t bytes, const char *who)
 static void begin_phase(void)
 {
     phase++;
+    if (fence_time) memcpy(published, fenced_at, sizeof published);
     memset(steps, 0, sizeof steps);
 }
 
@@ -266,7 +317,10 @@ static void begin_block(void)
     begin_phase();
     block_phase = phase;
     if (copies) memset(copying, 0, sizeof copying);
-    copies = 0;
+    if (readings) memset(reading, 0, sizeof reading);
+    copies = readings = 0;
+    if (fence_time) { memset(fenced_at, 0, sizeof fenced_at); memset(published, 0, sizeof published); }
+    fence_time = 0;
 }
 static void begin_step(int warp) { steps[warp]++; }
 static void atomic(void *p, size_t bytes, const void *site) { if (tnch_now) check_kernel(p, bytes, true, true, site); }
@@ -285,6 +339,8 @@ __attribute__((constructor)) static void install(void)
     tnch_hook.access = check;
     tnch_hook.copy_begins = copy_begins;
     tnch_hook.copy_ends = copy_ends;
+    tnch_hook.async_read = async_read;
+    tnch_hook.async_fence = async_fence;
 }
 
 /* ---- what the compiler calls ------------------------------------------------------------------------------------------ */

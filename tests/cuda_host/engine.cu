@@ -217,6 +217,107 @@ TEST(tensor_cores)
     }
 }
 
+/* One product of a warpgroup. image: what shared memory holds, from an address that is a multiple of 1,024; the descriptors
+   count from there. B: 64 or 128 columns. */
+struct wgmma_setting { uint64_t desc_a, desc_b; int in_registers, add, scale_a, scale_b, trans_a, trans_b; };
+enum { WGMMA_IMAGE = 40 << 10, WGMMA_B = 8 << 10 };
+
+template <int N> static __global__ void wgmma_one(wgmma_setting s, const uint4 *image, const unsigned *a, float *d)
+{
+    TNC_DYN_SHARED(unsigned char, shared);
+    unsigned char *tile = shared + (1024 - tnc_shared_address(shared) % 1024) % 1024;
+    const int t = (int)threadIdx.x;
+    const uint64_t first = tnc_shared_address(tile) >> 4;
+    float sum[N / 8][4];
+    unsigned left[4];
+    for (int i = t; i < WGMMA_IMAGE / 16; i += 128) ((uint4 *)tile)[i] = image[i];
+    for (int i = 0; i < 4; i++) left[i] = a[4 * t + i];
+    for (int n = 0; n < N / 8; n++) for (int e = 0; e < 4; e++) sum[n][e] = (float)(n - e);
+    tnc_fence_async();
+    __syncthreads();
+    tnc_wgmma_operand(sum);
+    tnc_wgmma_operand(left);
+    tnc_wgmma_fence();
+    tnch_wgmma_product(tnch_wgmma{sum, s.in_registers ? left : NULL, s.desc_a + first, s.desc_b + first, N, s.add, s.scale_a,
+                                  s.scale_b, s.trans_a, s.trans_b, NULL}, 1);
+    tnc_wgmma_commit();
+    tnc_wgmma_wait<0>();
+    for (int n = 0; n < N / 8; n++)
+        for (int e = 0; e < 4; e++) d[(t / 32 * 16 + t % 32 / 4 + e / 2 * 8) * N + 8 * n + t % 4 * 2 + e % 2] = sum[n][e];
+}
+
+/* Where CuTe's canonical layouts (make_gmma_desc, mma_traits_sm90_gmma.hpp) have element (row, k), in bytes: in its words
+     K     no swizzling: ((8,m),(T,2)):((1T,SBO),(1,LBO))     swizzled: ((8,m),(T,2)):((W T,SBO),(1,T))
+     MN    no swizzling: ((T,1,m),(8,k)):((1,T,SBO),(1T,LBO)) swizzled: ((T,W,m),(8,k)):((1,T,LBO),(W T,SBO))
+   with T = 8 numbers in 16 bytes, and W pieces of 16 bytes; piece p of the 128-byte line l then lies at p xor l % W. */
+static size_t canonical(int W, bool mn_major, size_t leading, size_t stride, int row, int k)
+{
+    size_t at;
+    if (!mn_major) at = (size_t)(row % 8 * W * 16) + (size_t)(row / 8) * stride + (W > 1 ? (size_t)(k * 2) : (size_t)(k % 8 * 2) + (size_t)(k / 8) * leading);
+    else if (W == 1) at = (size_t)(row % 8 * 2) + (size_t)(row / 8) * stride + (size_t)(k % 8 * 16) + (size_t)(k / 8) * leading;
+    else at = (size_t)(row % (8 * W) * 2) + (size_t)(row / (8 * W)) * leading + (size_t)(k % 8 * W * 16) + (size_t)(k / 8) * stride;
+    return at / 128 * 128 + ((at / 16 % 8) ^ (at / 128 % (size_t)W)) * 16 + at % 16;
+}
+
+static uint64_t descriptor_of(size_t first, int W, size_t leading, size_t stride)
+{
+    const uint64_t mode = W == 8 ? 1 : W == 4 ? 2 : W == 2 ? 3 : 0;
+    return first / 16 | (uint64_t)(leading / 16) << 16 | (uint64_t)(stride / 16) << 32 | mode << 62;
+}
+
+template <int N> static bool wgmma_is_right(int W, int form)
+{
+    uint64_t rng = 9;
+    const bool mn_a = form & 1, mn_b = form & 2, in_registers = form & 4;
+    const int add = form & 8 ? 1 : 0, scale_a = form & 16 ? -1 : 1, scale_b = form & 32 ? -1 : 1;
+    if (in_registers && mn_a) return true;
+    std::vector<unsigned char> image(WGMMA_IMAGE, 0xFF);
+    std::vector<unsigned> left(512);
+    std::vector<float> a(64 * 16), b((size_t)N * 16);
+    wgmma_setting s = {0, 0, in_registers, add, scale_a, scale_b, mn_a, mn_b};
+    for (int of = 0; of < 2; of++) {                       /* atoms of 128 W bytes: along k first, or along the rows first */
+        const bool mn = of ? mn_b : mn_a;
+        const int rows = of ? N : 64;
+        const size_t atom = 128 * (size_t)W, across = !mn ? (size_t)rows / 8 : (size_t)rows / (8 * (size_t)W);
+        const size_t along_k = of ? atom : atom * across, along_rows = of ? 2 * atom : atom;
+        const size_t leading = W > 1 && mn ? along_rows : along_k, stride = W > 1 && mn ? along_k : along_rows;
+        (of ? s.desc_b : s.desc_a) = descriptor_of(of ? WGMMA_B : 0, W, leading, stride);
+        for (int row = 0; row < rows; row++)
+            for (int k = 0; k < 16; k++) {
+                const float x = (float)test_random_int(&rng, -20, 20);
+                const tnc_bf16 small = __float2bfloat16(x);
+                (of ? b : a)[(size_t)(row * 16 + k)] = x;
+                memcpy(&image[(of ? WGMMA_B : 0) + canonical(W, mn, leading, stride, row, k)], &small, 2);
+            }
+    }
+    for (size_t t = 0; t < 128; t++)
+        for (size_t i = 0; i < 4; i++) {
+            const float *from = &a[(t / 32 * 16 + t % 32 / 4 + i % 2 * 8) * 16 + t % 4 * 2 + i / 2 * 8];
+            left[4 * t + i] = __float_as_uint(from[1]) | __float_as_uint(from[0]) >> 16;
+        }
+    device<uint4> di(WGMMA_IMAGE / 16);
+    device<unsigned> da(left);
+    device<float> d(64 * N);
+    cudaMemcpy(di.p, image.data(), WGMMA_IMAGE, cudaMemcpyHostToDevice);
+    TNC_LAUNCH(wgmma_one<N>, 1, 128, WGMMA_IMAGE + 1024, 0, s, di.p, da.p, d.p);
+    std::vector<float> got = d.get();
+    for (int row = 0; row < 64; row++)
+        for (int col = 0; col < N; col++) {
+            float sum = add ? (float)(col / 8 - (col % 2 + row % 16 / 8 * 2)) : 0;
+            for (int k = 0; k < 16; k++) sum += (float)(scale_a * scale_b) * a[(size_t)(row * 16 + k)] * b[(size_t)(col * 16 + k)];
+            if (!CHECK(got[(size_t)(row * N + col)] == sum)) { printf("     W %d form %d N %d at %d %d\n", W, form, N, row, col); return false; }
+        }
+    return true;
+}
+
+TEST(wgmma_of_all_layouts)
+{
+    mend();
+    for (int W = 1; W <= 8; W *= 2)
+        for (int form = 0; form < 64; form++)
+            if (!wgmma_is_right<64>(W, form) || !wgmma_is_right<128>(W, form)) return;
+}
+
 __global__ void groups(const float *x, float *y)
 {
     TNC_SHARED_ALIGN(16, float, s, [3][4]);
@@ -635,7 +736,7 @@ TEST(products_that_cannot_be)
 
 TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_same, atomics_of_integers,
           bf16_rounds_to_nearest_even, tensor_cores,
-          groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
+          wgmma_of_all_layouts, groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
           lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be)
 
 /* `engine speed` is a measurement, not a test: about 15 ns on a machine that is not busy. */

@@ -417,6 +417,92 @@ static bool misaligned_ldmatrix(int bug)
     return right(y, [](int) { return 1; });
 }
 
+/* ---- wgmma --------------------------------------------------------------------------------------------------------------
+   d[64,64] = a b^T twice over, by one warpgroup: b's 64 rows of 64 numbers come by cp.async, are swizzled and doubled in place; a is
+   in registers, first its left half, then its right one. */
+
+enum wgmma_bug { NONE, NO_FENCE, WRITTEN_AFTER_FENCE, READ_TOO_EARLY, WAITED_TOO_LITTLE, NEVER_WAITED, A_OVERWRITTEN, D_OVERWRITTEN,
+                 NO_ASYNC_FENCE, ASYNC_FENCE_TOO_LATE, TILE_OVERWRITTEN, ONE_WARP_LESS, TILE_NOT_ALIGNED, WRONG_STRIDE, COPY_PENDING,
+                 NO_BARRIER, REFILLED_TOO_EARLY };
+
+static __device__ void add_half(int bug, float (&sum)[8][4], unsigned (&left)[2][4], uint64_t desc, int half)
+{
+    tnc_wgmma_operand(sum);
+    tnc_wgmma_operand(left);
+    if (bug != NO_FENCE) tnc_wgmma_fence();
+    if (bug == WRITTEN_AFTER_FENCE) sum[0][0] += 1;
+    for (int k = 0; k < 2; k++) tnc_wgmma_rs<64>(sum, left[k], desc + (uint64_t)((32 * half + 16 * k) * 8), half + k > 0);
+    tnc_wgmma_commit();
+    if (bug == D_OVERWRITTEN) sum[7][3] = 0;
+    if (bug == A_OVERWRITTEN) left[1][0] = 0;
+}
+
+__global__ void two_halves(int bug, const tnc_bf16 *b, float *y)
+{
+    TNC_DYN_SHARED(unsigned char, shared);
+    unsigned char *tile = shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 + (bug == TILE_NOT_ALIGNED ? 128 : 0);
+    const int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
+    /* b is 64 x 64, by its columns: MN-major, a row of 64 numbers is a line of 128 bytes */
+    const uint64_t desc = (uint64_t)tnc_shared_address(tile) >> 4 | 1ull << 16 | (uint64_t)((bug == WRONG_STRIDE ? 2048 : 1024) / 16) << 32
+                        | 1ull << 62;
+    float sum[8][4];
+    unsigned left[2][4];
+    for (int i = t; i < 512; i += 128) tnc_cp_async16(tile + (i / 8 * 8 + (i % 8 ^ i / 8 % 8)) * 16, b + 8 * i);
+    tnc_cp_async_commit();
+    if (bug == COPY_PENDING) tnc_cp_async_wait<1>();
+    else tnc_cp_async_wait<0>();
+    if (bug != COPY_PENDING)
+        for (int i = t; i < 512; i += 128) {
+            tnc_bf16 *at = (tnc_bf16 *)(tile + (i / 8 * 8 + (i % 8 ^ i / 8 % 8)) * 16);
+            for (int e = 0; e < 8; e++) at[e] = __float2bfloat16(2 * (float)at[e]);
+        }
+    if (bug != NO_ASYNC_FENCE && bug != ASYNC_FENCE_TOO_LATE) tnc_fence_async();
+    if (bug != NO_BARRIER) __syncthreads();
+    if (bug == ASYNC_FENCE_TOO_LATE) tnc_fence_async();
+    for (int half = 0; half < 2; half++) {
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < 4; i++) {            /* a is 1 at (row, row), else 0 */
+                const int row = 16 * warp + lane / 4 + i % 2 * 8, col = 32 * half + 16 * k + lane % 4 * 2 + i / 2 * 8;
+                left[k][i] = row == col ? 0x3F80u : row == col + 1 ? 0x3F800000u : 0;
+            }
+        if (bug != ONE_WARP_LESS || half == 0 || warp < 3) add_half(bug, sum, left, desc, half);
+        if (half == 0) tnc_wgmma_wait<0>();
+    }
+    if (bug == TILE_OVERWRITTEN) __syncthreads();
+    if (bug == TILE_OVERWRITTEN && t == 0) ((float *)tile)[1024] = 0;
+    if (bug == WAITED_TOO_LITTLE) tnc_wgmma_wait<1>();
+    else if (bug != READ_TOO_EARLY && bug != NEVER_WAITED) tnc_wgmma_wait<0>();
+    if (bug == NEVER_WAITED) return;
+    if (bug != REFILLED_TOO_EARLY) __syncthreads();
+    ((float *)tile)[127 - t] = 0;
+    for (int n = 0; n < 8; n++)
+        for (int e = 0; e < 4; e++) y[(16 * warp + lane / 4 + e / 2 * 8) * 64 + 8 * n + lane % 4 * 2 + e % 2] = sum[n][e];
+    if (bug == READ_TOO_EARLY || bug == WAITED_TOO_LITTLE) tnc_wgmma_wait<0>();
+    if (bug == COPY_PENDING) tnc_cp_async_wait<0>();
+}
+
+static bool wgmma_with(int bug)
+{
+    std::vector<float> x = counted(4096);
+    std::vector<tnc_bf16> b(4096);
+    for (size_t i = 0; i < 4096; i++) b[i] = __float2bfloat16(x[i]);
+    tnch_set_device(90);
+    device<tnc_bf16> db(b);
+    device<float> y(4096);
+    TNC_LAUNCH(two_halves, 1, 128, 10 << 10, 0, bug, db.p, y.p);
+    return right(y, [&](int i) { return 2 * x[(size_t)i]; });
+}
+
+#define WGMMA_BUG(name, which) static bool name(int bug) { return wgmma_with(bug ? which : NONE); }
+WGMMA_BUG(wgmma_without_fence, NO_FENCE)                       WGMMA_BUG(wgmma_register_written_after_fence, WRITTEN_AFTER_FENCE)
+WGMMA_BUG(wgmma_read_too_early, READ_TOO_EARLY)                WGMMA_BUG(wgmma_waited_for_too_little, WAITED_TOO_LITTLE)
+WGMMA_BUG(wgmma_never_waited_for, NEVER_WAITED)                WGMMA_BUG(wgmma_a_overwritten, A_OVERWRITTEN)
+WGMMA_BUG(wgmma_d_overwritten, D_OVERWRITTEN)                  WGMMA_BUG(no_async_fence, NO_ASYNC_FENCE)
+WGMMA_BUG(async_fence_after_the_barrier, ASYNC_FENCE_TOO_LATE) WGMMA_BUG(wgmma_tile_overwritten, TILE_OVERWRITTEN)
+WGMMA_BUG(wgmma_by_three_warps, ONE_WARP_LESS)                 WGMMA_BUG(wgmma_tile_not_aligned, TILE_NOT_ALIGNED)
+WGMMA_BUG(wgmma_wrong_stride, WRONG_STRIDE)                    WGMMA_BUG(wgmma_copy_pending, COPY_PENDING)
+WGMMA_BUG(wgmma_without_barrier, NO_BARRIER)                   WGMMA_BUG(wgmma_tile_refilled_too_early, REFILLED_TOO_EARLY)
+
 /* ---- launches --------------------------------------------------------------------------------------------------------- */
 
 __global__ void large(int n, float *y)
@@ -627,6 +713,22 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(copy_issued_too_early,      "check", "read while an asynchronous copy to it is under way|read by one thread, overwritten"),
     MISTAKE(copy_to_global_memory,      ALL, "is not in shared memory"),
     MISTAKE(misaligned_ldmatrix,        ALL, "not aligned to 16 bytes"),
+    MISTAKE(wgmma_without_fence,        ALL, "no wgmma.fence after the last access"),
+    MISTAKE(wgmma_register_written_after_fence, ALL, "no wgmma.fence after d was written"),
+    MISTAKE(wgmma_read_too_early,       ALL, ""),
+    MISTAKE(wgmma_waited_for_too_little, ALL, ""),
+    MISTAKE(wgmma_never_waited_for,     ALL, "never waited for"),
+    MISTAKE(wgmma_a_overwritten,        ALL, "registers were written while"),
+    MISTAKE(wgmma_d_overwritten,        ALL, "registers were written while"),
+    MISTAKE(no_async_fence,             "check", "without a fence.proxy.async"),
+    MISTAKE(async_fence_after_the_barrier, "check", "without a fence.proxy.async"),
+    MISTAKE(wgmma_tile_overwritten,     "check", "written while wgmma may read it"),
+    MISTAKE(wgmma_by_three_warps,       ALL, "another of its warpgroup|has ended"),
+    MISTAKE(wgmma_tile_not_aligned,     ALL, ""),
+    MISTAKE(wgmma_wrong_stride,         ALL, ""),
+    MISTAKE(wgmma_copy_pending,         ALL, "read while an asynchronous copy|uninitialised"),
+    MISTAKE(wgmma_without_barrier,      "check", "written by one thread, read by another without"),
+    MISTAKE(wgmma_tile_refilled_too_early, "check", "overwritten by another without|written while wgmma may read it"),
     MISTAKE(shared_not_asked_for,       ALL, ""),
     MISTAKE(block_too_large,            ALL, ""),
     MISTAKE(host_pointer_in_kernel,     "check", "reads host memory"),

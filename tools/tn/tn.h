@@ -374,6 +374,9 @@ char   *find_weights(const char *path);
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 /* The same in a context that exists, for several models in one. */
 void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights);
+/* Rounds the matrices of a model and reports the error; a word of WEIGHTS_WORDS, by its number. */
+#define WEIGHTS_WORDS "f32|bf16|int8"
+void compact_model(model *m, int weights);
 void close_model(model *m);
 /* The text of config.json, which is also a note of each checkpoint; a new string. */
 char *config_json(const model *m);

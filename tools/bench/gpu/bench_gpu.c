@@ -1,8 +1,9 @@
 /* make bench-gpu, or build/gpu/bench [ceilings|attention|linear|gpt|small|rows]...
    Each row is the same work done by us and by PyTorch on one GPU, in turns within one run. "floor" is the share of what this GPU could
    do at best: flops over the rate of a large product, bytes over the rate of a large copy, both measured in this run, by us and by
-   PyTorch, whichever is faster. Lines `name: value` stand at the end. BENCH_TORCH is the command that starts the peer (torch_peer.py);
-   BENCH_TINY=1 shrinks all shapes, to try the program where time does not matter. */
+   PyTorch, whichever is faster. Products need cuBLAS: without it the program fails, unless TN_CUBLAS=0 asks for that.
+   BENCH_TORCH is the command that starts the peer (torch_peer.py); BENCH_JSON is a file to which each row is added as a line of
+   JSON when it is measured; BENCH_TINY=1 shrinks all shapes, to try the program where time does not matter. */
 #define _GNU_SOURCE
 #include "tensornet.h"
 #include "../clock.h"
@@ -22,12 +23,14 @@ static bool tiny;
 /* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS NOTE` or `missing WHY` -------------------------- */
 
 static FILE *to_peer, *from_peer;
+static bool  peer_wanted;
 
 static void peer_start(void)
 {
     const char *command = getenv("BENCH_TORCH");
     int down[2], up[2];
-    if (!command || !*command || pipe(down) || pipe(up)) return;
+    peer_wanted = command && *command;
+    if (!peer_wanted || pipe(down) || pipe(up)) return;
     signal(SIGPIPE, SIG_IGN);                    /* a peer that ends is missing, which is no reason to end, too */
     if (fork() == 0) {
         dup2(down[0], 0);
@@ -49,35 +52,58 @@ static double peer_run(const char *work, long runs, char why[200])
     char line[256] = "";
     double seconds;
     int    end = 0;
-    snprintf(why, 200, "no peer: BENCH_TORCH is not set");
+    snprintf(why, 200, "the peer did not start");
     if (!to_peer || !work) return -1;
     fprintf(to_peer, "%ld %s\n", runs, work);
     fflush(to_peer);
     snprintf(why, 200, "the peer ended");
     if (!fgets(line, sizeof line, from_peer)) { to_peer = NULL; return -1; }
     line[strcspn(line, "\n")] = 0;
-    if (sscanf(line, "done %lf %n", &seconds, &end) != 1) seconds = -1;
+    if (sscanf(line, "done %lf %n", &seconds, &end) != 1) {
+        seconds = -1;
+        end = strncmp(line, "missing ", 8) == 0 ? 8 : 0;
+    }
     snprintf(why, 200, "%.190s", line + end);
     return seconds;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------------------- */
 
-static struct { char name[120]; double value; } values[128];
-static size_t value_count;
+static FILE *results;                            /* BENCH_JSON */
 
-static void value(const char *name, double v)
+/* A string of JSON, with quotes and controls replaced, behind { or a comma. */
+static void put_text(char before, const char *key, const char *text)
 {
-    if (!(v > 0) || value_count == COUNT(values)) return;
-    snprintf(values[value_count].name, sizeof values->name, "%s", name);
-    values[value_count++].value = v;
+    fprintf(results, "%c\"%s\":\"", before, key);
+    for (; *text; text++) fputc(*text == '"' || *text == '\\' || (unsigned char)*text < 32 ? '\'' : *text, results);
+    fputc('"', results);
+}
+
+static void put_number(const char *key, double v) { if (v > 0 && v < HUGE_VAL) fprintf(results, ",\"%s\":%.4g", key, v); }
+
+static void put_end(void)
+{
+    fprintf(results, "}\n");
+    fflush(results);
+}
+
+/* What a row could not be compared with, or why it is not there, is a line too. */
+static void skip(const char *name, const char *what, const char *why)
+{
+    printf("SKIP %s%s%s: %s\n", name, what[0] ? " of " : "", what, why);
+    fflush(stdout);
+    if (!results) return;
+    put_text('{', "missing", name);
+    put_text(',', "of", what);
+    put_text(',', "why", why);
+    put_end();
 }
 
 static double flops_rate, tf32_rate, f32_rate, copy_rate;     /* measured, per second; 0: not yet */
 
 typedef struct row {
     const char *name, *peer;                     /* peer: the work that torch_peer.py is asked for, or NULL */
-    double      flops, bytes, rate;              /* of one run; rate: of the flops, 0: BF16                 */
+    double      flops, bytes, rate, tokens;      /* of one run; rate: of the flops, 0: BF16                 */
     bool      (*run)(void *arg, long runs);      /* with a sync behind it; false: it cannot                 */
     void       *arg;
     double      ours, theirs;                    /* seconds of a run, the fastest                           */
@@ -85,12 +111,12 @@ typedef struct row {
 
 static void measure(row *r)
 {
-    double ratio[TURNS], start, once, t;
-    char   why[200] = "", name[120];
+    double ratio[TURNS], start, once, t, floor = 0;
+    char   why[200] = "";
     long   runs, peer_runs = 0;
     int    turn, n = 0;
     r->ours = r->theirs = HUGE_VAL;
-    if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { printf("SKIP %s: the backend does not take it\n", r->name); return; }
+    if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { skip(r->name, "", "the backend does not take it"); return; }
     start = now();
     r->run(r->arg, 1);
     once = now() - start;
@@ -98,7 +124,7 @@ static void measure(row *r)
     t = peer_run(r->peer, 2, why);                                   /* compiles and warms up */
     if (t >= 0) t = peer_run(r->peer, 2, why) / 2;
     if (t >= 0) peer_runs = t >= TURN ? 1 : (long)(TURN / fmax(t, 1e-7)) + 1;
-    else if (r->peer) printf("SKIP %s of PyTorch: %s\n", r->peer, why);
+    else if (r->peer && peer_wanted) skip(r->name, "PyTorch", why);
     for (turn = 0; turn < TURNS; turn++) {
         double both[2] = {0, 0};
         int    k;
@@ -106,7 +132,7 @@ static void measure(row *r)
             if ((turn + k) % 2) { if (peer_runs > 0) both[1] = peer_run(r->peer, peer_runs, why) / (double)peer_runs; }
             else {
                 start = now();
-                if (!r->run(r->arg, runs)) { printf("SKIP %s: it failed\n", r->name); return; }
+                if (!r->run(r->arg, runs)) { skip(r->name, "", "it failed"); return; }
                 both[0] = (now() - start) / (double)runs;
             }
         }
@@ -117,20 +143,27 @@ static void measure(row *r)
     if (n > 0) printf("  PyTorch%s%s%s %10.4g ms  ratio %6.3f", why[0] ? " (" : "", why, why[0] ? ")" : "", r->theirs * 1e3, median(ratio, n));
     if (r->flops > 0) printf("  %7.1f TF/s", r->flops / r->ours * 1e-12);
     if (r->bytes > 0 && r->flops <= 0) printf("  %7.1f GB/s", r->bytes / r->ours * 1e-9);
+    if (r->tokens > 0) printf("  %9.0f tokens/s", r->tokens / r->ours);
     if (flops_rate > 0) {
         const double rate = r->rate > 0 ? r->rate : flops_rate;
-        const double least = fmax(r->flops / rate, copy_rate > 0 ? r->bytes / copy_rate : 0);
-        printf("  floor %5.1f%%", 100 * least / r->ours);
-        snprintf(name, sizeof name, "%s, share of its floor", r->name);
-        value(name, least / r->ours);
+        floor = 100 * fmax(r->flops / rate, copy_rate > 0 ? r->bytes / copy_rate : 0) / r->ours;
+        printf("  floor %5.1f%%", floor);
     }
     printf("\n");
     fflush(stdout);
-    snprintf(name, sizeof name, "%s, ms", r->name);
-    value(name, r->ours * 1e3);
-    if (n == 0) return;
-    snprintf(name, sizeof name, "%s, against PyTorch", r->name);
-    value(name, median(ratio, n));
+    if (!results) return;
+    put_text('{', "row", r->name);
+    put_number("ms", r->ours * 1e3);
+    if (n > 0) {
+        put_number("PyTorch ms", r->theirs * 1e3);
+        put_number("ratio", median(ratio, n));
+        if (why[0]) put_text(',', "note", why);
+    }
+    put_number("TF/s", r->flops / r->ours * 1e-12);
+    if (r->flops <= 0) put_number("GB/s", r->bytes / r->ours * 1e-9);
+    put_number("tokens/s", r->tokens / r->ours);
+    put_number("% of floor", floor);
+    put_end();
 }
 
 /* ---- rows of the kernel table, called directly --------------------------------------------------------------------------------------------- */
@@ -144,12 +177,34 @@ static void  drop(void *p, size_t bytes, void *user)        { (void)bytes; (void
 static void fail(const char *what)
 {
     printf("FAIL %s\n", what);
+    if (results) {
+        put_text('{', "missing", "bench");
+        put_text(',', "why", what);
+        put_end();
+    }
     exit(1);
+}
+
+/* What the backend says of cuBLAS, once. Without it all products would be many times slower, and so would the ceilings. */
+static void hear(void *user, tn_log_level level, const char *message)
+{
+    static bool heard;
+    (void)user;
+    if (strncmp(message, "cuBLAS: ", 8) != 0) { printf("     %s\n", message); return; }
+    if (level >= TN_LOG_WARN) fail(message);
+    if (heard) return;
+    heard = true;
+    printf("%s\n", message);
+    if (!results) return;
+    put_text('{', "what", "cuBLAS");
+    put_text(',', "is", message + 8);
+    put_end();
 }
 
 static tn_desc desc_of(tn_gemm_precision precision, tn_dtype activations)
 {
     tn_desc d = {0};
+    d.log = hear;
     d.backend = backend;
     d.backend_required = true;
     d.dtype = TN_F32;
@@ -226,7 +281,7 @@ static void open_state(tn_gemm_precision precision)
     char    why[256] = "";
     if (state) backend->close(state);
     state = NULL;
-    if (backend->open(&d, &state, why) != TN_OK) { printf("SKIP bench-gpu: needs gpu: %s\n", why); exit(0); }
+    if (backend->open(&d, &state, why) != TN_OK) { skip("bench", "a GPU", why); exit(0); }
 }
 
 /* ---- ceilings -------------------------------------------------------------------------------------------------------------------------------- */
@@ -273,10 +328,6 @@ static void ceilings(void)
     tf32_rate = tf32;
     f32_rate = f32;
     printf("ceilings: %.1f TF/s BF16, %.1f TF/s TF32, %.1f TF/s F32, %.0f GB/s copied\n", bf16 * 1e-12, tf32 * 1e-12, f32 * 1e-12, copy_rate * 1e-9);
-    value("BF16 product, TF/s", bf16 * 1e-12);
-    value("TF32 product, TF/s", tf32 * 1e-12);
-    value("F32 product, TF/s", f32 * 1e-12);
-    value("copy, GB/s", copy_rate * 1e-9);
     open_state(TN_GEMM_F32);
 }
 
@@ -327,7 +378,11 @@ static void attention(void)
 
 static void linear(void)
 {
-    for (int64_t T = 8192; T <= 131072; T *= 2) attend(true, true, 1, tiny ? 1 : 8, tiny ? T / 128 : T, tiny ? 16 : 64);
+    static const int64_t lengths[] = {8192, 12288, 16384, 32768, 65536, 131072};
+    for (size_t k = 0; k < COUNT(lengths); k++) {
+        const int64_t T = lengths[k];
+        attend(true, true, 1, tiny ? 1 : 8, tiny ? T / 128 : T, tiny ? 16 : 64);
+    }
 }
 
 /* ---- training steps, by the public functions, as a graph where the backend can -------------------------------------------------------------------- */
@@ -372,7 +427,7 @@ static bool step_open(step *s, tn_gemm_precision precision, tn_dtype activations
     memset(s, 0, sizeof *s);
     if (state) backend->close(state);
     state = NULL;
-    if (tn_ctx_create(&d, &s->ctx, why) != TN_OK) { printf("SKIP steps: %s\n", why); return false; }
+    if (tn_ctx_create(&d, &s->ctx, why) != TN_OK) { skip("steps", "", why); return false; }
     s->params = tn_params_create(s->ctx);
     return true;
 }
@@ -390,12 +445,15 @@ static void lm(const char *name, const char *peer, int64_t layers, int64_t dim, 
 {
     tn_transformer_desc d = { .vocab = vocab, .layers = layers, .dim = dim, .heads = heads, .context = T, .attention = TN_ATTENTION_BILINEAR };
     int64_t shape[2] = {B, T};
-    char    work[120], per[120];
+    char    work[120];
     step    s;
     row     r = { .name = name, .peer = work, .run = run_step, .arg = &s };
     if (!step_open(&s, activations == TN_BF16 ? TN_GEMM_BF16 : TN_GEMM_TF32, activations)) return;
-    if (tn_transformer_init(s.params, "", &d, &s.model) != TN_OK) { printf("SKIP %s: %s\n", name, tn_ctx_error(s.ctx));
-                                                                    return; }
+    if (tn_transformer_init(s.params, "", &d, &s.model) != TN_OK) {
+        skip(name, "", tn_ctx_error(s.ctx));
+        tn_ctx_destroy(s.ctx);
+        return;
+    }
     s.optim = tn_optim_create(s.params, &(tn_optim_desc){ .weight_decay = 0.1, .clip_norm = 1 });
     s.x = tn_tensor_create(s.ctx, TN_I32, 2, shape);
     s.y = tn_tensor_create(s.ctx, TN_I32, 2, shape);
@@ -403,12 +461,11 @@ static void lm(const char *name, const char *peer, int64_t layers, int64_t dim, 
     write_ids(s.y, B * T, vocab);
     r.flops = tn_transformer_cost_of(&s.model.desc, T).training * (double)(B * T);
     r.rate = activations == TN_BF16 ? 0 : tf32_rate;
+    r.tokens = (double)(B * T);
     snprintf(work, sizeof work, "%s %d %d %d %d %d %d %d", peer, (int)layers, (int)dim, (int)heads, (int)vocab, (int)T, (int)B, (int)s.model.desc.hidden);
     step_ready(&s);
     printf("%s: %.1f M parameters, %s\n", name, (double)tn_params_elements(s.params) * 1e-6, s.graph ? "a graph" : "step by step");
     measure(&r);
-    snprintf(per, sizeof per, "%s, tokens/s", name);
-    if (r.ours < HUGE_VAL) value(per, (double)(B * T) / r.ours);
     tn_ctx_destroy(s.ctx);
 }
 
@@ -417,6 +474,7 @@ static void gpt(void)
     if (tiny) { lm("GPT tiny", "gpt", 2, 32, 2, 128, 32, 2, TN_BF16); return; }
     lm("GPT 124M, bilinear, BF16", "gpt", 12, 768, 12, 50304, 1024, 16, TN_BF16);
     lm("GPT 350M, bilinear, BF16", "gpt", 24, 1024, 16, 50304, 1024, 8, TN_BF16);
+    lm("GPT 124M, bilinear, BF16, batch 64", "gpt", 12, 768, 12, 50304, 1024, 64, TN_BF16);
 }
 
 static void fashion(const char *name, const char *peer, int64_t batch)
@@ -516,11 +574,21 @@ int main(int argc, char **argv)
     static const struct { const char *name; void (*run)(void); } section[] = {
         {"ceilings", ceilings}, {"attention", attention}, {"linear", linear}, {"gpt", gpt}, {"small", small}, {"rows", rows},
     };
-    const char *s = getenv("BENCH_TINY");
+    const char *s = getenv("BENCH_TINY"), *to = getenv("BENCH_JSON");
+    char        device[128] = "";
     tiny = s && strcmp(s, "1") == 0;
+    if (to && *to && !(results = fopen(to, "a"))) fail("BENCH_JSON cannot be written");
     backend = tn_cuda_backend();
     open_state(TN_GEMM_F32);
+    if (backend->device) backend->device(state, device);
+    printf("%s\n", device);
+    if (results) {
+        put_text('{', "what", "device");
+        put_text(',', "is", device);
+        put_end();
+    }
     peer_start();
+    if (!peer_wanted) skip("PyTorch", "", "BENCH_TORCH is not set");
     ceilings();                                                        /* every floor needs them */
     for (size_t k = 1; k < COUNT(section); k++) {
         bool wanted = argc < 2;
@@ -531,6 +599,5 @@ int main(int argc, char **argv)
         section[k].run();
     }
     if (state) backend->close(state);
-    for (size_t k = 0; k < value_count; k++) printf("%s: %.6g\n", values[k].name, values[k].value);
     return 0;
 }

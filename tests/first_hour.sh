@@ -1,0 +1,220 @@
+#!/bin/sh
+# sh tests/first_hour.sh [BENCH]: tools/bench/gpu/first_hour.sh with programs that are made up, in a folder of its own. Results
+# are kept when a program fails, hangs or is missing, each of which is named; `tables` fills the tables of docs/gpu.md. BENCH is
+# bench_gpu.c on the engine of tests/cuda_host: its rows are lines that `tables` can read, and without cuBLAS it fails.
+set -u
+export LC_ALL=C
+script=tools/bench/gpu/first_hour.sh
+work=${TN_TEST_TMP:-build}/first_hour
+rm -rf "$work"
+mkdir -p "$work/bin" "$work/tools"
+work=$(cd "$work" && pwd)
+passed=0 failed=0
+verdict() { if [ "$1" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL first_hour: $2"; fi; }
+rows=$work/out/results.jsonl
+kept()   { grep -qF -- "$1" "$rows"; verdict $? "call $call has no row with $1"; }
+absent() { ! grep -qF -- "$1" "$rows"; verdict $? "call $call has a row with $1"; }
+# program FOLDER NAME: the rest of the input is its script
+program() { { echo "#!/bin/sh"; cat; } > "$work/$1/$2"; chmod +x "$work/$1/$2"; }
+# Runs a call with the made-up programs, and tools from a PATH that has only them and what every system has. LIMIT shrinks all
+# of its parts.
+begin() {
+    call=$1 limit=$2
+    rm -rf "$work/out"
+    said=$(cd / && env -i PATH="$work/tools:/usr/bin:/bin" CUDA_HOME="$work" BUILD="$work/bin" PYTHON="$work/tools/python" \
+               LIMIT="$limit" sh "$root/$script" "$call" "$work/out" 2>&1)
+    verdict $? "call $call: it failed: $said"
+}
+root=$(pwd)
+
+for shell in sh dash bash busybox; do
+    command -v $shell > /dev/null || continue
+    [ $shell != busybox ] || shell="busybox sh"
+    $shell -n $script
+    verdict $? "$shell does not parse it"
+done
+sh $script > /dev/null 2>&1; verdict $(( $? != 2 )) "without a call it does not say how it is used"
+sh $script 4 "$work/out" > /dev/null 2>&1; verdict $(( $? != 2 )) "there is no call 4"
+[ ! -e "$work/out" ]; verdict $? "a call that does not exist makes a folder"
+! grep -n "/work\|$(id -un)@" $script tools/bench/gpu/peers.py docs/gpu.md; verdict $? "it names a folder of one machine"
+
+# ---- everything missing
+
+for name in test_cuda test_cuda_attention test_cuda_linear test_cuda_states test_cuda_rows; do
+    program bin $name <<'END'
+echo "SKIP a part: needs more"
+case $0$* in
+*/test_cuda_linear*) echo 'FAIL scan: "wrong" \ number'; echo "4 passed, 1 failed, 2 skipped"; exit 1 ;;
+*/test_cuda_states*) echo "a crash"; exit 139 ;;
+*/test_cuda_rows*)   [ -n "${TN_SYNC:-}" ] || sleep 60 ;;
+esac
+echo "3 passed, 0 failed, 1 skipped"
+END
+done
+program bin bench <<'END'
+echo "{\"row\":\"bench $*\",\"ms\":1.25,\"% of floor\":50}" >> "$BENCH_JSON"
+echo "{\"row\":\"torch\",\"is\":\"$BENCH_TORCH\"}" >> "$BENCH_JSON"
+END
+begin 1 15
+kept '{"test":"test_cuda","passed":3,"failed":0,"skipped":1,"exit":0,'
+kept '{"test":"test_cuda_linear","passed":4,"failed":1,"skipped":2,"exit":1,'
+kept '{"test":"test_cuda_states","exit":139,'
+kept '"note":"no sum: a crash"}'
+kept '{"test":"test_cuda_rows","exit":124,'
+kept '{"test":"own_products_cases","passed":3,'
+kept '{"test":"without_a_gpu","passed":3,'
+kept '{"missing":"PyTorch","why":'
+kept '{"row":"bench attention linear","ms":1.25'
+kept '{"row":"torch","is":""}'
+absent '"test":"test_cuda_sync"'
+verdict $(( $(grep -c '_sync"' "$rows") != 3 )) "not every program that failed was run again"
+echo "$said" | grep -q 'FAIL scan'; verdict $? "what a test says when it fails is not shown"
+echo "$said" | grep -q 'SKIP a part'; verdict $? "what a test skips is not shown"
+
+# ---- a bench that hangs, and peers; then one that fails
+
+program bin bench <<'END'
+echo '{"row":"the first","ms":2}' >> "$BENCH_JSON"
+case $BENCH_TORCH in *"torch_peer.py") echo '{"row":"with a peer","ms":2}' >> "$BENCH_JSON" ;; esac
+sleep 60
+END
+program tools python <<'END'
+case $1 in
+-) printf 'Python\t3.12.1\nPyTorch\t2.9\n' ;;
+*peers.py) echo '{"row":"of a peer","ms":3}' >> "$2"; [ "$3" -gt 0 ] ;;
+esac
+END
+begin 2 5
+kept '{"row":"the first","ms":2}'
+kept '{"row":"with a peer","ms":2}'
+kept '{"missing":"bench attention linear gpt","why":"it was cut off after '
+kept '{"row":"of a peer","ms":3}'
+kept '{"what":"PyTorch","is":2.9}'
+kept '{"what":"Python","is":"3.12.1"}'
+kept '{"missing":"Triton"'
+program bin bench <<'END'
+echo "FAIL cuBLAS: not found"
+exit 1
+END
+begin 2 5
+kept '{"missing":"bench attention linear gpt","why":"it ended with status 1"}'
+echo "$said" | grep -q 'FAIL cuBLAS: not found'; verdict $? "why the bench failed is not shown"
+
+# ---- tools of CUDA: none; then a sanitizer that finds something, and an ncu that may not count
+
+program bin bench <<'END'
+echo "{\"row\":\"bench $*\",\"ms\":1}" >> "${BENCH_JSON:-/dev/null}"
+END
+begin 3 30
+for what in compute-sanitizer "ncu attention" "ncu linear" nsys; do kept "{\"missing\":\"$what\""; done
+kept '{"row":"bench rows small","ms":1}'
+program tools compute-sanitizer <<'END'
+tool=$2
+while [ "${1#*/}" = "$1" ]; do shift; done
+echo "$TN_CUBLAS $TN_CUDA_RAW" 
+"$@"
+[ $tool != racecheck ] || exit 9
+END
+program tools ncu <<'END'
+[ "$1" != --version ] || exit 0
+while [ "$1" != --log-file ]; do shift; done
+case $* in
+*linear) echo "==ERROR== ERR_NVGPUCTRPERM - no permission" ;;
+*) cp "$(dirname "$0")/ncu.csv" "$2" ;;
+esac
+END
+cat > "$work/tools/ncu.csv" <<'END'
+==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","GPU Speed Of Light Throughput","Memory Throughput","byte/second","2,000"
+"0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","GPU Speed Of Light Throughput","Memory Throughput","%","31.5"
+"0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","GPU Speed Of Light Throughput","Duration","msecond","1.25"
+"0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","Launch Statistics","Registers Per Thread","register/thread","255"
+"0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","Launch Statistics","Grid Size","","1,024"
+END
+rm "$work/tools/python"
+if command -v python3 > /dev/null; then ln -s "$(command -v python3)" "$work/tools/python"; fi
+begin 3 30
+kept '{"test":"memcheck-attention","passed":3,"failed":0,"skipped":1,"exit":0,'
+kept '{"test":"racecheck-cases","passed":3,"failed":0,"skipped":1,"exit":9,'
+grep -q '^0 1$' "$work/out/initcheck-states.txt"; verdict $? "sanitizers do not run without cuBLAS and sentinels"
+kept '{"missing":"ncu linear","why":"this user may not read'
+if command -v python3 > /dev/null; then
+    kept '{"kernel":"tnc_attend_mma<1, 64, 64>, 1024 blocks","memory %":31.5,"us":1250.0,"registers":255.0,"blocks":1024.0}'
+fi
+whole() {
+    awk '!/^\{"[a-z]*":"[^"]*"(,"[^"]*":("[^"]*"|[0-9.e+-]+))*\}$/ { print "FAIL not a row: " $0; bad = 1 }
+         END { exit bad }' "$rows"
+    verdict $? "results have lines that are no rows"
+}
+whole
+
+# ---- tables
+
+cat > "$work/sample.jsonl" <<'END'
+{"what":"GPU","is":"a | b"}
+{"row":"AdamW, 124M","ms":1.5,"PyTorch ms":1.75,"ratio":1.17,"GB/s":2645,"% of floor":88.1,"note":"eager"}
+{"row":"AdamW, 124M","ms":1.4}
+{"row":"copy","ms":0.5,"GB/s":4300}
+{"row":"bilinear linear fwd+bwd d 64 T 12288","ms":3,"ratio":1.01}
+{"test":"test_cuda","passed":30,"failed":0,"skipped":2,"exit":0,"seconds":91}
+{"test":"racecheck-cases","exit":9,"note":"no sum: x"}
+{"row":"cut off in the mid
+END
+tables=$(sh $script tables "$work/sample.jsonl")
+verdict $? "tables fails"
+shows() { echo "$tables" | grep -qxF -- "$1"; verdict $? "the tables have no line $1"; }
+shows '| GPU | a / b |'
+shows '| AdamW, 124M | 1.4 | 1.75 | 1.17 | 2645 | 88.1 | 85 % of floor |'
+shows '| copy | 0.5 |  |  | 4300 |'
+shows '| bilinear linear fwd+bwd d 64 T 12288 | 3 |  | 1.01 |  |  | ratio 1 |'
+shows '| bilinear linear fwd+bwd d 64 T 131072 |  |  |  |  |  | ratio 5 |'
+shows '| test_cuda | 30 | 0 | 2 | 0 | 91 |  |'
+shows '| racecheck-cases |  |  |  | 9 |  | no sum: x |'
+shows '## What was missing?'
+: > "$work/none.jsonl"
+sh $script tables "$work/none.jsonl" | grep -qxF '| copy |  |  |  |  |'; verdict $? "without results the tables are not there"
+sh $script tables "$work/not there" > /dev/null 2>&1; verdict $(( $? != 2 )) "tables of a file that does not exist"
+
+# Every row of the page is one that a program prints: its name, without numbers of the shape, is in bench_gpu.c or in peers.py.
+awk -F '|' '/^\|/ {
+        name = $2
+        gsub(/^ +| +$/, "", name)
+        sub(/( d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name)
+        print name
+    }' docs/gpu.md |
+    grep -v '^row$\|^what$\|^test$\|^kernel$\|^missing$\|^-\|^\*each' | sort -u |
+    while read -r name; do
+        grep -qF -- "$name" tools/bench/gpu/bench_gpu.c tools/bench/gpu/peers.py && continue
+        case $name in "bilinear quadratic fwd"|"bilinear quadratic fwd+bwd"|"bilinear linear fwd+bwd") continue ;; esac
+        echo "FAIL first_hour: no program prints a row \"$name\""
+    done > "$work/unknown"
+cat "$work/unknown"
+[ ! -s "$work/unknown" ]; verdict $? "docs/gpu.md has rows that nothing fills"
+
+# ---- the benchmark itself, with the smallest shapes
+
+if [ $# -gt 0 ]; then
+    call=bench rows=$work/bench.jsonl
+    BENCH_TINY=1 BENCH_JSON=$rows BENCH_TORCH='read x; echo "missing \"y\""' "$1" attention small rows > "$work/bench.txt"
+    verdict $? "the benchmark fails: $(cat "$work/bench.txt")"
+    kept '{"what":"device","is":"the host engine'
+    kept '{"what":"cuBLAS","is":"13.'
+    kept "{\"missing\":\"copy\",\"of\":\"PyTorch\",\"why\":\"'y'\"}"
+    kept '{"row":"bilinear quadratic fwd+bwd d 16 T 64","ms":'
+    for row in "fashion step, 128, against eager" "RMSNorm fwd, BF16" "cross-entropy with gradient, BF16" "AdamW, 124M"; do
+        grep -qF "| $row |" docs/gpu.md; verdict $? "docs/gpu.md has no row $row"
+        kept "{\"row\":\"$row\",\"ms\":"
+    done
+    whole
+    sh $script tables "$rows" | grep -q '^| copy | [0-9.]* |  |  | [0-9.]* |$'
+    verdict $? "rows of the benchmark fill no table"
+    said=$(TNCH_NO_CUBLAS=1 BENCH_TINY=1 BENCH_JSON=$rows "$1" none 2>&1); verdict $(( $? == 0 )) "it does not fail without cuBLAS"
+    echo "$said" | grep -q '^FAIL cuBLAS: .* much slower'; verdict $? "without cuBLAS it says: $said"
+    kept '{"missing":"bench","why":"cuBLAS: '
+    said=$(TN_CUBLAS=0 BENCH_TINY=1 "$1" none 2>&1); verdict $? "it fails where it is to use our own products"
+    echo "$said" | grep -q '^cuBLAS: not used, because TN_CUBLAS is 0'; verdict $? "with TN_CUBLAS=0 it says: $said"
+fi
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
