@@ -88,7 +88,7 @@ build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 # gcc takes five seconds to check how a C file as long as the header is indented; tests/standards.sh has it checked.
 build/tn.d/library.o build/gpu/tensornet.o: WARN += -Wno-misleading-indentation
 
-# With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
+# With a GPU: two objects know of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
 ifndef NVCC
 NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
@@ -106,10 +106,12 @@ test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -a
 CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
-build/tn-cuda: $(TN_OBJECTS:build/tn.d/run.o=build/tn.d/run-cuda.o) $(PNG_OBJECT) $(CUDA_OBJECT)
+CUDA_KNOWS  = run processes
+build/tn-cuda: $(filter-out $(CUDA_KNOWS:%=build/tn.d/%.o),$(TN_OBJECTS)) $(CUDA_KNOWS:%=build/tn.d/%-cuda.o) \
+               build/tn.d/comm/nccl.o $(PNG_OBJECT) $(CUDA_OBJECT)
 	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
 
-build/tn.d/run-cuda.o: tools/tn/run.c $(wildcard tools/tn/*.h) tensornet.h
+build/tn.d/%-cuda.o: tools/tn/%.c $(wildcard tools/tn/*.h examples/comm/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
 

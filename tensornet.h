@@ -68,7 +68,7 @@
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
-       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-comm
+       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-share >>optim-comm
                    >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
@@ -2503,6 +2503,9 @@ typedef struct tn_optim_desc {
     int64_t       momentum_warmup; /* Muon's momentum rises linearly over this number of steps; 0: none. F32 devices get
                                       it as an F32 number, also after the warm-up: last bits differ from those without */
     double        momentum_start;  /* initial momentum; 0: 0.85, or `momentum` if that is less     */
+    bool          share_moments;   /* of N processes (>>comm) each keeps the moments of a part of the parameters, and updates
+                                      that part: an N-th of the elements, for Muon whole matrices. Rajbhandari et al. 2020
+                                      (ZeRO, stage 1). Parameters cannot be added after the first step                     */
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
@@ -2524,6 +2527,9 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
    TN_ERR_NONFINITE, with the step and the parameter's name) is returned here on a host backend, and by the next sync
    elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
+/* Collects the moments that processes share (share_moments) before a checkpoint, which one of them then writes. All have to
+   call it; each holds all moments until its next step. Without shared moments it does nothing. */
+TN_API TN_EXPERIMENTAL tn_status tn_optim_gather(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
@@ -30075,8 +30081,10 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-/* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. */
-typedef struct tni_moments { tn_tensor *m[2]; tn_optim_kind rule; double born; } tni_moments;
+/* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
+   processes share moments: `at` is the place of its first element among those of AdamW and SGD, or the process that updates a
+   matrix of Muon; m are the moments of this process's part, and `all` those of the whole parameter before a checkpoint. */
+typedef struct tni_moments { tn_tensor *m[2], *all[2]; tn_optim_kind rule; double born; int64_t at; } tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
@@ -30087,6 +30095,8 @@ struct tn_optim {
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
+    bool          gathered;     /* shared moments are collected, see tn_optim_gather */
+    int64_t       placed, shared;       /* parameters that have a place, elements among which AdamW and SGD have theirs */
     int64_t       steps;
 };
 
@@ -30132,7 +30142,8 @@ static void tni_optim_forget(tni_moments *m)
     int k;
     for (k = 0; k < 2; k++) {
         tn_tensor_destroy(m->m[k]);
-        m->m[k] = NULL;
+        tn_tensor_destroy(m->all[k]);
+        m->m[k] = m->all[k] = NULL;
     }
 }
 
@@ -30268,13 +30279,75 @@ static int tni_optim_wants(const tn_optim *o, const tn_param *p)
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
+/* ---- which part of a parameter a process updates ------------------------ >>optim-share */
+
+/* Whether processes share moments. */
+static bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
+
+/* Gives each parameter its place: elements of AdamW and SGD follow each other, a matrix of Muon goes to the process that has
+   the fewest elements of matrices so far. */
+static tn_status tni_optim_places(tn_optim *o)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    const int size = tn_ctx_ranks(ctx);
+    int64_t  *load, i;
+    int       r, least;
+    if (!tni_optim_shares(o) || o->placed == o->of.params->count) return TN_OK;
+    if (o->placed > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
+    load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
+    if (!load) return TN_ERR_MEMORY;
+    memset(load, 0, (size_t)size * sizeof *load);
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        const bool      muon = tni_optim_rule(o, p) == TN_OPTIM_MUON;
+        for (least = 0, r = 1; r < size; r++) if (load[r] < load[least]) least = r;
+        o->state[i].at = muon ? least : o->shared;
+        if (muon) load[least] += tn_tensor_count(p->value);
+        else o->shared += tn_tensor_count(p->value);
+    }
+    o->placed = o->of.params->count;
+    return TN_OK;
+}
+
+/* The elements of parameter i that process r updates; r < 0, or without shared moments: all. */
+static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
+{
+    const tn_param *p = o->of.params->item[i];
+    const int64_t   n = tn_tensor_count(p->value), at = tni_optim_shares(o) ? o->state[i].at : 0;
+    tni_span        part;
+    part.begin = 0;
+    part.count = n;
+    if (r < 0 || !tni_optim_shares(o)) return part;
+    if (tni_optim_rule(o, p) == TN_OPTIM_MUON) part.count = at == r ? n : 0;
+    else {
+        const tni_span own = tni_comm_span(o->shared, tn_ctx_ranks(o->owned.ctx), r, 0, o->shared);
+        part.begin = tni_min(n, tni_max(0, own.begin - at));
+        part.count = tni_max(0, tni_min(n, own.begin + own.count - at) - part.begin);
+    }
+    return part;
+}
+
+static tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
+
+/* Elements [begin,begin + count) of a contiguous tensor. */
+static tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
+{
+    tn_view v = tni_flat_view(t);
+    v.data = (char *)v.data + (size_t)begin * tni_dtype_size(t->dtype);
+    v.shape[0] = count;
+    return v;
+}
+
 /* Makes the moments of parameter i, which start as zeros: m and v for AdamW, m for Muon and for SGD with momentum. Their
    bias correction counts from here, so a parameter that was added or unfrozen later, or whose rule has changed, starts like
    one of the first step. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
     const tn_param *p = o->of.params->item[i];
-    int       k, wanted = tni_optim_wants(o, p);
+    const tni_span  own = tni_optim_own(o, i);
+    const bool      part = own.count < tn_tensor_count(value);
+    int       k, wanted = part && own.count == 0 ? 0 : tni_optim_wants(o, p);
     double    scalars[TNI_SCALARS];
     tn_status s;
     if (o->state[i].rule != tni_optim_rule(o, p) && !tni_uncaptured(o->owned.ctx, "moments of another kind are made"))
@@ -30284,7 +30357,7 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
     for (k = 0; k < wanted; k++) {
         tn_tensor **m = &o->state[i].m[k];
         if (*m) continue;
-        *m = tn_tensor_create(o->owned.ctx, TN_REAL, value->rank, value->shape);
+        *m = tn_tensor_create(o->owned.ctx, TN_REAL, part ? 1 : value->rank, part ? &own.count : value->shape);
         if (!*m) return TN_ERR_MEMORY;
         if ((s = tn_read(o->scalars, TN_F64, scalars, TNI_SCALARS)) != TN_OK) return s;
         o->state[i].born = scalars[TNI_STEP];
@@ -30318,7 +30391,14 @@ static void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int6
 }
 
 /* A parameter with a gradient that does not count as zeros has a share of the norm. */
-static bool tni_optim_sums(const tn_param *p) { return tni_optim_updates(p) && !(p->value->grad->flags & TNI_ZEROED); }
+static bool tni_optim_sums(const tn_optim *o, int64_t i)
+{
+    const tn_param *p = o->of.params->item[i];
+    if (tni_optim_shares(o) && tni_optim_own(o, i).count == 0) return false;
+    return tni_optim_updates(p) && !(p->value->grad->flags & TNI_ZEROED);
+}
+
+static tn_status tni_optim_norm(tn_optim *o, tn_status s);
 
 /* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
@@ -30327,17 +30407,19 @@ static tn_status tni_optim_begin(tn_optim *o)
     tn_call   c;
     int64_t   i, before = 0, after = 0;
     tn_status s = ctx->capture ? tni_graph_steps(ctx->capture, o) : tni_optim_tell(o);
-    for (i = 0; i < o->of.params->count; i++) after += tni_optim_sums(o->of.params->item[i]);
+    for (i = 0; i < o->of.params->count; i++) after += tni_optim_sums(o, i);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
-        if (!tni_optim_sums(p)) continue;
+        const tni_span  own = tni_optim_own(o, i);
+        if (!tni_optim_sums(o, i)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
-        tni_in_flat(&c, p->value->grad);
+        c.in[c.n_in++] = tni_span_view(p->value->grad, own.begin, own.count);
         tni_out(&c, ctx->fault);
         c.i[0] = i;
         tni_series_place(ctx, &c, before++, --after);
         s = tni_run(ctx, &c);
     }
+    if (tni_optim_shares(o)) s = tni_optim_norm(o, s);
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     tni_out(&c, ctx->fault);
@@ -30376,7 +30458,7 @@ static tn_status tni_optim_agree(tn_optim *o, tn_status s)
     int32_t       *told, *own;
     int            r;
     tn_status      all;
-    if (s == TN_ERR_COMM) return s;
+    if (!k || s == TN_ERR_COMM) return s;
     told = (int32_t *)tni_comm_room(ctx, sizeof *told * TNI_TOLD * (size_t)k->size);       /* all-gather leaves it alone */
     if (!told) return TN_ERR_MEMORY;
     ctx->fault_rank = k->rank;
@@ -30403,22 +30485,21 @@ static tn_status tni_optim_agree(tn_optim *o, tn_status s)
     return s;
 }
 
-/* Copies elements [from,from + n) of the vector to the bucket, or from it, times f. */
-static tn_status tni_bucket_move(tn_optim *o, int64_t from, int64_t n, bool out, double f)
+/* Copies elements [from,from + n) of the vector of what process r updates (r < 0: of all) to the bucket's element `to`, or
+   from there, times f: of gradients, or of values. */
+static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, int64_t n, int64_t to, bool out, double f)
 {
-    const size_t size = tni_dtype_size(o->bucket->dtype);
-    int64_t      i, at = 0;
-    tn_status    s = TN_OK;
+    int64_t   i, at = 0;
+    tn_status s = TN_OK;
     for (i = o->of.params->count - 1; i >= 0 && at < from + n && s == TN_OK; i--) {
         const tn_param *p = o->of.params->item[i];
-        const int64_t   count = tni_optim_updates(p) ? tn_tensor_count(p->value) : 0;
+        const tni_span  part = tni_optim_part(o, i, r);
+        const int64_t   count = tni_optim_updates(p) ? part.count : 0;
         const int64_t   begin = tni_max(from, at), end = tni_min(from + n, at + count);
         if (begin < end) {
-            tn_view a = tni_flat_view(p->value->grad), b = tni_flat_view(o->bucket);
-            tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
-            a.data = (char *)a.data + (size_t)(begin - at) * size;
-            b.data = (char *)b.data + (size_t)(begin - from) * size;
-            a.shape[0] = b.shape[0] = end - begin;
+            const tn_view a = tni_span_view(values ? p->value : p->value->grad, part.begin + begin - at, end - begin);
+            const tn_view b = tni_span_view(o->bucket, to + begin - from, end - begin);
+            tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
             c.in[c.n_in++] = out ? b : a;
             c.out[c.n_out++] = out ? a : b;
             c.f[0] = f;
@@ -30429,30 +30510,147 @@ static tn_status tni_bucket_move(tn_optim *o, int64_t from, int64_t n, bool out,
     return s;
 }
 
-/* Replaces the gradients by their mean over all processes. */
+/* The number of elements that process r updates; r < 0: of all. */
+static int64_t tni_optim_length(const tn_optim *o, int r)
+{
+    int64_t i, n = 0;
+    for (i = 0; i < o->of.params->count; i++)
+        if (tni_optim_updates(o->of.params->item[i])) n += tni_optim_part(o, i, r).count;
+    return n;
+}
+
+static tn_status tni_bucket_grow(tn_optim *o, int64_t room)
+{
+    if (room == 0 || (o->bucket && tn_tensor_count(o->bucket) >= room)) return TN_OK;
+    tn_tensor_destroy(o->bucket);
+    o->bucket = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &room);
+    return o->bucket ? TN_OK : TN_ERR_MEMORY;
+}
+
+/* Shared moments: rows of the bucket are pieces of what each process updates. Each gets the mean gradients of its part, or,
+   with `values`, gives its part of the updated values to all. */
+static tn_status tni_optim_trade(tn_optim *o, bool values)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
+    int64_t   longest = 0, at, row;
+    int       r;
+    tn_status s;
+    for (r = 0; r < size; r++) longest = tni_max(longest, tni_optim_length(o, r));
+    row = tni_min(longest, tni_max(TNI_BUCKET / size, 1));
+    s = tni_bucket_grow(o, row * size);
+    for (at = 0; at < longest && s == TN_OK; at += row) {
+        for (r = 0; r < size && s == TN_OK; r++)
+            if (!values || r == rank) s = tni_bucket_move(o, r, values, at, row, r * row, false, 1);
+        if (s == TN_OK)
+            s = tni_comm_run(ctx, values ? TNI_ALL_GATHER : TNI_REDUCE_SCATTER, o->bucket->data, row * size, o->bucket->dtype, 0);
+        for (r = 0; r < size && s == TN_OK; r++)
+            if (values ? r != rank : r == rank)
+                s = tni_bucket_move(o, r, values, at, row, r * row, true, values ? 1 : 1 / (double)size);
+    }
+    return s;
+}
+
+/* The norm of all parts, and a fault that only the process of a part has found. */
+static tn_status tni_optim_norm(tn_optim *o, tn_status s)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    const int size = tn_ctx_ranks(ctx);
+    double    scalars[TNI_SCALARS], norm = 0, *each;
+    char      stored[8];
+    int       r;
+    if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
+    s = tni_optim_agree(o, s);
+    if (s != TN_OK) return s;
+    each = (double *)tni_comm_room(ctx, (size_t)size * sizeof *each);
+    if (!each) return TN_ERR_MEMORY;
+    memset(each, 0, (size_t)size * sizeof *each);
+    each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
+    s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
+    for (r = 0; r < size; r++) norm = hypot(norm, each[r]);
+    tni_store(stored, o->scalars->dtype, 0, norm);
+    if (s != TN_OK) return s;
+    return tni_to_device(ctx, (char *)o->scalars->data + TNI_SIZE * tni_dtype_size(o->scalars->dtype), stored,
+                         tni_dtype_size(o->scalars->dtype));
+}
+
+/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
+tn_status tn_optim_gather(tn_optim *o)
+{
+    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    int64_t   i;
+    int       k;
+    tn_status s;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+    s = tni_optim_agree(o, ctx->status);
+    for (i = 0; i < o->states && s == TN_OK && tni_optim_shares(o); i++) {
+        const tn_param *p = o->of.params->item[i];
+        const tni_span  own = tni_optim_own(o, i);
+        double          born[2] = {0, 0};               /* of all owners together, and their number */
+        for (k = 0; k < tni_optim_wants(o, p) && s == TN_OK; k++) {
+            tn_tensor **all = &o->state[i].all[k];
+            tn_call     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+            born[0] = o->state[i].m[k] ? o->state[i].born : 0;
+            born[1] = o->state[i].m[k] != NULL;
+            if ((s = tn_comm_sum(ctx, born, 2)) != TN_OK || born[1] == 0) break;     /* never updated */
+            o->state[i].born = born[0] / born[1];
+            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, p->value->rank, p->value->shape);
+            if (!*all) return TN_ERR_MEMORY;
+            if ((s = tni_fill(*all, 0)) != TN_OK) break;
+            if (o->state[i].m[k]) {
+                c.in[c.n_in++] = tni_flat_view(o->state[i].m[k]);
+                c.out[c.n_out++] = tni_span_view(*all, own.begin, own.count);
+                s = tni_run(ctx, &c);
+            }
+            if (s == TN_OK) s = tn_comm_all_reduce(*all);
+        }
+    }
+    o->gathered = s == TN_OK;
+    return s;
+}
+
+/* Only the part of this process is kept of moments that a checkpoint had. */
+static tn_status tni_optim_keep_part(tn_optim *o, int64_t i, tn_tensor **m)
+{
+    const tni_span own = tni_optim_own(o, i);
+    tn_call        c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_tensor     *part = NULL;
+    tn_status      s = TN_OK;
+    if (!*m || !tni_optim_shares(o) || own.count == tn_tensor_count(*m)) return TN_OK;
+    if (own.count > 0) {
+        part = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &own.count);
+        if (!part) return TN_ERR_MEMORY;
+        c.in[c.n_in++] = tni_span_view(*m, own.begin, own.count);
+        c.out[c.n_out++] = tni_flat_view(part);
+        s = tni_run(o->owned.ctx, &c);
+    }
+    tn_tensor_destroy(*m);
+    *m = part;
+    return s;
+}
+
+/* Replaces the gradients by their mean over all processes, with shared moments only those of this process's part. */
 static tn_status tni_optim_mean(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i, n = 0, at, room, piece;
+    int64_t   i, n, at, room, piece;
     tn_status s = TN_OK;
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
         s = tni_settle(p->value->grad);                     /* another process may have used what is not used here */
         p->value->grad->flags &= ~(uint32_t)TNI_ZEROED;
-        n += tn_tensor_count(p->value);
     }
+    if (s == TN_OK && tni_optim_shares(o)) return tni_optim_trade(o, false);
+    n = tni_optim_length(o, -1);
     room = tni_min(n, TNI_BUCKET);
-    if (s == TN_OK && room > 0 && (!o->bucket || tn_tensor_count(o->bucket) < room)) {
-        tn_tensor_destroy(o->bucket);
-        o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &room);
-        if (!o->bucket) s = TN_ERR_MEMORY;
-    }
+    if (s == TN_OK) s = tni_bucket_grow(o, room);
     for (at = 0; at < n && s == TN_OK; at += piece) {
         piece = tni_min(n - at, room);
-        s = tni_bucket_move(o, at, piece, false, 1);
+        s = tni_bucket_move(o, -1, false, at, piece, 0, false, 1);
         if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_REDUCE, o->bucket->data, piece, o->bucket->dtype, 0);
-        if (s == TN_OK) s = tni_bucket_move(o, at, piece, true, 1 / (double)tn_ctx_ranks(ctx));
+        if (s == TN_OK) s = tni_bucket_move(o, -1, false, at, piece, 0, true, 1 / (double)tn_ctx_ranks(ctx));
     }
     return s;
 }
@@ -30585,9 +30783,10 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     const tn_param      *p = o->of.params->item[i];
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    const tni_span own = tni_optim_own(o, i);
     int     k;
-    tni_out_flat(&c, p->value);
-    tni_out_flat(&c, p->value->grad);
+    c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
+    c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
     for (k = 0; k < 2; k++)
         if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     c.f[0] = adamw ? d->beta1 : d->momentum;
@@ -30604,6 +30803,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
 static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
 {
     tn_param *const *item = o->of.params->item;
+    const bool       shares = tni_optim_shares(o);
     tni_series       at;
     int64_t          k, last = i;
     at.rule = tni_optim_rule(o, item[i]);
@@ -30615,10 +30815,10 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         *s = tni_settle(item[k]->value->grad);
         tni_rewritten(item[k]->value);
         last = k;
-        at.after++;
+        at.after += !shares || tni_optim_own(o, k).count > 0;
     }
     for (k = i; k >= last && *s == TN_OK; k--) {
-        if (!tni_optim_updates(item[k])) continue;
+        if (!tni_optim_updates(item[k]) || (shares && tni_optim_own(o, k).count == 0)) continue;
         *s = at.rule == TN_OPTIM_MUON ? tni_muon_update(o, k) : tni_optim_elementwise(o, k, &at);
         at.before++;
         at.after--;
@@ -30633,7 +30833,12 @@ static tn_status tni_optim_prepare(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
+    int       k;
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* a failed op may leave part of a gradient */
+    if (s == TN_OK) s = tni_optim_places(o);
+    o->gathered = false;
+    for (i = 0; i < o->states; i++)
+        for (k = 0; k < 2; k++) tn_tensor_destroy(o->state[i].all[k]), o->state[i].all[k] = NULL;
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
@@ -30662,6 +30867,7 @@ tn_status tn_optim_step(tn_optim *o)
     for (i = o->of.params->count - 1; i >= 0 && s == TN_OK; )      /* the last first: the norm has just read its gradient */
         if (tni_optim_updates(o->of.params->item[i])) i = tni_optim_series(o, i, &s);
         else i--;
+    if (s == TN_OK && tni_optim_shares(o)) s = tni_optim_trade(o, true);
     o->steps++;
     if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* after a failure halfway: these gradients were of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
@@ -32858,6 +33064,12 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
     c->notes[c->note_count++].value = value;
 }
 
+/* Where processes share moments, those that tn_optim_gather has collected. */
+static const tn_tensor *tni_checkpoint_moment(const tn_optim *o, int64_t i, int k)
+{
+    return tni_optim_shares(o) ? o->state[i].all[k] : o->state[i].m[k];
+}
+
 static void tni_checkpoint_list(tni_checkpoint *c)
 {
     const tn_optim  *o = c->optim;
@@ -32869,9 +33081,10 @@ static void tni_checkpoint_list(tni_checkpoint *c)
         const tn_param *p = o->of.params->item[i];
         tni_checkpoint_tensor(c, p->name, p->value);
         for (k = 0; i < o->states && k < 2; k++)
-            if (o->state[i].m[k])
-                tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name), o->state[i].m[k]);
-        if (i < o->states && o->state[i].m[0] && o->state[i].born > 0)
+            if (tni_checkpoint_moment(o, i, k))
+                tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name),
+                                      tni_checkpoint_moment(o, i, k));
+        if (i < o->states && tni_checkpoint_moment(o, i, 0) && o->state[i].born > 0)
             tni_checkpoint_note(c, tni_names_write(&c->names, "tensornet.born.", p->name),
                                 tni_names_natural(&c->names, (uint64_t)o->state[i].born));
     }
@@ -32902,6 +33115,9 @@ tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *no
         if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
             return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: the prefix tensornet. is reserved",
                             tni_quote(notes[i].key).s);
+    if (tni_optim_shares(o) && !o->gathered && o->steps > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: moments are shared by %d processes, expected tn_optim_gather before",
+                        tn_ctx_ranks(ctx));
     n = o->of.params->count;
     memset(&c, 0, sizeof c);
     c.optim = o;
@@ -33185,6 +33401,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    if (s == TN_OK) s = tni_optim_places(o);
     tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
@@ -33197,6 +33414,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
         }
         o->state[i].rule = tni_optim_rule(o, p);
         o->state[i].born = r->born[i];
+        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_optim_keep_part(o, i, &o->state[i].m[k]);
     }
     o->steps = (int64_t)r->steps;
     ctx->desc.seed = r->seed;

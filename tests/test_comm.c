@@ -191,7 +191,7 @@ TEST(a_process_sends_what_a_ring_would)
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING };
+enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32 };
 
 static bool save_params(tn_params *params, double *to)
 {
@@ -226,7 +226,8 @@ static tn_tensor *part_loss(job *j, const tn_transformer *m, int step, int half,
 
 static bool trains(job *j)
 {
-    const int halves = j->kind == PARTS ? 2 : 1;
+    const int kind = j->kind & 7, halves = kind == PARTS ? 2 : 1, begin = j->kind & RESUMED ? STEPS / 2 : 0;
+    char      file[64];
     tn_transformer_desc d = tiny();
     tn_optim_desc       od;
     tn_transformer      m;
@@ -236,17 +237,29 @@ static bool trains(job *j)
     bool                good;
     d.dropout = 0.1;
     d.embed_noise = 0.05;
-    d.recompute = j->kind == PARTS;
+    d.recompute = kind == PARTS;
     memset(&od, 0, sizeof od);
-    od.kind = j->kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
-    od.lr = j->kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
+    od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    od.share_moments = (j->kind & SHARED) != 0;
+    od.lr = kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
     od.clip_norm = 0.3;
     od.weight_decay = 0.1;
     if (!open_job(j, TN_F64, NULL)) return false;
     params = tn_params_create(j->ctx);
     good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
-    for (step = 0; step < STEPS && good; step++) {
+    snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getppid());
+    if (good && (j->kind & RESUMED)) good = tn_checkpoint_read(optim, tn_source_path(file)) == TN_OK;
+    for (step = begin; step < STEPS && good; step++) {
         double sum = 0;
+        if (step == STEPS / 2 && (j->kind & SAVED)) {
+            if ((j->kind & SHARED) && j->size > 1) {                   /* not before they are collected */
+                good = tn_checkpoint_write(optim, tn_sink_path(file), NULL, 0) == TN_ERR_ARG;
+                tn_ctx_clear_error(j->ctx);
+            }
+            good = good && tn_optim_gather(optim) == TN_OK;
+            if (j->rank == 0) good = good && tn_checkpoint_write(optim, tn_sink_path(file), NULL, 0) == TN_OK;
+            if (!good) break;
+        }
         for (half = 0; half < halves && good; half++) {
             tn_tensor *loss;
             tn_ctx_reset(j->ctx);
@@ -283,6 +296,33 @@ TEST(curves_do_not_depend_on_the_number_of_processes)
     }
     WORST("losses of 2, 3 and 4 processes against one", worst, 1e-12);
     WORST("their parameters", apart, 1e-10);
+    munmap(one, sizeof *one);
+    munmap(all, sizeof *all);
+}
+
+/* Shared moments: the same curve, with checkpoints that any number of processes continues, sharing or not. */
+TEST(moments_can_be_shared)
+{
+    shared *one = share(), *all = share();
+    double  worst = 0;
+    char    file[64];
+    int     kind, size, r, i;
+    snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getpid());
+    for (kind = 0; kind < KINDS_OF_TRAINING; kind++) {
+        CHECK_INT(processes(1, kind, one, trains), 0);
+        for (size = 1; size <= 3; size++) {
+            memset(all, 0, sizeof *all);
+            CHECK_INT(processes(size, kind | SHARED | SAVED, all, trains), 0);
+            for (r = 0; r < size; r++)
+                for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
+            for (r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
+            memset(all, 0, sizeof *all);
+            CHECK_INT(processes(4 - size, kind | RESUMED | (size == 2 ? 0 : SHARED), all, trains), 0);
+            for (i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[0][i] / one->loss[0][i] - 1));
+        }
+    }
+    remove(file);
+    WORST("losses with shared moments against one process", worst, 1e-12);
     munmap(one, sizeof *one);
     munmap(all, sizeof *all);
 }
@@ -483,7 +523,7 @@ TEST(a_carrier_is_checked)
 }
 
 TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, a_process_sends_what_a_ring_would,
-          curves_do_not_depend_on_the_number_of_processes, random_numbers_by_position_in_the_batch,
+          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, random_numbers_by_position_in_the_batch,
           an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed, a_carrier_is_checked)
 #else
 #include "test.h"

@@ -55,9 +55,11 @@ for size in 1 2 3 4; do
     near "$size processes" one r$size
     cmp -s one/config.txt r$size/config.txt && pass || fail "$size processes: config.txt"
 done
+start 3 train s.bin --out parts $tiny $often --share-moments && pass || fail "shared moments: $(cat said.*)"
+near "shared moments" one parts
 # What was stopped by two goes on with three, and with one.
 start 2 train s.bin --out again $tiny $often --stop-at 7 && pass || fail "stopped: $(cat said.*)"
-start 3 train --resume again --comm $carrier --stop-at 13 && pass || fail "resumed by three: $(cat said.*)"
+start 3 train --resume again --comm $carrier --stop-at 13 --share-moments && pass || fail "resumed by three: $(cat said.*)"
 expect 0 "Done" train --resume again
 near "resumed by other numbers" one again
 # What cannot be.

@@ -481,7 +481,7 @@ static void check_not_trained(run *r, const char *config)
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at",
-                                          "comm"};
+                                          "comm", "share-moments"};
     settings       *s = &train_settings;
     char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
     char           *weights;

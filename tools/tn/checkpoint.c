@@ -51,6 +51,7 @@ static bool save(run *r)
     w.r = r;
     w.notes = notes;
     w.count = 6 + model_notes(r, notes + 6, &starts);
+    tn_optim_gather(r->optim);                        /* an error is reported below, and by the writer */
     why = is_first() ? write_file_with(path, put_checkpoint, &w, r->m.ctx) : NULL;
     free(starts.data);
     if (!why && any_of_all(r->m.ctx, false) && !is_first()) why = copy_text("the first process could not save");

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool    no_tensors, csv;
+static int64_t plan;
+
 static void print_tokenizer(tn_ctx *ctx, const char *path)
 {
     static const char *const names[] = {"unknown", "bos", "eos"};
@@ -84,6 +87,7 @@ static void print_config(tn_ctx *ctx, const char *path)
     set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
     printf("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
+    if (plan) print_plan(ctx, &desc, &train_settings, plan);
     free(text);
 }
 
@@ -119,8 +123,9 @@ static bool is_weights(const char *path)
     return weights;
 }
 
-static bool   no_tensors, csv;
 static option options[] = {
+    COUNT_ROW("plan", &plan, "of a config file: also what a step costs on N GPUs: flops, bytes sent, memory, time, and the "
+              "assumptions behind them; 0 (the default): not", 0, 1e6, NEVER),
     FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER),
     FLAG_ROW("csv", &csv, "print the log of a run as CSV instead: a line per step and evaluation", NEVER),
 };
@@ -164,6 +169,8 @@ int info_main(int argc, char **argv)
     char        why[256];
     if (!path) usage_error("no run or file is given, expected tn info RUN, or tn info FILE");
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
+    if (plan && !ends_with(path, ".txt"))
+        usage_error("--plan is given with %s, expected a config file (.txt), which has the texts per step", path);
     if (csv) print_csv(path);
     else if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: no such run or file", path);

@@ -43,12 +43,15 @@ int processes_here(void)
     return here("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", others->size);
 }
 
-int rank_here(void) { return others ? here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", others->rank) : 0; }
+static int local_rank(int rank) { return here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", rank); }
 
-void open_processes(const char *kind)
+int rank_here(void) { return others ? local_rank(others->rank) : 0; }
+
+void open_processes(const char *kind, int64_t device)
 {
     char why[TN_WHY] = "", *name;
     int  rank = 0, size = 1;
+    (void)device;                       /* only NCCL's carrier has one */
     if (!strcmp(kind, "none")) return;
     if (!strcmp(kind, "mpi")) {
 #ifdef TN_TOOL_MPI
@@ -62,7 +65,7 @@ void open_processes(const char *kind)
                         "srun: start the processes by a launcher", kind);
         if (!strcmp(kind, "socket")) others = comm_socket(NULL, rank, size, why);
 #ifdef TN_TOOL_CUDA
-        else others = comm_nccl(rank, size, here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", rank), why);
+        else others = comm_nccl(rank, size, (int)device + local_rank(rank), why);
 #else
         else usage_error("--comm is %s, expected another: this tn was built without CUDA (make tn-cuda builds one with it)",
                          kind);

@@ -130,6 +130,8 @@ static option options[] = {
     WORDS("comm", comm, COMM_WORDS, "how processes that train this run together are connected: socket (of one machine), mpi "
           "(make tn-mpi) or nccl (make tn-cuda). A launcher such as mpirun or torchrun starts them; each gets its part of "
           "--batch, so that the results do not depend on their number but in the last bits", NEVER),
+    FLAG("share-moments", share_moments, "with --comm: each process keeps the moments of a part of the parameters, and updates "
+         "that part (ZeRO, stage 1)", NEVER),
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
     WORDS("precision", precision, "f32|tf32|bf16|bf16x3|bf16x6", "factors of matrix products, whose sums stay f32: rounded, "
           "or split into two or three bf16 numbers (3 or 6 products); used where the backend is faster with it, which the log "
@@ -286,6 +288,7 @@ void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)
     desc->beta2 = s->beta2;
     desc->momentum = s->momentum;
     desc->weight_decay = s->weight_decay >= 0 ? s->weight_decay : no_norm ? 0.5 : 0;
+    desc->share_moments = s->share_moments;
     desc->clip_norm = s->clip >= 0 ? s->clip : no_norm ? 0.1 : 1;
     desc->schedule.kind = kinds[s->schedule];
     desc->schedule.total = steps;

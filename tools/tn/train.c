@@ -141,7 +141,7 @@ int train_main(int argc, char **argv)
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
-    open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word));
+    open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word), train_settings.device);
     catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);
     r.folder = train_settings.resume;
     if (train_settings.resume) {

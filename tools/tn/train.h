@@ -24,7 +24,7 @@ typedef struct settings {
     double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, embed_decay, clip, decay, max_loss;
     int64_t     device;
     int         dtype, backend, precision, activations, comm;
-    bool        recompute;
+    bool        recompute, share_moments;
     /* what is logged and saved */
     int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, weights_every, stop_at;
     bool        no_baseline, keep_best;
@@ -41,8 +41,9 @@ void set_ctx_desc(const settings *s, tn_desc *desc);
 /* ---- processes: each trains on its part of every batch; the first one writes the run's folder ------------ */
 
 #define COMM_WORDS "none|socket|mpi|nccl"
-/* Meets the other processes; kind: a word of --comm. Messages then name the rank, and only the first process prints. */
-void open_processes(const char *kind);
+/* Meets the other processes; kind: a word of --comm; device: the GPU of the first one on each machine. Messages then name the
+   rank, and only the first process prints. */
+void open_processes(const char *kind, int64_t device);
 void close_processes(void);             /* says goodbye; without it the others take the end for a failure */
 /* The carrier for desc.comm; NULL: this process is alone. */
 const tn_comm *other_processes(void);
@@ -211,6 +212,9 @@ bool  read_run_settings(const char *file);
 /* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
    is wrong, a new string: a file of the run is not where it was, or has other tokens. */
 char *read_run_data(const model *m, const char *file, corpus *c);
+
+/* plan.c, for tn info: prints what a step costs on so many GPUs */
+void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus);
 
 /* begin.c */
 void start_run(run *r, bool again);
