@@ -9,11 +9,13 @@
 #                  documents. make install-library: the sources alone. make uninstall removes what was installed
 # make tn          the command build/tn: tokenizer, train, generate, info, clean
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
-#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as the next three do
+#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as test-gpu,
+#                  sanitize-gpu and bench-gpu do
+# make tn-mpi      the same with --comm mpi: build/tn-mpi, for mpirun -n 4 build/tn-mpi train ... (sh tools/setup.sh --mpi)
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
 #                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
-# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90a, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
@@ -29,7 +31,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all map docs examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz clean
+.PHONY: all map docs examples tn tn-cuda tn-mpi weights demo test test-all check mutants cuda bench fuzz clean
 all: examples
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
@@ -70,12 +72,15 @@ build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 # ---- the command tn. PNG's writer is one object for it and the examples.
 
 TN_SOURCES = $(wildcard tools/tn/*.c)
-TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o)
+TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o) build/tn.d/comm/socket.o
 tn: build/tn$(if $(CUDA),-cuda)
 tn-cuda: build/tn-cuda
 build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
 
+build/tn.d/comm/%.o: examples/comm/%.c examples/comm/comm.h tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -I. -c $< -o $@
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
@@ -93,7 +98,7 @@ ifndef CUDA_HOME
 NVCC_FILE := $(realpath $(shell command -v $(firstword $(NVCC)) 2>/dev/null))
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvcc)))
 endif
-CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_ARCH   = $(CUDA_BOTH)
 # On a machine with a GPU: its own architecture is enough, and takes half the time.
 test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=native
@@ -114,6 +119,16 @@ $(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
 build/cuda/arch: FORCE
 	@mkdir -p $(@D); echo "$(CUDA_ARCH)" | cmp -s - $@ || echo "$(CUDA_ARCH)" > $@
 .PHONY: FORCE
+
+# Over MPI: one object knows of it, and MPI's compiler links.
+MPICC = mpicc
+tn-mpi: build/tn-mpi
+build/tn-mpi: $(TN_OBJECTS:build/tn.d/processes.o=build/tn.d/processes-mpi.o) build/tn.d/comm/mpi.o $(PNG_OBJECT)
+	$(MPICC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
+build/tn.d/processes-mpi.o: tools/tn/processes.c $(wildcard tools/tn/*.h examples/comm/*.h) tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_MPI -I. -c $< -o $@
+build/tn.d/comm/mpi.o: CC = $(MPICC)
 
 docs:
 	@mkdir -p build
@@ -167,6 +182,7 @@ test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows
+	TN_WGMMA=1 $< cases
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault

@@ -256,6 +256,8 @@ typedef struct tn_desc {
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
+    bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
+                                           sm_90a that no GPU has run yet; others ignore it             */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -46893,9 +46895,10 @@ enum { TNI_T(dots_high) = 3 };
 #endif
 
 /* For rows of A and columns of B that are contiguous: `rows` by four inner products at once, of row i and column j and those
-   after them; b is column j. Past the last column, the last column is repeated. */
+   after them; b is column j. Past the last column, the last column is repeated. fetch: also requests the next four columns,
+   because four at once arrive slowly from beyond the second cache. */
 TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, const TNI_REAL *b, int64_t b_col, int64_t i,
-                                      int64_t j, int64_t end)
+                                      int64_t j, int64_t end, bool fetch)
 {
     const TNI_REAL *a = g->a + i * g->a_row, *b0 = b, *b1 = b + tni_min(1, end - 1 - j) * b_col;
     const TNI_REAL *b2 = b + tni_min(2, end - 1 - j) * b_col, *b3 = b + tni_min(3, end - 1 - j) * b_col;
@@ -46914,10 +46917,19 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
 #define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
 #define TNI_REST(i)  TNI_STEP(i, k)
 #define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
+    (void)fetch;
     TNI_DOTS(TNI_BEGIN)
     for (d = 0; d < whole; d += TNI_W) {
         TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
         TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+#if TNI_LEVEL == 1 || TNI_LEVEL == 2
+        if (fetch) {
+            __builtin_prefetch(b0 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b1 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b2 + 4 * b_col + d, 0, 2);
+            __builtin_prefetch(b3 + 4 * b_col + d, 0, 2);
+        }
+#endif
         TNI_DOTS(TNI_WHOLE)
     }
     if (d < depth) {
@@ -46977,6 +46989,12 @@ TNI_INLINE TNI_V TNI_T(dot_lanes)(const TNI_REAL *x, const TNI_REAL *y, int64_t 
     return TNI_T(dot_lanes_as)(TNI_T(as_real), x, y, depth);
 }
 
+/* Column j of B, in the form that is read. */
+TNI_INLINE const void *TNI_T(column_at)(const int as, const TNI_T(gemm) *g, int64_t j)
+{
+    return as == TNI_T(as_real) ? (const void *)(g->b + j * g->b_col) : g->codes + j * g->words;
+}
+
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
    as if several are read at once. */
 TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
@@ -46985,11 +47003,7 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     int64_t  q;
     for (; j < end; j += 4) {
         TNI_V s[4];
-        for (q = 0; q < 4; q++) {
-            const int64_t at = tni_min(j + q, end - 1);
-            const void   *b = as == TNI_T(as_real) ? (const void *)(g->b + at * g->b_col) : g->codes + at * g->words;
-            s[q] = TNI_T(dot_lanes_as)(as, g->a, b, g->k);
-        }
+        for (q = 0; q < 4; q++) s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + q, end - 1)), g->k);
         TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums);
         for (q = 0; q < 4 && j + q < end; q++) {
             if (as == TNI_T(as_int8)) sums[q] *= (TNI_REAL)g->scales[j + q];
@@ -47003,39 +47017,40 @@ TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j,
 {
     int64_t q, d;
     for (q = 0; q < 4 && j + q < end; q++, to += to_col) {
-        const uint32_t *from = g->codes + (j + q) * g->words;
-        const TNI_V     scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
+        const void *from = TNI_T(column_at)(as, g, j + q);
+        const TNI_V scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
         for (d = 0; d < g->k; d += 4 * TNI_W) {
 #define TNI_STEP(i) if (d + (i) < g->k) { \
-            TNI_V y = TNI_T(column)(as, from, d, i, TNI_W); \
-            TNI_STORE(to + d + (i), y * scale, TNI_W); }
+            TNI_STORE(to + d + (i), TNI_T(column)(as, from, d, i, TNI_W) * scale, TNI_W); }
             TNI_STEP(0) TNI_STEP(1 * TNI_W) TNI_STEP(2 * TNI_W) TNI_STEP(3 * TNI_W)
 #undef TNI_STEP
         }
     }
 }
 
-/* Task: g->cols columns of C. */
 TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
 {
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
-    TNI_REAL       wide[4 * DEPTH];
-    const TNI_REAL *b = wide;
-    int64_t        b_col = DEPTH, i;
+    const bool    wider = as != TNI_T(as_real);
+    const int64_t b_col = wider ? DEPTH : g->b_col;
+    TNI_REAL      room[4 * DEPTH + 64 / sizeof(TNI_REAL)];
+    TNI_REAL     *wide = room + (64 - (uintptr_t)room % 64) / sizeof(TNI_REAL);         /* whole cache lines */
+    int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
         return;
     }
     for (; j < end; j += 4) {
-        if (as == TNI_T(as_real)) b = g->b + j * g->b_col, b_col = g->b_col;
-        else TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
+        const TNI_REAL *b = wider ? wide : g->b + j * g->b_col;
+        if (wider) TNI_T(gemm_widen)(as, g, j, end, wide, DEPTH);
         for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end); break;
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, b, b_col, i, j, end, i == 0 && !wider); break;
             switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
 #undef TNI_CASE
     }
 }
 
+/* Task: g->cols columns of C. */
 TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;

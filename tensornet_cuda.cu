@@ -16,6 +16,7 @@
    Environment variables, read when a context is created:
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
+       TN_WGMMA=1      like desc.wgmma: attention by the kernels for sm_90a, on GPUs of capability 9.0
        CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
                        packages of Python (pip install nvidia-cublas). The log says which file was opened, or that none was.
 
@@ -73,8 +74,8 @@
            >>cuda-attention    quadratic attention: glossary, masks, row scales
                >>cuda-attention-delta    what the backward pass needs of each query
                >>cuda-attention-plain    any dtype and head size     >>cuda-attention-split    split-K for decoding
-               >>cuda-attention-mma      tensor cores                >>cuda-attention-choose   which kernels a call takes
-               >>cuda-attention-entry    the entries
+               >>cuda-attention-mma      tensor cores                >>cuda-attention-wgmma    those of Hopper
+               >>cuda-attention-choose   which kernels a call takes  >>cuda-attention-entry    the entries
            >>cuda-linear       linear attention: the formula, chunks and states
                >>cuda-linear-plain       any extents, F32 and F64    >>cuda-linear-mma         tensor cores
                >>cuda-linear-decode      a few tokens with a state   >>cuda-linear-entry       the entries
@@ -109,6 +110,8 @@ static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
 static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
 static inline float tnc_exp2(float x) { return exp2f(x); }
 #define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
+#define TNC_WGMMA 1
+static inline bool tnc_wgmma_compiled(void (*)(void)) { return true; }
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -236,6 +239,115 @@ static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b
     memcpy(&a, &x, sizeof a);
     return a;
 }
+
+/* Products of a warpgroup, for sm_90a. Compiled for another architecture, a kernel that calls these is never launched. */
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TNC_WGMMA 1
+#define TNC_WGMMA_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define TNC_WGMMA 0
+#define TNC_WGMMA_ASM(...) __trap()
+#endif
+
+static __device__ __forceinline__ unsigned tnc_shared_address(const void *shared)
+{
+    return (unsigned)__cvta_generic_to_shared(shared);
+}
+
+/* What this thread has written to shared memory becomes visible to wgmma, after a barrier also for other warps. */
+static __device__ __forceinline__ void tnc_fence_async(void) { TNC_WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
+
+/* Keeps accesses of registers that wgmma uses where they are written: call it before the fence and after the wait. */
+template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(float (&x)[N][4])
+{
+    TNC_UNROLL
+    for (int n = 0; n < N; n++)
+        TNC_WGMMA_ASM("" : "+f"(x[n][0]), "+f"(x[n][1]), "+f"(x[n][2]), "+f"(x[n][3]) : : "memory");
+}
+template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(unsigned (&x)[N][4])
+{
+    TNC_UNROLL
+    for (int n = 0; n < N; n++)
+        TNC_WGMMA_ASM("" : "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3]) : : "memory");
+}
+
+static __device__ __forceinline__ void tnc_wgmma_fence(void) { TNC_WGMMA_ASM("wgmma.fence.sync.aligned;" : : : "memory"); }
+static __device__ __forceinline__ void tnc_wgmma_commit(void)
+{
+    TNC_WGMMA_ASM("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+
+/* Waits until at most N groups of products are pending. */
+template <int N> static __device__ __forceinline__ void tnc_wgmma_wait(void)
+{
+    TNC_WGMMA_ASM("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
+}
+
+#define TNC_D4(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define TNC_D16(n) TNC_D4(n), TNC_D4(n + 1), TNC_D4(n + 2), TNC_D4(n + 3)
+#define TNC_D32(n) TNC_D16(n), TNC_D16(n + 4)
+#define TNC_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define TNC_R32 TNC_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TNC_R64 TNC_R32 \
+    ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TNC_WGMMA_TEXT(n, add, operands) \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 " operands ";\n}"
+
+/* d[64,N] = a[64,16] b[16,N], plus d if add is not 0. A lane of warp w of the warpgroup holds of rows 16 w .. 16 w + 15 of d,
+   and of a in registers, what it holds for mma.m16n8k16. Descriptors: see tnc_wgmma_tile. _ss: a and b in shared memory, both
+   with contiguous k. _rs: a in registers, b in shared memory with contiguous columns. */
+template <int N> static __device__ __forceinline__ void tnc_wgmma_ss(float (&d)[N / 8][4], uint64_t a, uint64_t b, int add)
+{
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "a number of columns that is spelled here");
+    if constexpr (N == 16)
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("16", "%10", "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0")
+                      : TNC_D4(0), TNC_D4(1) : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 32)
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("32", "%18", "{" TNC_R16 "}, %16, %17, p, 1, 1, 0, 0")
+                      : TNC_D16(0) : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 64)
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("64", "%34", "{" TNC_R32 "}, %32, %33, p, 1, 1, 0, 0")
+                      : TNC_D32(0) : "l"(a), "l"(b), "r"(add));
+    else
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("128", "%66", "{" TNC_R64 "}, %64, %65, p, 1, 1, 0, 0")
+                      : TNC_D32(0), TNC_D32(8) : "l"(a), "l"(b), "r"(add));
+}
+
+template <int N>
+static __device__ __forceinline__ void tnc_wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], uint64_t b, int add)
+{
+    static_assert(N == 64 || N == 128, "a number of columns that is spelled here");
+    if constexpr (N == 64)
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("64", "%37", "{" TNC_R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 1")
+                      : TNC_D32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+    else
+        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("128", "%69", "{" TNC_R64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1")
+                      : TNC_D32(0), TNC_D32(8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* Whether the code that the driver has chosen for this device was compiled for sm_90a: that variant of a kernel which is never
+   launched has shared memory, unlike `nothing`. */
+static __global__ void tnc_wgmma_probe(int *y)
+{
+#if TNC_WGMMA
+    __shared__ volatile int x[16];
+    x[threadIdx.x] = y[threadIdx.x];
+    y[threadIdx.x] = x[threadIdx.x ^ 1];
+#else
+    (void)y;
+#endif
+}
+
+static inline bool tnc_wgmma_compiled(void (*nothing)(void))
+{
+    cudaFuncAttributes a, b;
+    if (cudaFuncGetAttributes(&a, tnc_wgmma_probe) == cudaSuccess && cudaFuncGetAttributes(&b, nothing) == cudaSuccess)
+        return a.sharedSizeBytes > b.sharedSizeBytes;
+    (void)cudaGetLastError();
+    return false;
+}
 #endif
 
 typedef __nv_bfloat16 tnc_bf16;
@@ -315,6 +427,7 @@ typedef struct tnc {
     int               roomy_count;
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
+    bool              wgmma;                        /* attention by the kernels for sm_90a                */
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
     tn_status         late;                         /* of a flush whose caller could not return a status  */
     tn_status         failed;                       /* the first error that was not yet reported          */
@@ -665,6 +778,19 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
     return e;
 }
 
+/* The kernels for Hopper's tensor cores are used on request only, since no GPU has run them yet. */
+static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
+{
+    const char *wanted = getenv("TN_WGMMA"), *why = NULL;
+    s->wgmma = desc->wgmma || (wanted && strcmp(wanted, "0") != 0);
+    if (!s->wgmma) return;
+    if (s->capability != 90) why = "desc.wgmma: ignored, the GPU is not of capability 9.0";
+    else if (!tnc_wgmma_compiled(tnc_nothing))
+        why = "desc.wgmma: ignored; compile tensornet_cuda.cu with nvcc -gencode arch=compute_90a,code=sm_90a";
+    if (why) s->wgmma = false;
+    if (desc->log) desc->log(desc->log_user, why ? TN_LOG_WARN : TN_LOG_INFO, why ? why : "desc.wgmma: attention uses wgmma");
+}
+
 static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
@@ -700,6 +826,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
         return e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND;
     }
     tnc_blas_open(s, desc);
+    tnc_wgmma_open(s, desc);
     *state = s;
     return TN_OK;
 }
@@ -4656,6 +4783,7 @@ static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s
    tnc_attend_split, _combine      up to 4 queries (decoding), any dtype, forward: split-K, the keys are split between blocks
    tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 allows to be rounded; at least 128 keys, head
                                    dimensions up to 128: tensor cores with F32 sums
+   tnc_attend_wgmma, _back_wgmma   the same on request with D = DV = 64 or 128, for capability 9.0
    tnc_attend_plain, _plain_back   everything else, in the precision of the dtype: any head dimension and length; and blocks
                                    with a result of tensor cores that is not finite
 
@@ -5710,6 +5838,412 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
     }
 }
 
+/* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
+   The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory, and
+   is about 1.6 times as fast as mma. What a lane holds of the accumulators and of A is what it holds for mma, so that the
+   scores of a warpgroup become P and the left factor of P V as in >>cuda-attention-mma. Used on request, see tnc_wgmma_open.
+
+   A tile of D columns lies in shared memory as D / 64 panels of 64 columns. A row of a panel has 128 bytes, and tnc_swizzle<8>
+   is the 128-byte swizzle of wgmma if the tile begins at a multiple of 1,024 bytes. A descriptor holds, in units of 16 bytes,
+   the address, the distance of panels (which is used where the rows are k: V), and the distance of 8 rows.
+
+   wgmma reads shared memory by the asynchronous proxy: a thread that has written there, also by cp.async, executes
+   fence.proxy.async before the barrier. Products run until they are waited for; till then their registers are not touched. */
+
+/* Starts the copy of ROWS rows of D numbers to the panels of a tile, as tnc_tile_load does. */
+template <int D, int ROWS, int THREADS>
+static __device__ __forceinline__ void tnc_wgmma_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
+{
+    for (int panel = 0; panel < D / 64; panel++)
+        tnc_tile_load<64, ROWS, THREADS>(tile + panel * ROWS * 64, from + panel * 64, pitch, there);
+}
+
+/* The descriptor of a tile, of all or from a row on that is a multiple of 8. panel: rows of a panel, or 0 if k is contiguous */
+static __device__ __forceinline__ uint64_t tnc_wgmma_tile(const tnc_bf16 *tile, int panel)
+{
+    return (uint64_t)(tnc_shared_address(tile) >> 4) | (uint64_t)(panel ? panel * 8 : 1) << 16 | (uint64_t)64 << 32
+         | (uint64_t)1 << 62;
+}
+
+/* s = a b^T for 64 rows of a tile with A_ROWS rows and N rows of a tile with B_ROWS, of D numbers each. */
+template <int N, int D, int A_ROWS, int B_ROWS>
+static __device__ __forceinline__ void tnc_wgmma_rows(float (&s)[N / 8][4], const tnc_bf16 *a, const tnc_bf16 *b)
+{
+    const uint64_t a_desc = tnc_wgmma_tile(a, 0), b_desc = tnc_wgmma_tile(b, 0);
+    int            k;
+    TNC_UNROLL
+    for (k = 0; k < D / 16; k++)
+        tnc_wgmma_ss<N>(s, a_desc + (uint64_t)(k / 4 * A_ROWS * 8 + k % 4 * 2),
+                        b_desc + (uint64_t)(k / 4 * B_ROWS * 8 + k % 4 * 2), k > 0);
+}
+
+/* out += p x, where p has 64 rows and K columns in registers, and x are K rows of a tile of ROWS rows and C columns. */
+template <int K, int C, int ROWS>
+static __device__ __forceinline__ void tnc_wgmma_step(float (&out)[C / 8][4], const unsigned (&p)[K / 16][4],
+                                                      const tnc_bf16 *x)
+{
+    const uint64_t desc = tnc_wgmma_tile(x, ROWS);
+    int            k;
+    TNC_UNROLL
+    for (k = 0; k < K / 16; k++) tnc_wgmma_rs<C>(out, p[k], desc + (uint64_t)(k * 128), 1);
+}
+
+/* The first multiple of 1,024 in dynamic shared memory */
+static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
+{
+    return shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 / 2;
+}
+
+/* Two warpgroups of 64 queries. One block has the registers of a multiprocessor, up to 255 for a thread: keys / 2 for each set
+   of scores, D / 2 for o, keys / 4 for P. A stage has 128 keys, or 64 where two stages of 128 are too large. */
+template <int KIND, int D> struct tnc_attend_wgmma_plan {
+    enum {
+        threads = 256, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1, queries = 128, row = (sets + 1) * D,
+        keys = 2 * (queries * sets * D + 2 * 128 * row) + 1024 <= 227 * 1024 ? 128 : 64,
+        stage = keys * row, bytes = 2 * (queries * sets * D + 2 * stage) + 1024
+    };
+};
+
+/* The forward kernel: the loop of tnc_attend_mma, in which a warpgroup computes the scores of 64 queries at once. */
+template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_attend_wgmma(tnc_attend p)
+{
+#if TNC_WGMMA
+    typedef tnc_attend_wgmma_plan<KIND, D> plan;
+    enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16     *const q = tnc_wgmma_shared(shared), *const stages = q + queries * sets * D;
+    const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
+    const int     lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int     mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                /* the first of two queries, 8 apart */
+    const tnc_attend_place at = tnc_attend_place_of(p);
+    const int     last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
+    const int     to = tnc_attend_keys_of(p, last).high;
+    int           set, n, e, k, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float         o[D / 8][4], row_max[2] = { -INFINITY, -INFINITY }, row_sum[1][2] = { { 0.0f, 0.0f } };
+    auto load = [&](int which, int j) {
+        tnc_bf16 *to_x = stages + which * stage;
+        for (int x = 0; x < sets; x++)
+            tnc_wgmma_load<D, keys, threads>(to_x + x * keys * D, tnc_head<const tnc_bf16>(p.k, at.b, j, at.h + x * H),
+                                             p.k.t, Tk - j);
+        tnc_wgmma_load<D, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
+    };
+    for (set = 0; set < sets; set++)
+        tnc_wgmma_load<D, queries, threads>(q + set * queries * D,
+                                            tnc_head<const tnc_bf16>(p.q, at.b, i0, at.h + set * H), p.q.t, Tq - i0);
+    if (j0 < to) load(j0 / keys % 2, j0);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (n = 0; n < D / 8; n++)
+        TNC_UNROLL
+        for (e = 0; e < 4; e++) o[n][e] = 0.0f;
+    for (; j0 < to; j0 += keys) {
+        const int       turn = j0 / keys % 2, first = i0 + 64 * group;
+        const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
+        const int       mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
+        float           s[sets][keys / 8][4];
+        unsigned        left[keys / 16][4];
+        tnc_cp_async_wait<0>();
+        tnc_fence_async();
+        __syncthreads();                        /* this stage has arrived, and no thread reads the other any more */
+        if (j0 + keys < to) load(turn ^ 1, j0 + keys);
+        tnc_cp_async_commit();
+        if (mask == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        tnc_wgmma_fence();
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_wgmma_rows<keys, D, queries, keys>(s[set], q + set * queries * D + group * 64 * 64, kt + set * keys * D);
+        tnc_wgmma_commit();
+        tnc_wgmma_wait<0>();
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        /* P replaces the scores of the first set */
+        TNC_UNROLL
+        for (n = 0; n < keys / 8; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) s[0][n][e] *= softmax ? p.power : s[sets - 1][n][e];
+        TNC_UNROLL
+        for (k = 0; k < 2; k++) {
+            if (mask == 1) {
+                const tnc_span<int> visible = tnc_attend_keys_of(p, mine + 8 * k);
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 2; e++) {
+                        const int j = j0 + 8 * n + 2 * (lane & 3) + e;
+                        if (j < visible.low || j >= visible.high) s[0][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+                    }
+            }
+            if (softmax) {
+                float largest = row_max[k], factor;
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][n][2 * k], s[0][n][2 * k + 1]));
+                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                factor = largest == -INFINITY ? 1.0f : exp2f(row_max[k] - largest);
+                row_max[k] = largest;
+                if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++)
+                    TNC_UNROLL
+                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = exp2f(s[0][n][e] - largest);
+                TNC_UNROLL
+                for (n = 0; n < D / 8; n++) {
+                    o[n][2 * k] *= factor;
+                    o[n][2 * k + 1] *= factor;
+                }
+                row_sum[0][k] *= factor;
+            }
+            if (softmax || sums)
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++) row_sum[0][k] += s[0][n][2 * k] + s[0][n][2 * k + 1];
+        }
+        TNC_UNROLL
+        for (k = 0; k < keys / 16; k++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++)
+                left[k][e] = tnc_pair(s[0][2 * k + e / 2][e % 2 * 2], s[0][2 * k + e / 2][e % 2 * 2 + 1]);
+        tnc_wgmma_operand(o);
+        tnc_wgmma_operand(left);
+        tnc_wgmma_fence();
+        tnc_wgmma_step<keys, D, keys>(o, left, vt);
+        tnc_wgmma_commit();
+        tnc_wgmma_wait<0>();
+        tnc_wgmma_operand(o);
+    }
+    TNC_UNROLL
+    for (k = 0; k < 2; k++) {
+        const int           i = mine + 8 * k;
+        const tnc_span<int> visible = tnc_attend_keys_of(p, i);
+        float               sum = row_sum[0][k], factor = tnc_attend_row_scale<float>(p, visible);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (sums) sum = fmaf(sum, p.square, (float)p.eps);
+        if (softmax || sums) factor /= sum;
+        if (!softmax) factor *= p.square;
+        if (visible.high == visible.low || (softmax && row_max[k] == -INFINITY)) factor = 0.0f;  /* NaN stays: redo */
+        if (p.stat && (lane & 3) == 0 && i < Tq)
+            ((float *)p.stat)[(int64_t)at.head * Tq + i] = softmax ? row_max[k] * 0.6931471805599453f + logf(sum) : sum;
+        row_sum[0][k] = factor;
+    }
+    const float (&x)[1][D / 8][4] = reinterpret_cast<const float (&)[1][D / 8][4]>(o);
+    tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, x, row_sum, false);
+    tnc_attend_mark_redo(p, at.head, i0, queries, p.Tq, tnc_attend_not_finite<1, D>(x));
+    tnc_cp_async_wait<0>();
+#else
+    (void)p;
+#endif
+}
+
+/* Backward: two warpgroups of 64 resident rows. `sums` registers hold the gradients of a thread during the whole walk. N
+   streamed rows at a time need N / 2 for each set of scores and for dP, later half of that for P and dS: as many as fit. */
+template <int KIND, int D, bool KEYS> struct tnc_attend_wgmma_back_plan {
+    enum {
+        threads = 256, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1, resident = 128, streamed = 64, row = (sets + 1) * D,
+        sums = (KEYS ? row : sets * D) / 2,
+        N = sums + 32 * (sets + 1) <= 192 ? 64 : sums + 16 * (sets + 1) <= 192 ? 32 : 16,
+        stage = streamed * (row + (KEYS ? 8 : 0)),                      /* with the row_stats of each query */
+        bytes = 2 * (resident * (row + (KEYS ? 0 : 8)) + 2 * stage) + 1024
+    };
+};
+
+/* The backward kernel: the loop of tnc_attend_mma_back. */
+template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(256, 1) tnc_attend_back_wgmma(tnc_attend p)
+{
+#if TNC_WGMMA
+    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+    enum { sets = plan::sets, N = plan::N, resident_rows = plan::resident, streamed = plan::streamed, stage = plan::stage,
+           threads = plan::threads };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16 *const  resident_x = tnc_wgmma_shared(shared), *const resident_y = resident_x + resident_rows * sets * D,
+        *const stages = resident_y + resident_rows * (D + (KEYS ? 0 : 8));
+    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
+    const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
+    const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
+    const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
+    const int        lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int        warp_row = (int)threadIdx.x / 32 * 16, mine = row0 + 64 * group;
+    const int        last = row0 + resident_rows < T_resident ? row0 + resident_rows - 1 : T_resident - 1;
+    const tnc_attend_place here = tnc_attend_place_of(p);
+    /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
+    const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
+    float         dx[sets][D / 8][4], dv[D / 8][4], factor[1][2];
+    int           set, n, e, k, at, to;
+    auto load = [&](int which, int t) {
+        tnc_bf16 *x = stages + which * stage;
+        for (int y = 0; y < sets; y++)
+            tnc_wgmma_load<D, streamed, threads>(x + y * streamed * D,
+                                                 tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t, T_streamed - t);
+        tnc_wgmma_load<D, streamed, threads>(x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
+                                             T_streamed - t);
+        if (KEYS)
+            tnc_tile_load<8, streamed, threads>(x + streamed * (sets * D + D),
+                                                tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
+    };
+    if (KEYS) {
+        at = tnc_attend_queries_of(p, row0, last).low;
+        to = tnc_attend_queries_of(p, row0, last).high;
+    } else {
+        at = tnc_attend_keys_of(p, row0).low;
+        to = tnc_attend_keys_of(p, last).high;
+    }
+    for (set = 0; set < sets; set++)
+        tnc_wgmma_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
+                                                  tnc_head<const tnc_bf16>(gx, here.b, row0, here.h + set * H), gx.t,
+                                                  T_resident - row0);
+    tnc_wgmma_load<D, resident_rows, threads>(resident_y, tnc_head<const tnc_bf16>(gy, here.b, row0, here.h), gy.t,
+                                              T_resident - row0);
+    if (!KEYS)
+        tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * D,
+                                                 tnc_head<const tnc_bf16>(rows, 0, row0, here.head), 8, T_resident - row0);
+    at = at / streamed * streamed;
+    if (at < to) load(at / streamed % 2, at);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (n = 0; n < D / 8; n++)
+        TNC_UNROLL
+        for (e = 0; e < 4; e++) {
+            dv[n][e] = 0.0f;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++) dx[set][n][e] = 0.0f;
+        }
+    for (; at < to; at += N) {
+        const int       sub = at % streamed, turn = at / streamed % 2;
+        const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : resident_y + resident_rows * D);
+        const int       mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 63)
+                                    : tnc_attend_mask_of(p, mine, mine + 63, at, at + N - 1);
+        float           s[sets][N / 8][4], dp[N / 8][4];
+        unsigned        p_frag[N / 16][4], ds_frag[sets][N / 16][4];
+        if (sub == 0) {
+            tnc_cp_async_wait<0>();
+            tnc_fence_async();
+            __syncthreads();                    /* this stage has arrived, and no thread reads the other any more */
+            if (at + streamed < to) load(turn ^ 1, at + streamed);
+            tnc_cp_async_commit();
+        }
+        if (mask == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        tnc_wgmma_operand(dp);
+        tnc_wgmma_fence();
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_wgmma_rows<N, D, resident_rows, streamed>(s[set], resident_x + set * resident_rows * D + group * 64 * 64,
+                                                          xt + set * streamed * D + sub * 64);
+        tnc_wgmma_rows<N, D, resident_rows, streamed>(dp, resident_y + group * 64 * 64, yt + sub * 64);
+        tnc_wgmma_commit();
+        tnc_wgmma_wait<0>();
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        tnc_wgmma_operand(dp);
+        if (mask == 1) {
+            TNC_UNROLL
+            for (n = 0; n < N / 8; n++)
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) {
+                    const int           row = row0 + warp_row + 8 * (e / 2) + lane / 4, col = at + 8 * n + 2 * (lane & 3) + e % 2;
+                    const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
+                    if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
+                    s[0][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                    if (sets == 2) s[sets - 1][n][e] = 0.0f;
+                }
+        }
+        TNC_UNROLL
+        for (k = 0; k < N / 16; k++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {                   /* e / 2: which 8 columns, e % 2: which 8 rows */
+                const int    c = 2 * k + e / 2, r = e % 2 * 2, first = KEYS ? sub + 8 * c + 2 * (lane & 3)
+                                                                            : warp_row + 8 * (e % 2) + lane / 4;
+                const float4 q0 = queries[first], q1 = KEYS ? queries[first + 1] : q0;
+                const float  a0 = s[0][c][r], a1 = s[0][c][r + 1], b0 = s[sets - 1][c][r], b1 = s[sets - 1][c][r + 1];
+                const float  slope0 = fmaf(q0.x, dp[c][r], q0.y), slope1 = fmaf(q1.x, dp[c][r + 1], q1.y);
+                const float  p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                const float  p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                p_frag[k][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                ds_frag[0][k][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                if (sets == 2) ds_frag[sets - 1][k][e] = tnc_pair(a0 * slope0, a1 * slope1);
+            }
+        if (KEYS) {
+            tnc_wgmma_operand(p_frag);
+            tnc_wgmma_operand(dv);
+        }
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) {
+            tnc_wgmma_operand(ds_frag[set]);
+            tnc_wgmma_operand(dx[set]);
+        }
+        tnc_wgmma_fence();
+        if (KEYS) tnc_wgmma_step<N, D, streamed>(dv, p_frag, yt + sub * 64);
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_wgmma_step<N, D, streamed>(dx[set], ds_frag[set], xt + set * streamed * D + sub * 64);
+        tnc_wgmma_commit();
+        tnc_wgmma_wait<0>();
+        if (KEYS) tnc_wgmma_operand(dv);
+        TNC_UNROLL
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set]);
+    }
+    typedef const float one_tile[1][D / 8][4];
+    const one_tile &dv_tile = reinterpret_cast<one_tile &>(dv);
+    bool            redo = KEYS && tnc_attend_not_finite<1, D>(dv_tile);
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) redo = tnc_attend_not_finite<1, D>(reinterpret_cast<one_tile &>(dx[set])) || redo;
+    redo = tnc_attend_mark_redo(p, here.head, row0, resident_rows, KEYS ? p.Tk : p.Tq, redo);
+    factor[0][0] = factor[0][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        if ((KEYS ? p.dk : p.dq).data && !redo)
+            tnc_attend_store_rows<1, D>(p, KEYS ? p.dk : p.dq, here.b, here.h + set * H, row0 + warp_row, T_resident, (int)p.n_qk,
+                                        reinterpret_cast<one_tile &>(dx[set]), factor, true);
+    factor[0][0] = factor[0][1] = softmax ? 1.0f : p.square;
+    if (KEYS && p.dv.data && !redo)
+        tnc_attend_store_rows<1, D>(p, p.dv, here.b, here.h, row0 + warp_row, T_resident, (int)p.n_v, dv_tile, factor, true);
+    tnc_cp_async_wait<0>();
+#else
+    (void)p;
+#endif
+}
+
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
+static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
+}
+
+/* Launch a kernel, if the call is one for it. */
+template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
+{
+    if constexpr (D == DV && D >= 64) {
+        typedef tnc_attend_wgmma_plan<KIND, D> plan;
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
+        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
+        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+        return true;
+    } else return false;
+}
+
+template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+    if constexpr (D == DV && D >= 64) {
+        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
+        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
+        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+                   tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * (plan::sets + 1) * D + (KEYS ? 16 : 0)));
+        return true;
+    } else return false;
+}
+
 /* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
    Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
    tensor-core kernels cannot read in place are copied to scratch first. */
@@ -5727,16 +6261,6 @@ static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 /* Number of 64-row blocks of all heads */
 static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
-/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
-   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
-static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
-{
-    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
-    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
-    p.group_blocks = (int)(p.group * tiles);
-    return p;
-}
-
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
 {
@@ -5746,22 +6270,24 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries), row = 2 * by_key::row;
     const int64_t queries = tnc_ceil(p.Tq, by_query::resident), keys = tnc_ceil(p.Tk, by_key::resident);
     if (!back) {
+        if (tnc_attend_run_wgmma<KIND, D, DV>(s, p)) return;
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)(tiles * heads), plan::threads, plan::bytes, s->stream,
                    tnc_attend_in_groups(s, p, tiles, p.Tk, row));
         return;
     }
-    if (p.dq.data) {
+    if (p.dq.data && !tnc_attend_run_back_wgmma<KIND, D, DV, false>(s, p)) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)(queries * heads), by_query::threads,
                    by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
-        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
-        tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
+        tnc_attend at_keys = p;
         at_keys.redo += tnc_attend_tiles(p, p.Tq);
+        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, at_keys)) return;
+        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)(keys * heads), by_key::threads, by_key::bytes,
-                   s->stream, at_keys);
+                   s->stream, tnc_attend_in_groups(s, at_keys, keys, p.Tq, row + 16));
     }
 }
 

@@ -2,7 +2,7 @@
    decoding, against the reference in F64 with the same BF16 numbers as operands: each pair of head dimensions and dimensions
    between them, full and partial blocks, windows and row scales, F32 operands that are rounded and BF16 ones, and
    bit-identical results in a second run. Then what the tensor cores leave to other kernels: a few queries, queries without a
-   visible key, unaligned views, infinities and NaN. */
+   visible key, unaligned views, infinities and NaN. And the same with desc.wgmma. */
 #include "test.h"
 #include <float.h>
 #ifdef TN_CUDA_HOST
@@ -29,6 +29,16 @@ typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
 
 /* The oracle is one thread of the reference; at shapes where that takes minutes, all threads of the cpu backend. */
 static bool large;
+/* desc.wgmma of the contexts on the device, and what the last of them said of it */
+static bool hopper;
+static char said[160];
+
+static void listen(void *user, tn_log_level level, const char *text)
+{
+    (void)user;
+    (void)level;
+    if (strstr(text, "wgmma")) snprintf(said, sizeof said, "%s", text);
+}
 
 static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, tn_gemm_precision precision)
 {
@@ -42,6 +52,8 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     desc.activations = activations;
     desc.gemm_precision = precision;
     desc.threads = large ? 0 : 1;
+    desc.wgmma = hopper;
+    desc.log = listen;
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) printf("     %s\n", why);
     return ctx;
 }
@@ -455,4 +467,102 @@ TEST(workspaces)
     drop(&right);
 }
 
-TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)
+/* ---- desc.wgmma: the kernels for Hopper --------- */
+
+/* Whether a context takes them. The engine then shows a device that does, whatever the run is for. */
+static bool wgmma_begin(void)
+{
+    tn_ctx *ctx;
+#ifdef TN_CUDA_HOST
+    tnch_set_device(90);
+#endif
+    hopper = true;
+    said[0] = 0;
+    ctx = context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16);
+    tn_ctx_destroy(ctx);
+    return strstr(said, "uses wgmma") != NULL;
+}
+
+static void wgmma_end(void)
+{
+#ifdef TN_CUDA_HOST
+    const char *device = getenv("TNCH_DEVICE");
+    tnch_set_device(device && device[0] ? atoi(device) : 90);
+#endif
+    hopper = false;
+}
+
+static uint64_t wgmma_launches(void)
+{
+#ifdef TN_CUDA_HOST
+    return tnch_launches_of("_wgmma<");
+#else
+    return 0;
+#endif
+}
+
+/* Head dimensions of 64 and 128 and those padded to them, with full and partial blocks of queries and keys, few and many tiles. */
+TEST(wgmma)
+{
+    NEED_GPU();
+    static const struct { int64_t B, Tq, Tk, H, d, dv, window; bool both; int row; double scale; } list[] = {
+        {1, 150, 150, 1, 64, 64, 0, false, 0, 0},    {1, 257, 257, 1, 128, 128, 0, false, 0, 0},   {2, 129, 391, 2, 64, 64, 0, true, 0, 0},
+        {1, 140, 300, 2, 96, 80, 0, true, 1, 0},     {2, 128, 128, 1, 40, 50, 0, false, 2, 0},     {1, 200, 230, 2, 64, 64, 37, false, 3, 0},
+        {1, 300, 140, 1, 64, 64, 0, false, 0, 0},    {1, 33, 300, 1, 128, 128, 150, true, 2, 0},   {1, 260, 700, 1, 64, 64, 0, false, 1, 0},
+        {1, 190, 513, 1, 128, 128, 37, false, 3, 0}, {1, 65, 256, 3, 64, 64, 150, true, 0, -0.1},  {1, 200, 200, 1, 128, 128, 0, true, 0, -0.05},
+    };
+    if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
+    const uint64_t before = wgmma_launches();
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+            problem p = make((tn_attend_kind)kind, list[i].B, list[i].Tq, list[i].Tk, list[i].H, list[i].d, list[i].dv);
+            p.a.window = list[i].window;
+            p.a.bidirectional = list[i].both;
+            p.a.scale = list[i].scale;
+            p.a.eps = 0.25;
+            p.a.row = (tn_row_scale)(TN_ROW_SCALE_NONE + list[i].row);
+            if (p.a.row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) p.a.row = TN_ROW_SCALE_DEFAULT;
+            try_problem(&p);
+        }
+#ifdef TN_CUDA_HOST
+    CHECK(wgmma_launches() >= before + 12 * (uint64_t)compared);        /* o, dq, dk and dv: in two ways, twice */
+#endif
+    finish();
+    static const double inf = HUGE_VAL;
+    for (int kind = 0; kind < 3; kind++) {
+        problem p = make((tn_attend_kind)kind, 1, 140, 140, 1, 64, 64);
+        p.bad[0] = (poison){V, 139, 2, inf};
+        p.bad[1] = (poison){kind == 1 ? K : Q, 80, 0, (double)NAN};
+        p.bads = 2;
+        try_classes(&p);
+        try_all_ways(make((tn_attend_kind)kind, 2, 7, 130, 1, 64, 64));
+    }
+    CHECK(wgmma_launches() - before > 0 || wgmma_launches() == 0);
+    compared = 0;
+    wgmma_end();
+}
+
+/* On other devices the request is ignored, and the log says so. */
+TEST(wgmma_elsewhere)
+{
+#ifdef TN_CUDA_HOST
+    problem p = make(TN_ATTEND_BILINEAR, 1, 130, 130, 1, 64, 64);
+    results plain, got;
+    wgmma_begin();
+    tnch_set_device(80);
+    hopper = false;
+    plain = result_of(&p, 1);
+    hopper = true;
+    got = result_of(&p, 1);
+    CHECK(strstr(said, "ignored") != NULL);
+    for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(got.x[i], plain.x[i], sizeof(double) * (size_t)got.n[i]) == 0);
+    drop(&got);
+    drop(&plain);
+    wgmma_end();
+#else
+    SKIP("engine", "only the engine can show another device");
+#endif
+}
+
+TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
+          infinities, workspaces, wgmma, wgmma_elsewhere)

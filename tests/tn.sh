@@ -1098,6 +1098,14 @@ if cmp -s said g1; then fail "another seed writes the same"; else pass; fi
 expect 0 "one day" generate a --prompt "One day" --length 12
 expect 0 "" generate a --temperature 0 && cp said g0
 expect 0 "" generate a --top-k 1 --seed 3 && same "the likeliest" said g0
+"$tn" generate a --temperature 0 --weights bf16 > gb 2> warned
+holds "the error of bf16" grep -q "^tn generate: weights in bf16: 0.[0-9] MB per token instead of 0.[0-9]; relative error 0.00[12]" warned
+"$tn" generate a --temperature 0 --weights int8 --threads 1 > g8 2> warned
+holds "the error of int8" grep -q "^tn generate: weights in int8: .* (root mean square; the most in .*), at most 0.00" warned
+"$tn" generate a --temperature 0 --weights int8 --threads 2 > said 2> warned && same "on two threads" said g8
+"$tn" generate a --temperature 0 --weights int8 --backend reference > said 2> warned && same "by the reference" said g8
+expect 2 "--weights is \"int4\", expected one of f32|bf16|int8" generate a --weights int4
+expect 0 "held-out part" eval a --no-baseline --weights int8
 expect 0 "" generate a/step-00000012.safetensors --temperature 0 && same "from a checkpoint" said g0
 expect 0 "" generate a --ids --length 9 --no-stop
 is "length" "$(wc -w < said)" 9

@@ -4,16 +4,18 @@
 # it names what is missing, and the command that installs it. It asks nothing, and later runs change nothing and need no
 # network.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
+# --mpi: also what `make tn-mpi` needs, training by many processes: Open MPI.
 # --bench: also what `make bench` compares the library with: OpenBLAS, and in data/bench/python the newest PyTorch, NumPy,
 #   opt_einsum, TensorKrowch and LiteRT (5.5 GB; 1 GB where pip's index has a PyTorch without CUDA). `make clean` leaves that
 #   folder alone; PYTHON is the Python it is made from.
 set -eu
-check='' bench=''
+check='' bench='' mpi=''
 for option; do
     case $option in
     --check) check=yes ;;
     --bench) bench=yes ;;
-    *) echo "setup: $option is unknown; there are --check and --bench" >&2; exit 2 ;;
+    --mpi) mpi=yes ;;
+    *) echo "setup: $option is unknown; there are --check, --bench and --mpi" >&2; exit 2 ;;
     esac
 done
 cd "$(dirname "$0")/.."
@@ -48,6 +50,10 @@ look() {
     need "cmake"               cmake             cmake --version
     if [ "$check" ]; then look_for_check; fi
     if [ "$bench" ]; then look_for_bench; fi
+    if [ "$mpi" ]; then
+        need "MPI"             libopenmpi-dev    builds mpicc -x c -include mpi.h
+        need "mpirun"          openmpi-bin       has mpirun
+    fi
 }
 look_for_check() {
     need "32 bits"             "gcc-i686-linux-gnu libc6-dev-i386-cross"    m32

@@ -31,7 +31,7 @@ typedef struct carrier {
     struct pollfd *watched;             /* [size + 2] */
     int     seconds;
     char    broken[TN_WHY];             /* why nothing works any more, or "" */
-    char    folder[80];
+    char    folder[96];                 /* the path of a socket has at most about 104 bytes */
 } carrier;
 
 static double seconds_now(void)
@@ -252,8 +252,14 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.exchange = exchange;
     c->comm.close = close_all;
     c->seconds = number_in("TN_COMM_SECONDS", 600);
-    if (folder) snprintf(c->folder, sizeof c->folder, "%s", folder);
-    else snprintf(c->folder, sizeof c->folder, "%.40s/tn-%d-%.24s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
+    r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
+               : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
+    if (r >= (int)sizeof c->folder) {
+        snprintf(why, TN_WHY, "%.80s...: the path is too long for sockets, expected at most %d bytes", c->folder,
+                 (int)sizeof c->folder - 1);
+        free(c);
+        return NULL;
+    }
     c->watched = (struct pollfd *)calloc((size_t)size + 2, sizeof *c->watched);
     for (kind = 0; kind < KINDS; kind++) {
         c->fd[kind] = (int *)malloc((size_t)size * sizeof **c->fd);

@@ -46,7 +46,9 @@ void     tnch_clear(void);                             /* also CUDA's error and 
 size_t   tnch_memory_in_use(void);                     /* device bytes                                                   */
 uint64_t tnch_launches(void);                          /* kernels run so far                                             */
 uint64_t tnch_questions(void);                         /* calls of cudaFuncGetAttributes so far                          */
+uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
+size_t   tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k);   /* in shared memory, of a number of an operand */
 
 #ifdef __cplusplus
 }

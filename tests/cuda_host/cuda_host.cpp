@@ -1012,6 +1012,14 @@ static char *matrix_piece(const smem_matrix &m, uint32_t row, uint32_t k)
     return tnch_arena + (at ^ (at >> 3 & (pieces - 1) << 4));
 }
 
+size_t tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k)
+{
+    const int within = mn_major ? row % 8 : k % 8;
+    const char *piece = matrix_piece(smem_matrix{desc, mn_major != 0}, (uint32_t)(mn_major ? row - within : row),
+                                     (uint32_t)(mn_major ? k : k - within));
+    return (size_t)(piece - tnch_arena) + 2 * (size_t)within;
+}
+
 /* Calls f(piece, row, k) for each piece of rows [first, first + rows). */
 template <class F> static void each_piece(const smem_matrix &m, int first, int rows, F f)
 {
@@ -1172,6 +1180,7 @@ void tnch_atomic(void *p, size_t bytes, const void *site)
 
 static std::map<const void *, int> dynamic_limits;    /* set by cudaFuncSetAttribute */
 static uint64_t launches;
+static std::map<std::string, uint64_t> launches_by_name;
 
 static void place_threads(dim3 block)
 {
@@ -1207,6 +1216,7 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
     launches++;
     if (++tnch_launch_number == 0) tnch_launch_number = 1;
     kernel_name = name;
+    launches_by_name[kernel_name]++;
     kernel = function;
     kernel_entry = entry;
     abandoned = false;
@@ -2158,6 +2168,12 @@ const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
 uint64_t tnch_questions(void) { return questions; }
+uint64_t tnch_launches_of(const char *part)
+{
+    uint64_t sum = 0;
+    for (auto &k : launches_by_name) if (k.first.find(part) != std::string::npos) sum += k.second;
+    return sum;
+}
 
 /* What a device lost by a fault holds cannot be freed any more: it is lost as well. */
 static void forget_lost(void)

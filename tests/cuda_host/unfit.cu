@@ -3,11 +3,26 @@
 /* >>cuda-port   */
 /* >>cuda-port     */
 #define LAUNCH(kernel, ...) kernel<<<1, 32>>>(__VA_ARGS__)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WGMMA(d) asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %4, 1, 1, 1, 0, 0;" \
+                              : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(0ull))
+#else
+#define WGMMA(d) (void)d
+#endif
 /* >>cuda-state    */
 
 template <class T> static __global__ void no_line(T *y) { y[threadIdx.x] *= 2; }
 static __global__ void in_double(float *y) { y[threadIdx.x] = (float)(y[threadIdx.x] * 0.1); }
 static __global__ void no_mma(float *y) { y[threadIdx.x] = 1; }
+static __global__ void no_wgmma(float *y) { y[threadIdx.x] = 1; }
+static __global__ void serialised(float *y)
+{
+    float d[4] = {0, 0, 0, 0};
+    WGMMA(d);
+    d[0] *= 3;
+    WGMMA(d);
+    y[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}
 __global__ void seen_outside(float *y) { y[threadIdx.x] = 1; }
 
 template <class T> static __global__ void too_much(T *y, int at)
@@ -24,6 +39,8 @@ extern "C" void tn_cuda_backend(float *y)
     LAUNCH(no_line<double>, (double *)y);
     LAUNCH(in_double, y);
     LAUNCH(no_mma, y);
+    LAUNCH(no_wgmma, y);
+    LAUNCH(serialised, y);
     LAUNCH(seen_outside, y);
     LAUNCH(too_much<float>, y, 3);
 }

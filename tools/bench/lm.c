@@ -141,11 +141,11 @@ static void run_generation(void *arg, long runs)
 
 /* form AUTO and QUADRATIC: a cache of keys and values; LINEAR: the running state. weights: bytes of them that a token reads,
    all but the table, of which it reads a few rows */
-static generation generation_make(tn_ctx *ctx, int kind, tn_attend_form form, int texts, tn_transformer_cost *cost,
-                                  double *weights)
+static generation generation_make(tn_ctx *ctx, int kind, int layers, tn_attend_form form, int texts,
+                                  tn_transformer_cost *cost, double *weights)
 {
     static int32_t      ids[64];
-    tn_transformer_desc d = model_of(kind, 4);
+    tn_transformer_desc d = model_of(kind, layers);
     d.form = form;
     generation g = { .m = lm_make(ctx, &d), .ids = ids, .texts = texts };
     g.cache = tn_transformer_cache_create(ctx, &g.m.model, texts, TIME);
@@ -159,31 +159,40 @@ bench_side bench_decode_work(tn_ctx *ctx, int kind, int texts, int *tokens, doub
 {
     static generation   g;
     tn_transformer_cost cost;
-    g = generation_make(ctx, kind, TN_ATTEND_FORM_AUTO, texts, &cost, weights);
+    g = generation_make(ctx, kind, 4, TN_ATTEND_FORM_AUTO, texts, &cost, weights);
     *tokens = TIME;
     return (bench_side){ run_generation, &g, NULL };
 }
 
-/* PyTorch is not asked for the running state. */
-static void decode(int threads, int kind, tn_attend_form form, int texts)
+/* PyTorch is not asked for the running state, nor to compile 32 layers: their weights are larger than the last cache. Its
+   int8 is dynamic quantisation, which rounds activations, too. */
+static void decode(int threads, int kind, int layers, tn_attend_form form, tn_weights weights, int texts)
 {
-    const bool   state = form == TN_ATTEND_FORM_LINEAR;
+    const bool   state = form == TN_ATTEND_FORM_LINEAR, alone = state || layers > 4;
     const double sets = kind == 1 ? 2 : 1;
-    bench_row    row = { "", "", threads, .goal = state ? 0 : 2.5, .peer_name = "PyTorch", .passes = TIME };
+    bench_row    row = { "", "", threads, .goal = alone ? 0 : 2.5, .peer_name = "PyTorch", .passes = TIME };
+    const char  *how = weights ? tn_weights_name(weights) : "";
     char         work[96], which[64];
     tn_transformer_cost cost;
-    snprintf(row.name, sizeof row.name, "decode, %s%s", kind_name[kind], state ? ", state" : "");
-    snprintf(row.shape, sizeof row.shape, "%d text%s", texts, texts > 1 ? "s" : "");
+    tn_compact_error    error;
+    snprintf(row.name, sizeof row.name, "decode, %s%s%s%s", kind_name[kind], state ? ", state" : "", weights ? ", " : "", how);
+    snprintf(row.shape, sizeof row.shape, "%d text%s%s", texts, texts > 1 ? "s" : "", layers > 4 ? " 32 layers" : "");
     if (!bench_wanted(&row)) return;
-    generation g = generation_make(bench_ctx(TN_F32, threads), kind, form, texts, &cost, &row.reads);
+    generation g = generation_make(bench_ctx(TN_F32, threads), kind, layers, form, texts, &cost, &row.reads);
+    if (weights) {
+        tn_transformer_compact(&g.m.model, weights, &error);
+        bench_check(g.m.ctx);
+        row.reads += (double)error.bytes - 4.0 * (double)error.count;
+    }
     row.flops = cost.forward * TIME * texts;
     /* and half of the cache, or the state, once written and once read */
-    row.reads += texts * 4.0 * 4 * (state ? 2.0 * HEADS * 64 * 64 * 64 : DIM * (sets + 1) * TIME / 2);
-    snprintf(work, sizeof work, "lm_generate %d 4 %d", kind, texts);
-    bench_turns(&row, (bench_side){ run_generation, &g, NULL }, state ? bench_peer(NULL, NULL) : bench_torch(work, threads));
-    snprintf(which, sizeof which, "%s%s_b%d_%dt", kind_name[kind], state ? "_state" : "", texts, threads);
+    row.reads += texts * 4.0 * layers * (state ? 2.0 * HEADS * 64 * 64 * 64 : DIM * (sets + 1) * TIME / 2);
+    snprintf(work, sizeof work, "lm_generate%s%s %d 4 %d", weights ? "_" : "", how, kind, texts);
+    bench_turns(&row, (bench_side){ run_generation, &g, NULL }, alone ? bench_peer(NULL, NULL) : bench_torch(work, threads));
+    snprintf(which, sizeof which, "%s%s%s%s%s_b%d_%dt", kind_name[kind], state ? "_state" : "", layers > 4 ? "_32l" : "",
+             weights ? "_" : "", how, texts, threads);
     snprintf(work, sizeof work, "tokens_per_second_%s", which);
-    bench_value(work, row.ratio > 0 || state ? TIME * texts / row.ours : 0);
+    bench_value(work, row.ratio > 0 || alone ? TIME * texts / row.ours : 0);
     snprintf(work, sizeof work, "decode_%s", which);
     bench_value(work, row.ratio);
     tn_transformer_cache_destroy(g.cache);
@@ -194,8 +203,13 @@ void bench_decode(void)
 {
     for (int threads = 1; threads <= 2; threads++)
         for (int texts = 1; texts <= 32; texts += 31) {
-            decode(threads, 0, TN_ATTEND_FORM_AUTO, texts);
-            decode(threads, 1, TN_ATTEND_FORM_QUADRATIC, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_F32, texts);
+            decode(threads, 1, 4, TN_ATTEND_FORM_QUADRATIC, TN_WEIGHTS_F32, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_BF16, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_INT8, texts);
         }
-    decode(1, 1, TN_ATTEND_FORM_LINEAR, 1);
+    decode(1, 1, 4, TN_ATTEND_FORM_LINEAR, TN_WEIGHTS_F32, 1);
+    for (int threads = 1; threads <= 2; threads++)
+        for (int weights = TN_WEIGHTS_F32; weights <= TN_WEIGHTS_INT8; weights++)
+            decode(threads, 0, 32, TN_ATTEND_FORM_AUTO, (tn_weights)weights, 1);
 }

@@ -109,7 +109,8 @@ seen = torch.ones(T, T).tril()
 
 def rotated(x, at=slice(None)):
     """RoPE of [B,T,n,d], halves against halves."""
-    return torch.addcmul(x * cosine[at], x.roll(D // H // 2, -1), sine[at])
+    c, s = cosine[at].to(x.dtype), sine[at].to(x.dtype)
+    return torch.addcmul(x * c, x.roll(D // H // 2, -1), s)
 
 
 class Norm(torch.nn.Module):
@@ -214,9 +215,27 @@ def lm_step(form, kind, layers, half=0):
 def lm_generate(form, kind, layers, batch):
     """compiled: with a wrapper in C++, because Python calls many short kernels slowly. frozen: also with the weights as
     constants, which it then stores as its products read them"""
-    model = Model(kind, layers)
-    caches = [(torch.zeros(batch, model.blocks[0].sets * H, T, D // H),
-               torch.zeros(batch, H, T, D // H)) for _ in range(layers)]
+    return generation(form, Model(kind, layers), batch)
+
+
+@work('eager', 'compiled', 'frozen')
+def lm_generate_bf16(form, kind, layers, batch):
+    """all in bfloat16: weights, activations and caches"""
+    return generation(form, Model(kind, layers).to(torch.bfloat16), batch)
+
+
+@work('dynamic')
+def lm_generate_int8(form, kind, layers, batch):
+    """dynamic quantisation: int8 weights, a scale per matrix, and activations that are rounded at each product"""
+    from torch.ao.quantization import quantize_dynamic
+    return generation('eager', quantize_dynamic(Model(kind, layers), {torch.nn.Linear}, torch.qint8), batch)
+
+
+def generation(form, model, batch):
+    dtype = model.embed.weight.dtype
+    layers = len(model.blocks)
+    caches = [(torch.zeros(batch, model.blocks[0].sets * H, T, D // H, dtype=dtype),
+               torch.zeros(batch, H, T, D // H, dtype=dtype)) for _ in range(layers)]
     start = torch.ones(batch, 1, dtype=torch.long)
     places = list(range(T)) if form == 'eager' else list(torch.arange(T).split(1))
 

@@ -287,16 +287,22 @@ static void check_files_exist(const file_list *files, const char *name, const ch
 /* What a new and a resumed run have in common once the settings are known: data and the desc of the model. */
 static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
 {
-    char why[256];
-    if (tn_ctx_create(desc, &r->m.ctx, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
+    tn_desc with = *desc;
+    char    why[256];
+    with.comm = other_processes();
+    if (with.comm && r->s->batch % with.comm->size)
+        usage_error("--batch is %lld, expected a multiple of %d, the number of processes", (long long)r->s->batch,
+                    with.comm->size);
+    if (tn_ctx_create(&with, &r->m.ctx, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
     r->device = !desc->backend->host;
     read_data(r, tokenizer);
     set_model_desc(r->m.ctx, r->m.desc.vocab, &r->m.desc);
     check_data(r);
     draw_start_tokens(r);
     end_if_stopped();
-    r->ids = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->ids);
-    r->targets = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
+    r->texts = r->s->batch / tn_ctx_ranks(r->m.ctx);
+    r->ids = (int32_t *)allocate((size_t)(r->texts * r->m.desc.context), sizeof *r->ids);
+    r->targets = (int32_t *)allocate((size_t)(r->texts * r->m.desc.context), sizeof *r->targets);
 }
 
 static void check_no_run(const char *folder, const char *config)
@@ -356,6 +362,26 @@ static void continue_from(run *r, const char *path)
     journal_print(&r->journal, "continuing from %s\n", path);
 }
 
+/* The parameters of the first process: machines that differ may have drawn others in the last bits. */
+static void share_parameters(run *r)
+{
+    int64_t i;
+    for (i = 0; i < tn_params_count(r->m.params); i++) tn_comm_broadcast(tn_params_at(r->m.params, i)->value, 0);
+    check_ctx(r->m.ctx, "the model");
+}
+
+/* The settings, the tokenizer and the model of a new run. */
+static void write_folder(run *r, const char *config, const char *config_json_file)
+{
+    write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
+    if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
+        char *file = join_path(r->folder, "tokenizer.json");
+        save_tokenizer(file, r->m.tokenizer, r->m.ctx);
+        free(file);
+    }
+    write_file(config_json_file, r->config_json, strlen(r->config_json));
+}
+
 /* again: the run was killed after it wrote config.txt and before its first checkpoint. */
 void start_run(run *r, bool again)
 {
@@ -363,7 +389,7 @@ void start_run(run *r, bool again)
     tn_desc   desc;
     char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
     int64_t   per_step;
-    if (!again) {
+    if (!again && is_first()) {
         check_no_run(r->folder, config);
         check_folder(r->folder);
     }
@@ -373,7 +399,7 @@ void start_run(run *r, bool again)
     if (s->from) make_absolute(&s->from);
     tokenizer = find_tokenizer(s);
     set_ctx_desc(s, &desc);
-    r->peak = measure_peak(&desc);
+    r->peak = is_first() ? measure_peak(&desc) : NAN;
     build_run(r, &desc, tokenizer);
     free(tokenizer);
     if (*s->prompt && !r->m.tokenizer)
@@ -385,7 +411,8 @@ void start_run(run *r, bool again)
         tn_ctx_destroy(look);
     }
     if (s->minutes > 0) {
-        s->steps = r->step + steps_in_minutes(r, s->minutes, &desc);
+        const int64_t steps = is_first() ? steps_in_minutes(r, s->minutes, &desc) : 0;
+        s->steps = r->step + (int64_t)of_first(r->m.ctx, (double)steps);
         journal_print(&r->journal, "%g minutes are about %lld steps; from now on that number is the setting\n", s->minutes,
                       (long long)(s->steps - r->step));
         s->minutes = 0;
@@ -395,26 +422,21 @@ void start_run(run *r, bool again)
     make_model(r, r->m.ctx, &r->m, &r->optim);
     open_feed(r, &r->m, r->optim, &r->feed);
     if (s->from) continue_from(r, s->from);
+    else share_parameters(r);
     r->config_json = config_json(&r->m);
     write_config(&train_usage, &r->config);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
-    make_folder(r->folder);
+    if (is_first()) make_folder(r->folder);
     if (!again) {                                     /* another process may have begun a run there in the meantime */
         journal_lock(&r->journal, r->folder);
-        check_no_run(r->folder, config);
+        if (is_first()) check_no_run(r->folder, config);
     }
-    write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
-    if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
-        char *file = join_path(r->folder, "tokenizer.json");
-        save_tokenizer(file, r->m.tokenizer, r->m.ctx);
-        free(file);
-    }
-    write_file(path, r->config_json, strlen(r->config_json));
+    if (is_first()) write_folder(r, config, path);
     free(config);
     free(path);
     print_facts(r);
-    if (!s->no_baseline) print_baseline(r);
+    if (!s->no_baseline && is_first()) print_baseline(r);
     journal_start(&r->journal);
     log_start(r);
     save_or_stop(r);
@@ -458,7 +480,8 @@ static void check_not_trained(run *r, const char *config)
 
 void resume_run(run *r)
 {
-    static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at"};
+    static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at",
+                                          "comm"};
     settings       *s = &train_settings;
     char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
     char           *weights;
@@ -500,7 +523,7 @@ void resume_run(run *r)
     check_files_exist(&s->data, "data", r->folder);
     check_files_exist(&s->val, "val", r->folder);
     set_ctx_desc(s, &desc);
-    r->peak = measure_peak(&desc);
+    r->peak = is_first() ? measure_peak(&desc) : NAN;
     build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
@@ -516,14 +539,16 @@ void resume_run(run *r)
              checkpoint_note(st, r->saved, "tn.machine"), machine);
     r->step = strtoll(checkpoint_note(st, r->saved, "tn.step"), NULL, 10);
     lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
+    if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))
+        fail("%s: the first process, or another, resumes from another checkpoint, expected one folder for all", r->saved);
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
     weights = join_path(r->folder, "model.safetensors");
     journal_resume(&r->journal, r->step, lines, r->step == r->steps && is_file(weights));
     free(weights);
-    remove_partial_files(r->folder);                         /* after locking: no process is writing one */
-    if (moved) {
+    if (is_first()) remove_partial_files(r->folder);         /* after locking: no process is writing one */
+    if (moved && is_first()) {
         make_all_absolute(&s->data);
         make_all_absolute(&s->val);
         r->config.bytes = 0;

@@ -51,8 +51,11 @@ static bool save(run *r)
     w.r = r;
     w.notes = notes;
     w.count = 6 + model_notes(r, notes + 6, &starts);
-    why = write_file_with(path, put_checkpoint, &w, r->m.ctx);
+    why = is_first() ? write_file_with(path, put_checkpoint, &w, r->m.ctx) : NULL;
     free(starts.data);
+    if (!why && any_of_all(r->m.ctx, false) && !is_first()) why = copy_text("the first process could not save");
+    else if (why) any_of_all(r->m.ctx, true);
+    if (!why && tn_ctx_status(r->m.ctx) != TN_OK) why = copy_text(tn_ctx_error(r->m.ctx));
     if (why) {
         clear_progress(&r->journal);
         warn("step %lld: %s", (long long)r->step, why);
@@ -68,10 +71,12 @@ static bool save(run *r)
 
 char *save_weights(run *r, const char *name)
 {
-    char   *path = join_path(r->folder, name), *why, hash[32];
+    char   *path, *why, hash[32];
     tn_note notes[3];
     weights w;
     buffer  starts = {0};
+    if (!is_first()) return NULL;
+    path = join_path(r->folder, name);
     w.r = r;
     w.notes = notes;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
@@ -97,7 +102,7 @@ void save_history(run *r)
 void remove_old_checkpoints(const run *r)
 {
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
-    for (i = 0; i < count - r->s->keep; i++) {
+    for (i = 0; i < count - r->s->keep && is_first(); i++) {
         char *old = checkpoint_path(r->folder, steps[i]);
         if (steps[i] < r->saved_step && unlink(old) != 0 && errno != ENOENT)
             warn("cannot remove %s: %s", old, strerror(errno));

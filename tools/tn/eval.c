@@ -10,7 +10,7 @@ static struct {
     file_list   files;
     const char *tokenizer, *logits;
     int64_t     threads, device, batch, context;
-    int         backend;
+    int         backend, weights;
     bool        by_position, by_frequency, no_baseline;
 } settings_of_eval = { .batch = AUTO_COUNT, .context = AUTO_COUNT };
 
@@ -27,6 +27,7 @@ static option options[] = {
     AUTO_COUNT_ROW("batch", OURS(batch), "windows per forward pass; auto: as in the run's training", 1, 1e9, NEVER),
     AUTO_COUNT_ROW("context", OURS(context), "tokens of a window; auto: the model's context, or for a file fewer if the "
                    "logits of one window need more than 1 GiB", 1, 1e9, NEVER),
+    WORDS_ROW("weights", OURS(weights), WEIGHTS_WORDS, "round the weights, as tn generate --weights does", NEVER),
     WORDS_ROW("backend", OURS(backend), "auto|" BACKEND_WORDS, "auto: that of the run; reference: plain loops, slow; cuda: "
               "a GPU", NEVER),
     COUNT_ROW("device", OURS(device), "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
@@ -370,6 +371,7 @@ int eval_main(int argc, char **argv)
     train_settings.log_layers = 0;
     set_ctx_desc(&train_settings, &desc);
     open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
+    compact_model(&e.m, settings_of_eval.weights);
     needed = !files->count || settings_of_eval.by_frequency;
     if (known && (needed || !settings_of_eval.no_baseline)) {
         why = read_run_data(&e.m, file, &e.run);

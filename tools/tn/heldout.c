@@ -59,7 +59,7 @@ static void evaluate_all(run *r, scoring s)
     s.proceed = show_evaluation;
     s.user = &r->journal;
     nats = whole_loss(&s);
-    if (isnan(nats) && stop_signal()) {
+    if (isnan(nats) && any_of_all(r->m.ctx, stop_signal() != 0)) {
         clear_progress(&r->journal);
         warn("stopped before all of the held-out part was evaluated: tn eval %s evaluates it", r->folder);
     } else report_held_out(r, nats, true);
@@ -97,7 +97,7 @@ void write_sample(run *r)
     size_t    bytes;
     char     *text;
     buffer    quoted = {0};
-    if (!t) return;
+    if (!t || !is_first()) return;
     n = prompt_tokens(&r->m, r->s->prompt, s.seed, &ids);
     if (n > 0) {
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;

@@ -32,6 +32,11 @@ static void journal_init(journal *j, const char *folder)
 void journal_lock(journal *j, const char *folder)
 {
     journal_init(j, folder);
+    if (!is_first()) {                                /* a log that nobody reads */
+        j->file = tmpfile();
+        if (!j->file) fail("no temporary file can be made: %s", strerror(errno));
+        return;
+    }
     j->file = fopen(j->path, "a+b");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
@@ -133,6 +138,7 @@ void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
         j->lines++;
     }
     free(text);
+    if (!is_first()) j->lines = lines;
     if (j->lines != lines && !evaluated)
         warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
              (long long)j->lines, (long long)step, (long long)lines);
@@ -278,7 +284,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
     char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
     double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, *x, *y, *held, low = INFINITY, high = -INFINITY;
-    if (j->loss.count < 2) return;
+    if (j->loss.count < 2 || !is_first()) return;
     x = (double *)allocate((size_t)j->loss.count, sizeof *x);
     y = (double *)allocate((size_t)j->loss.count, sizeof *y);
     for (i = k = 0; i < j->loss.count; i += every, k++) {

@@ -101,21 +101,33 @@ static windows windows_of(const scoring *s)
     return w;
 }
 
+/* Processes that train together evaluate groups of windows in turn. */
+static bool is_turn(const scoring *s, int64_t turn) { return turn % tn_ctx_ranks(s->m->ctx) == tn_ctx_rank(s->m->ctx); }
+
+static double sum_of_all(const scoring *s, double nats)
+{
+    tn_comm_sum(s->m->ctx, &nats, 1);
+    check_ctx(s->m->ctx, s->name);
+    return nats;
+}
+
 double whole_loss(const scoring *s)
 {
     const windows w = windows_of(s);
     int64_t      *start = (int64_t *)allocate((size_t)w.group, sizeof *start), zero = 0, end = w.tokens - w.length, k, n;
-    double        nats = window_nats(s, &zero, 1, w.length, w.length);
+    int64_t       turn = 0;
+    double        nats = is_turn(s, turn++) ? window_nats(s, &zero, 1, w.length, w.length) : 0;
     bool          goes_on = true;
     for (k = 1; k < w.count && goes_on; k += n) {
         for (n = 0; n < w.group && k + n < w.count; n++) start[n] = (k + n) * w.half;
+        if (!is_turn(s, turn++)) continue;
         nats += window_nats(s, start, n, w.length, w.half);
         goes_on = !s->proceed || s->proceed(s->user, k + n, w.count);
     }
     k = end - (w.count - 1) * w.half;                 /* tokens after the last window, fewer than a half */
-    if (k > 0 && goes_on) nats += window_nats(s, &end, 1, w.length, k);
+    if (k > 0 && goes_on && is_turn(s, turn)) nats += window_nats(s, &end, 1, w.length, k);
     free(start);
-    return goes_on ? nats / (double)w.tokens : NAN;
+    return sum_of_all(s, goes_on ? nats : NAN) / (double)w.tokens;
 }
 
 bool samples_all(const scoring *s, int64_t tokens)
@@ -127,17 +139,17 @@ bool samples_all(const scoring *s, int64_t tokens)
 double sampled_loss(const scoring *s, int64_t tokens)
 {
     const windows w = windows_of(s);
-    int64_t       m = tokens / w.half, *start, i, n;
+    int64_t       m = tokens / w.half, *start, i, n, turn = 0;
     double        nats = 0;
     if (m < 1) m = 1;
     if (m >= w.count) return whole_loss(s);
     start = (int64_t *)allocate((size_t)w.group, sizeof *start);
     for (i = 0; i < m; i += n) {
         for (n = 0; n < w.group && i + n < m; n++) start[n] = w.half * (((i + n) * w.count + w.count / 2) / m);
-        nats += window_nats(s, start, n, w.length, w.half);
+        if (is_turn(s, turn++)) nats += window_nats(s, start, n, w.length, w.half);
     }
     free(start);
-    return nats / (double)(m * w.half);
+    return sum_of_all(s, nats) / (double)(m * w.half);
 }
 
 int64_t loss_by_position(const scoring *s, double *sum, int64_t *tokens)

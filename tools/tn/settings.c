@@ -3,6 +3,7 @@
    The defaults are the recipe whose results docs/ reports. */
 #include "train.h"
 #include <limits.h>
+#include <unistd.h>
 #include "names.h"
 #include <string.h>
 
@@ -126,6 +127,9 @@ static option options[] = {
     COUNT("seed", seed, "seed of the weights and of the order of the data", 0, 9e15, ALWAYS),
     WORDS("dtype", dtype, "f32|f64", "type of weights, activations and sums", ALWAYS),
     WORDS("backend", backend, BACKEND_WORDS, "reference: plain loops, slow; cuda: a GPU", ALWAYS),
+    WORDS("comm", comm, COMM_WORDS, "how processes that train this run together are connected: socket (of one machine), mpi "
+          "(make tn-mpi) or nccl (make tn-cuda). A launcher such as mpirun or torchrun starts them; each gets its part of "
+          "--batch, so that the results do not depend on their number but in the last bits", NEVER),
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
     WORDS("precision", precision, "f32|tf32|bf16|bf16x3|bf16x6", "factors of matrix products, whose sums stay f32: rounded, "
           "or split into two or three bf16 numbers (3 or 6 products); used where the backend is faster with it, which the log "
@@ -303,8 +307,14 @@ void set_ctx_desc(const settings *s, tn_desc *desc)
     desc->activations = s->activations ? TN_BF16 : TN_REAL;
     if (s->log_layers && !strcmp(choice_word(BACKEND_WORDS, s->backend, word, sizeof word), "cuda"))
         usage_error("--log-layers is given with --backend cuda, expected a backend on the processor");
-    use_backend(desc, s->backend, s->device);
+    if (s->log_layers && other_processes())
+        usage_error("--log-layers is given with --comm, expected one process: gradients of parts are not those of the batch");
+    use_backend(desc, s->backend, s->device + rank_here());
     desc->seed = (uint64_t)s->seed;
     desc->threads = (int)s->threads;
+    if (!s->threads && processes_here() > 1) {
+        const long cores = sysconf(_SC_NPROCESSORS_ONLN) / processes_here();
+        desc->threads = cores > 1 ? (int)cores : 1;
+    }
     desc->log = show_log;
 }

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The batch of the next step, after those that were launched. */
+/* The texts of this process in the next step, after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
-    const int64_t B = r->s->batch, T = r->m.desc.context;
+    const int64_t first = tn_ctx_rank(r->m.ctx) * r->texts, T = r->m.desc.context;
     int64_t       b;
-    for (b = 0; b < B; b++) {
+    for (b = 0; b < r->texts; b++) {
         const int64_t from = window_start(r->data.train_count, T, (uint64_t)r->s->seed,
-                                          (r->step * r->s->accumulate + part) * B + b);
+                                          (r->step * r->s->accumulate + part) * r->s->batch + first + b);
         copy_tokens(&r->data.train, from, T, ids + b * T);
         copy_tokens(&r->data.train, from + 1, T, targets + b * T);
     }
@@ -27,7 +27,7 @@ enum { NORM, SKIPPED, EXTRA_NUMBERS };
 
 void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
-    const int64_t batch[2] = {r->s->batch, m->desc.context}, parts = r->s->accumulate;
+    const int64_t batch[2] = {r->texts, m->desc.context}, parts = r->s->accumulate;
     const int64_t now_shape[2] = {1, parts + EXTRA_NUMBERS}, kept_shape[2] = {MAX_PENDING, parts + EXTRA_NUMBERS};
     int64_t       k;
     memset(f, 0, sizeof *f);
@@ -55,7 +55,7 @@ void close_feed(feed *f)
 
 static void upload_batch(run *r, feed *f)
 {
-    const int64_t n = r->s->batch * f->m->desc.context;
+    const int64_t n = r->texts * f->m->desc.context;
     int64_t       k;
     for (k = 0; k < f->parts; k++) {
         fill_batch(r, k, r->ids, r->targets);
@@ -95,10 +95,15 @@ static double mean_loss(const double *losses, int64_t parts)
 
 double batch_loss(run *r, feed *f, bool learn)
 {
+    double shared[2];
     upload_batch(r, f);
     compute_parts(f, learn);
-    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) != TN_OK) return NAN;
-    return mean_loss(f->numbers, f->parts);
+    shared[0] = NAN;
+    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) == TN_OK) shared[0] = mean_loss(f->numbers, f->parts);
+    shared[1] = stop_signal() != 0;
+    if (tn_comm_sum(r->m.ctx, shared, 2) != TN_OK) return NAN;
+    r->stops = shared[1] != 0;
+    return shared[0] / tn_ctx_ranks(r->m.ctx);
 }
 
 static void compute_step(feed *f)

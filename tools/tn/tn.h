@@ -13,7 +13,8 @@
        arrays.c                   arrays of .npy files, tensors of safetensors files and of runs
        score.c                    the loss of a model on tokens
 
-       settings.c journal.c       tn train: its options; the log, the picture and the progress line
+       processes.c                tn train: the processes that train together
+       settings.c journal.c                 its options; the log, the picture and the progress line
        signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
        checkpoint.c                         saving and reading checkpoints
        layers.c                             what a step does to each parameter, entropies, for the log
@@ -372,6 +373,9 @@ char   *find_weights(const char *path);
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 /* The same in a context that exists, for several models in one. */
 void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights);
+/* Rounds the matrices of a model and reports the error; a word of WEIGHTS_WORDS, by its number. */
+#define WEIGHTS_WORDS "f32|bf16|int8"
+void compact_model(model *m, int weights);
 void close_model(model *m);
 /* The text of config.json, which is also a note of each checkpoint; a new string. */
 char *config_json(const model *m);

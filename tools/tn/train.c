@@ -45,14 +45,17 @@ static void stop_without_log(const run *r)
     if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
 }
 
+/* Processes stop together, after a step in which one of them had a signal. */
+static bool is_stopped(const run *r) { return other_processes() ? r->stops : stop_signal() != 0; }
+
 static void train(run *r, const char *title)
 {
     const settings *s = r->s;
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
     if (!r->step) save_history(r);
-    while (r->step < until && !stop_signal()) {
+    while (r->step < until && !is_stopped(r)) {
         bool last;
-        if (r->device) train_step_on_device(r, until);
+        if (r->device && !other_processes()) train_step_on_device(r, until);
         else train_step_on_host(r);
         if (r->feed.waiting) continue;
         last = r->step == r->steps;
@@ -73,7 +76,7 @@ static void train(run *r, const char *title)
    was killed here comes back to it by --resume. */
 static void evaluate_trained(run *r, const char *title)
 {
-    if (r->journal.all_step == (double)r->step) return;
+    if (of_first(r->m.ctx, r->journal.all_step == (double)r->step) != 0) return;
     evaluate_held_out(r, true);
     if (r->s->sample_every) write_sample(r);
     draw_curve(&r->journal, r->m.ctx, title, step_tokens(r));
@@ -129,7 +132,7 @@ static void find_from(const char **path)
 int train_main(int argc, char **argv)
 {
     run    r;
-    char   title[256];
+    char   title[256], word[16];
     int    i, lengths;
     memset(&r, 0, sizeof r);
     r.s = &train_settings;
@@ -138,6 +141,7 @@ int train_main(int argc, char **argv)
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
+    open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word));
     catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);
     r.folder = train_settings.resume;
     if (train_settings.resume) {
@@ -189,5 +193,6 @@ int train_main(int argc, char **argv)
     free(r.config_json);
     free(r.saved);
     close_model(&r.m);
+    close_processes();
     return i;
 }

@@ -1,4 +1,4 @@
-/* train.h - what the files of `tn train` share: settings.c, signals.c, speed.c, journal.c, checkpoint.c, layers.c, step.c,
+/* train.h - what the files of `tn train` share: processes.c, settings.c, signals.c, speed.c, journal.c, checkpoint.c, layers.c, step.c,
    heldout.c, begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
@@ -23,7 +23,7 @@ typedef struct settings {
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
     double      minutes, lr, adam_lr, embed_lr, beta1, beta2, momentum, weight_decay, embed_decay, clip, decay, max_loss;
     int64_t     device;
-    int         dtype, backend, precision, activations;
+    int         dtype, backend, precision, activations, comm;
     bool        recompute;
     /* what is logged and saved */
     int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, weights_every, stop_at;
@@ -37,6 +37,21 @@ extern const usage train_usage;
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
 void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc);
 void set_ctx_desc(const settings *s, tn_desc *desc);
+
+/* ---- processes: each trains on its part of every batch; the first one writes the run's folder ------------ */
+
+#define COMM_WORDS "none|socket|mpi|nccl"
+/* Meets the other processes; kind: a word of --comm. Messages then name the rank, and only the first process prints. */
+void open_processes(const char *kind);
+void close_processes(void);             /* says goodbye; without it the others take the end for a failure */
+/* The carrier for desc.comm; NULL: this process is alone. */
+const tn_comm *other_processes(void);
+int  processes_here(void);              /* their number on this machine, as far as the launcher tells */
+int  rank_here(void);                   /* the number of this one among them */
+bool is_first(void);
+/* That number of the first process; whether one of them says yes. All have to call these together. An error is left in ctx. */
+double of_first(tn_ctx *ctx, double number);
+bool   any_of_all(tn_ctx *ctx, bool here_too);
 
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
@@ -91,7 +106,7 @@ enum { MAX_PENDING = 16 };          /* steps that a device may be ahead of the l
 typedef struct feed {
     model       *m;
     tn_optim    *optim;
-    tn_tensor  **x, **y;            /* [parts] of ids and targets [batch,context]                     */
+    tn_tensor  **x, **y;            /* [parts] of ids and targets [texts,context]                     */
     tn_tensor   *current;           /* [1,parts+2]: losses of the parts, norm of the gradient, 1 if skipped */
     tn_tensor   *pending;           /* [MAX_PENDING,parts+2]: the same of steps that were not read yet */
     tn_graph    *graph;
@@ -119,8 +134,10 @@ typedef struct run {
     double      peak;               /* floating-point operations per second: the most that was measured */
     double      rate;               /* tokens per second, a running average       */
     bool        device;             /* not the host: reading results waits        */
+    bool        stops;              /* one of the processes was asked to stop     */
+    int64_t     texts;              /* of this process in a forward pass          */
     feed        feed;
-    int32_t    *ids, *targets;      /* [batch,context]                            */
+    int32_t    *ids, *targets;      /* [texts,context]                            */
 } run;
 
 /* signals.c */
@@ -147,7 +164,7 @@ void   close_snapshot(run *r, snapshot *s);
 /* step.c */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
-/* The loss of the next batch. learn: also computes the gradients, for the optimiser. */
+/* The loss of the next batch, of all processes. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
 /* The learning rate of the next step. */
 double current_rate(const run *r);

@@ -1,0 +1,103 @@
+#!/bin/sh
+# sh tests/tn_comm.sh TN [KILLS]: many processes train one run, over --comm socket: the log of any number of them is that of
+# one; a resume takes another number; and KILLS times (5) one of four is killed at a random moment: the others end, name it and
+# a checkpoint, and the resumed run ends with the same log. MPIRUN="mpirun -n": the same started by MPI, with --comm mpi.
+set -u
+. "${0%/*}/expect.sh"
+kills=${2:-5}
+carrier=${MPIRUN:+mpi}
+carrier=${carrier:-socket}
+
+# start N ARGUMENTS: N processes of tn. Rank r writes said.r; pid.r has its number. Done when all have ended; false: one failed.
+start() {
+    size=$1
+    shift
+    rm -f said.* pid.*
+    if [ "$carrier" = mpi ]; then
+        $MPIRUN "$size" "$tn" "$@" > said.0 2>&1
+        return
+    fi
+    pids=
+    r=0
+    while [ $r -lt "$size" ]; do
+        RANK=$r WORLD_SIZE=$size MASTER_PORT=$$ "$tn" "$@" > said.$r 2>&1 &
+        pids="$pids $!"
+        echo $! > pid.$r
+        r=$((r + 1))
+    done
+    good=0
+    for p in $pids; do wait "$p" 2> /dev/null || good=1; done
+    return $good
+}
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ $failed = 0 ]
+    exit
+}
+# near WHAT A B: the losses of two runs, each step's and those of held-out data, are equal in seven digits
+losses() { sed -n 's/^{"step":\([0-9]*\),"\(loss\|held\)":\([^,]*\),.*/\1 \2 \3/p' "$1/log.jsonl"; }
+near() {
+    losses "$2" > x
+    losses "$3" > y
+    if paste -d ' ' x y | awk '{ d = $3 - $6; if (d < 0) d = -d } !(d <= 1e-7 * $3) || $1 != $4 || $2 != $5 || NF != 6 { bad = 1 }
+        END { exit !(NR > 20 && !bad) }'; then pass
+    else fail "$1: the losses of $2 and $3"; fi
+}
+
+expect 0 "tokens: 4000" synthetic --vocab 50 --tokens 4000 --out s.bin
+tiny="--vocab 50 --width 16 --heads 2 --context 16 --batch 12 --no-baseline --steps 24 --dtype f64 --dropout 0.1"
+often="--val-every 6 --val-tokens 400 --save-every 4 --sample-every 0 --comm $carrier"
+export TN_COMM_SECONDS=60
+
+expect 0 "Done" train s.bin --out one $tiny --val-every 6 --val-tokens 400 --save-every 4 --sample-every 0
+for size in 1 2 3 4; do
+    start $size train s.bin --out r$size $tiny $often && pass || fail "$size processes: $(cat said.*)"
+    near "$size processes" one r$size
+    cmp -s one/config.txt r$size/config.txt && pass || fail "$size processes: config.txt"
+done
+# What was stopped by two goes on with three, and with one.
+start 2 train s.bin --out again $tiny $often --stop-at 7 && pass || fail "stopped: $(cat said.*)"
+start 3 train --resume again --comm $carrier --stop-at 13 && pass || fail "resumed by three: $(cat said.*)"
+expect 0 "Done" train --resume again
+near "resumed by other numbers" one again
+# What cannot be.
+start 5 train s.bin --out no $tiny $often && fail "12 texts for 5 processes"
+grep -q -e "--batch is 12, expected a multiple of 5" said.0 && pass || fail "12 texts for 5 processes: $(cat said.0)"
+start 2 train s.bin --out no $tiny $often --log-layers 2 && fail "--log-layers"
+grep -q -e "--log-layers is given with --comm" said.0 && pass || fail "--log-layers: $(cat said.0)"
+expect 2 "neither RANK and WORLD_SIZE" train s.bin --out no $tiny --comm socket
+if [ "$carrier" = mpi ]; then finish; fi
+expect 2 "built without MPI" train s.bin --out no $tiny --comm mpi
+
+i=0
+midway=0
+while [ $i -lt "$kills" ]; do
+    victim=$(awk -v s="$$$i" 'BEGIN { srand(s); print int(4 * rand()) }')
+    lines=$(awk -v s="9$$$i" 'BEGIN { srand(s); print int(24 * rand()) }')
+    rm -rf k pid.*
+    (                                   # when the log has so many lines, or the run ends before
+        while [ ! -f pid.3 ] || { kill -0 "$(cat pid.3)" 2> /dev/null &&
+            [ "$(cat k/log.jsonl 2> /dev/null | wc -l)" -lt "$lines" ]; }; do sleep 0.01; done
+        kill -9 "$(cat pid.$victim)" 2> /dev/null
+    ) &
+    killer=$!
+    before=$(date +%s)
+    start 4 train s.bin --out k $tiny $often
+    wait $killer
+    [ $(($(date +%s) - before)) -lt 50 ] && pass || fail "kill $i: rank $victim at line $lines: the others waited"
+    if ! grep -q Done said.0; then
+        for r in 0 1 2 3; do
+            [ $r = "$victim" ] && continue
+            if grep -q "rank $victim has ended" said.$r; then midway=$((midway + 1)); fi
+            grep -q "rank $victim has\|rank $victim of 4 has not come" said.$r && pass ||
+                fail "kill $i: rank $r does not name rank $victim: $(cat said.$r)"
+        done
+    fi
+    # The run goes on from its newest checkpoint; one that was killed before it had settings begins.
+    if [ -f k/config.txt ]; then start 2 train --resume k --comm $carrier || fail "kill $i: $(cat said.*)"
+    else rm -rf k; start 2 train s.bin --out k $tiny $often || fail "kill $i: $(cat said.*)"; fi
+    near "kill $i" one k
+    i=$((i + 1))
+done
+[ "$kills" -lt 5 ] || [ $midway -gt 0 ] && pass || fail "nobody was killed while training"
+finish

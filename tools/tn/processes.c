@@ -1,0 +1,95 @@
+/* processes.c - tn train: the other processes that train the same run, see --comm
+
+   A process that ends by fail or exit has not said goodbye, so the others learn at once that it has failed. */
+#include "train.h"
+#include "examples/comm/comm.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tn_comm *others;                 /* NULL: this process is alone */
+
+const tn_comm *other_processes(void) { return others; }
+
+static void leave(void)
+{
+    tn_comm *comm = others;
+    others = NULL;
+    if (comm) comm->close(comm, true);
+}
+
+void close_processes(void)
+{
+    tn_comm *comm = others;
+    others = NULL;
+    if (comm) comm->close(comm, false);
+}
+
+static int in_environment(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : otherwise;
+}
+
+/* The variables of torchrun, mpirun and srun. */
+static int here(const char *torchrun, const char *mpirun, const char *srun, int otherwise)
+{
+    return in_environment(torchrun, in_environment(mpirun, in_environment(srun, otherwise)));
+}
+
+int processes_here(void)
+{
+    if (!others) return 1;
+    return here("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", others->size);
+}
+
+int rank_here(void) { return others ? here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", others->rank) : 0; }
+
+void open_processes(const char *kind)
+{
+    char why[TN_WHY] = "", *name;
+    int  rank = 0, size = 1;
+    if (!strcmp(kind, "none")) return;
+    if (!strcmp(kind, "mpi")) {
+#ifdef TN_TOOL_MPI
+        others = comm_mpi(false, why);
+#else
+        usage_error("--comm is mpi, expected another: this tn was built without MPI (make tn-mpi builds one with it)");
+#endif
+    } else {
+        if (!comm_launcher(&rank, &size))
+            usage_error("--comm is %s, but the environment has neither RANK and WORLD_SIZE nor the variables of mpirun or "
+                        "srun: start the processes by a launcher", kind);
+        if (!strcmp(kind, "socket")) others = comm_socket(NULL, rank, size, why);
+#ifdef TN_TOOL_CUDA
+        else others = comm_nccl(rank, size, here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", rank), why);
+#else
+        else usage_error("--comm is %s, expected another: this tn was built without CUDA (make tn-cuda builds one with it)",
+                         kind);
+#endif
+    }
+    if (!others) fail("--comm %s: %s", kind, why);
+    atexit(leave);
+    if (others->size == 1) return;
+    name = format_text("train, rank %d", others->rank);
+    set_command_name(name);
+    if (others->rank > 0 && !freopen("/dev/null", "w", stdout)) fail("/dev/null cannot be written");
+}
+
+bool is_first(void) { return !others || others->rank == 0; }
+
+/* ---- numbers that all have to know ---- */
+
+double of_first(tn_ctx *ctx, double number)
+{
+    if (!is_first()) number = 0;
+    tn_comm_sum(ctx, &number, 1);
+    return number;
+}
+
+bool any_of_all(tn_ctx *ctx, bool here_too)
+{
+    double count = here_too;
+    tn_comm_sum(ctx, &count, 1);
+    return count != 0;
+}
