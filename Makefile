@@ -100,8 +100,12 @@ CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvc
 endif
 CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_ARCH   = $(CUDA_BOTH)
-# On a machine with a GPU: its own architecture is enough, and takes half the time.
-test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=native
+# On a machine with a GPU: its own architecture is enough, and takes half the time. For an H100 nvcc's own choice is sm_90,
+# which has no wgmma.
+CUDA_NATIVE = $(if $(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)),\
+                  -gencode arch=compute_90a$(comma)code=sm_90a,-arch=native)
+test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = $(CUDA_NATIVE)
+comma = ,
 CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
