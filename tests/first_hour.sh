@@ -66,6 +66,8 @@ kept '{"test":"without_a_gpu","passed":3,'
 kept '{"missing":"PyTorch","why":'
 kept '{"row":"bench attention linear","ms":1.25'
 kept '{"row":"torch","is":""}'
+kept '{"row":"bench attention","ms":1.25'
+kept '{"test":"wgmma_attention","passed":3,'
 absent '"test":"test_cuda_sync"'
 verdict $(( $(grep -c '_sync"' "$rows") != 3 )) "not every program that failed was run again"
 echo "$said" | grep -q 'FAIL scan'; verdict $? "what a test says when it fails is not shown"
@@ -180,6 +182,7 @@ sh $script tables "$work/not there" > /dev/null 2>&1; verdict $(( $? != 2 )) "ta
 awk -F '|' '/^\|/ {
         name = $2
         gsub(/^ +| +$/, "", name)
+        sub(/, wgmma$/, "", name)
         sub(/( d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name)
         print name
     }' docs/gpu.md |
@@ -212,6 +215,8 @@ if [ $# -gt 0 ]; then
     said=$(TNCH_NO_CUBLAS=1 BENCH_TINY=1 BENCH_JSON=$rows "$1" none 2>&1); verdict $(( $? == 0 )) "it does not fail without cuBLAS"
     echo "$said" | grep -q '^FAIL cuBLAS: .* much slower'; verdict $? "without cuBLAS it says: $said"
     kept '{"missing":"bench","why":"cuBLAS: '
+    TN_WGMMA=1 TNCH_DEVICE=80 BENCH_TINY=1 BENCH_JSON=$rows "$1" none > /dev/null 2>&1
+    kept '{"missing":"bench","why":"desc.wgmma: ignored'
     said=$(TN_CUBLAS=0 BENCH_TINY=1 "$1" none 2>&1); verdict $? "it fails where it is to use our own products"
     echo "$said" | grep -q '^cuBLAS: not used, because TN_CUBLAS is 0'; verdict $? "with TN_CUBLAS=0 it says: $said"
 fi

@@ -18,7 +18,8 @@
 enum { TURNS = 9 };
 static const double TURN = 0.05;                 /* seconds of a turn, at least one run */
 
-static bool tiny;
+static bool        tiny;
+static const char *suffix = "";                  /* of the names of rows: ", wgmma" under TN_WGMMA=1 */
 
 /* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS NOTE` or `missing WHY` -------------------------- */
 
@@ -112,11 +113,12 @@ typedef struct row {
 static void measure(row *r)
 {
     double ratio[TURNS], start, once, t, floor = 0;
-    char   why[200] = "";
+    char   why[200] = "", name[140];
     long   runs, peer_runs = 0;
     int    turn, n = 0;
     r->ours = r->theirs = HUGE_VAL;
-    if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { skip(r->name, "", "the backend does not take it"); return; }
+    snprintf(name, sizeof name, "%s%s", r->name, suffix);
+    if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { skip(name, "", "the backend does not take it"); return; }
     start = now();
     r->run(r->arg, 1);
     once = now() - start;
@@ -124,7 +126,7 @@ static void measure(row *r)
     t = peer_run(r->peer, 2, why);                                   /* compiles and warms up */
     if (t >= 0) t = peer_run(r->peer, 2, why) / 2;
     if (t >= 0) peer_runs = t >= TURN ? 1 : (long)(TURN / fmax(t, 1e-7)) + 1;
-    else if (r->peer && peer_wanted) skip(r->name, "PyTorch", why);
+    else if (r->peer && peer_wanted) skip(name, "PyTorch", why);
     for (turn = 0; turn < TURNS; turn++) {
         double both[2] = {0, 0};
         int    k;
@@ -132,14 +134,14 @@ static void measure(row *r)
             if ((turn + k) % 2) { if (peer_runs > 0) both[1] = peer_run(r->peer, peer_runs, why) / (double)peer_runs; }
             else {
                 start = now();
-                if (!r->run(r->arg, runs)) { skip(r->name, "", "it failed"); return; }
+                if (!r->run(r->arg, runs)) { skip(name, "", "it failed"); return; }
                 both[0] = (now() - start) / (double)runs;
             }
         }
         r->ours = fmin(r->ours, both[0]);
         if (both[1] > 0) { r->theirs = fmin(r->theirs, both[1]); ratio[n++] = both[1] / both[0]; }
     }
-    printf("%-44s %10.4g ms", r->name, r->ours * 1e3);
+    printf("%-44s %10.4g ms", name, r->ours * 1e3);
     if (n > 0) printf("  PyTorch%s%s%s %10.4g ms  ratio %6.3f", why[0] ? " (" : "", why, why[0] ? ")" : "", r->theirs * 1e3, median(ratio, n));
     if (r->flops > 0) printf("  %7.1f TF/s", r->flops / r->ours * 1e-12);
     if (r->bytes > 0 && r->flops <= 0) printf("  %7.1f GB/s", r->bytes / r->ours * 1e-9);
@@ -152,7 +154,7 @@ static void measure(row *r)
     printf("\n");
     fflush(stdout);
     if (!results) return;
-    put_text('{', "row", r->name);
+    put_text('{', "row", name);
     put_number("ms", r->ours * 1e3);
     if (n > 0) {
         put_number("PyTorch ms", r->theirs * 1e3);
@@ -190,8 +192,10 @@ static void hear(void *user, tn_log_level level, const char *message)
 {
     static bool heard;
     (void)user;
-    if (strncmp(message, "cuBLAS: ", 8) != 0) { printf("     %s\n", message); return; }
-    if (level >= TN_LOG_WARN) fail(message);
+    if (strncmp(message, "desc.wgmma: ", 12) == 0) suffix = ", wgmma";
+    else if (strncmp(message, "cuBLAS: ", 8) != 0) { printf("     %s\n", message); return; }
+    if (level >= TN_LOG_WARN) fail(message);                         /* no cuBLAS, or no wgmma where it is wanted */
+    if (message[0] == 'd') return;
     if (heard) return;
     heard = true;
     printf("%s\n", message);

@@ -198,6 +198,8 @@ if [ "$call" = 1 ]; then
     tested test_cuda_linear    "$time" env TN_CUDA_LARGE=1 "$BUILD/test_cuda_linear"    & all="$all $!"
     tested test_cuda_states    "$time" "$BUILD/test_cuda_states"                        & all="$all $!"
     tested test_cuda_rows      "$time" "$BUILD/test_cuda_rows"                          & all="$all $!"
+    tested wgmma_attention     "$time" env TN_WGMMA=1 TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
+    tested wgmma_cases         "$time" env TN_WGMMA=1 "$BUILD/test_cuda" cases          & all="$all $!"
     tested own_products        "$time" env TN_CUBLAS=0 "$BUILD/test_cuda" gemm          & all="$all $!"
     tested own_products_cases  "$time" env TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 "$BUILD/test_cuda" cases & all="$all $!"
     wait $all
@@ -209,7 +211,10 @@ if [ "$call" = 1 ]; then
         if late 170; then skip "${name}_sync" "no time left"
         else tested "${name}_sync" "$(part 40)" env TN_SYNC=1 TN_TEST_SMALL=least "$BUILD/$name"; fi
     done
-    if late 20; then skip "bench attention linear" "no time left"; else bench "$(left 10)" without attention linear; fi
+    if late 20; then skip "bench attention linear" "no time left"; else bench "$(left 50)" without attention linear; fi
+    # The kernels for Hopper, where this is one. Names of their rows end with ", wgmma".
+    if late 20; then skip "bench attention, wgmma" "no time left"
+    else ( export TN_WGMMA=1; bench "$(left 5)" without attention ); fi
 fi
 
 # ---- 2: how fast is it?
