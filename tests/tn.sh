@@ -1614,6 +1614,7 @@ export TN_SIMD=plain
 expect 0 "desc.gemm_precision is BF16X3: this processor has no unit that is faster at it; products run in F32" \
     train y.bin --out split --vocab 70 --width 16 --context 16 --batch 2 --steps 2 --no-baseline --precision bf16x3
 if [ -n "$simd" ]; then TN_SIMD=$simd; else unset TN_SIMD; fi
+holds "the warning comes once" test "$(grep -c "products run in F32" said)" = 1
 holds "the precision is in the settings" grep -qx "precision = bf16x3" split/config.txt
 expect 1 "the model has no tokenizer (--tokenizer FILE): id 99 is outside the vocabulary, expected 0 <= id < 70" \
     circuits y paths "1 2 99"

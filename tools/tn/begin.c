@@ -65,6 +65,7 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
 static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
 {
     model     m;
+    tn_desc   silent = *desc;
     tn_optim *optim;
     tn_ctx   *ctx;
     feed      f;
@@ -73,7 +74,8 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
     double    start = 0;
     memset(&m, 0, sizeof m);
     m.desc = r->m.desc;
-    if (tn_ctx_create(desc, &ctx, NULL) != TN_OK) fail("a context for measuring the speed cannot be created");
+    silent.log = NULL;
+    if (tn_ctx_create(&silent, &ctx, NULL) != TN_OK) fail("a context for measuring the speed cannot be created");
     make_model(r, ctx, &m, &optim);
     open_feed(r, &m, optim, &f);
     while (done < warm + 2 || now() - start < fmin(2, 60 * minutes)) {
