@@ -198,8 +198,9 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
    cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
    F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. With TN_GEMM_BF16, BF16 operands
    (desc.activations) are taken as they are, in attention of at least 16 queries and 8 heads of all texts as well, whose
-   weights and their gradients are rounded to BF16 before they are multiplied. In products, infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts
-   and products of parts below 2^-126 count as zero: an error of at most that much each.
+   weights and their gradients are rounded to BF16 before they are multiplied. In products, infinities, NaN and numbers
+   of at least 2^48 are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an error of at most
+   that much each.
    cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
    and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
    tensor cores in every setting: its factors are exact, its sums are F32.
@@ -52950,8 +52951,8 @@ static void tni_bf16_upstream(const tni_bf16_head *w)
         w->factor[q] = (float)scale;
         if (t->softmax) w->top[q] = stat[q] == (float)-HUGE_VAL ? (float)HUGE_VAL : stat[q];
         if (t->softmax || t->sums)
-            w->sum[q] = (float)(-tni_bf16_inner(tni_bf16_row(&c->in[5], w, 0, first + q), tni_bf16_row(&c->in[3], w, 0, first + q),
-                                                t->dv) * (t->sums ? scale : 1));
+            w->sum[q] = (float)(-tni_bf16_inner(tni_bf16_row(&c->in[5], w, 0, first + q),
+                                                tni_bf16_row(&c->in[3], w, 0, first + q), t->dv) * (t->sums ? scale : 1));
     }
 }
 
