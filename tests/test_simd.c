@@ -745,7 +745,7 @@ static attend_case attend_of(int64_t queries, int64_t keys, int64_t d, int64_t d
    use is left out of what errors are relative to. */
 TEST(attention_of_halves)
 {
-    const attend_case cases[] = {
+    const attend_case shapes[] = {
         attend_of(37, 37, 17, 33, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_DEFAULT, false, 0),
         attend_of(150, 150, 16, 20, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_LENGTH, false, 0),
         attend_of(70, 300, 40, 70, TN_ATTEND_SOFTMAX, TN_ROW_SCALE_DEFAULT, false, 45),
@@ -763,14 +763,14 @@ TEST(attention_of_halves)
     int     unit, c, i;
     NEEDS_AVX512;
     REQUIRE(got != NULL);
-    for (c = 0; c < (int)(sizeof cases / sizeof *cases); c++)
+    for (c = 0; c < (int)(sizeof shapes / sizeof *shapes); c++)
         for (unit = 0; unit < UNITS; unit++) {
             int64_t ends[4], at = 0;
             if (test_leave_out(!unit_is_here(unit), NO_UNIT)) continue;
-            attend_by(-1, 1, &cases[c], want, ends);
+            attend_by(-1, 1, &shapes[c], want, ends);
             REQUIRE(ends[3] <= most);
-            attend_by(unit, 1, &cases[c], got, ends);
-            attend_by(unit, 3, &cases[c], again, ends);
+            attend_by(unit, 1, &shapes[c], got, ends);
+            attend_by(unit, 3, &shapes[c], again, ends);
             CHECK(memcmp(got, again, sizeof *got * (size_t)ends[3]) == 0);
             for (i = 0; i < 4; at = ends[i++]) {
                 const double error = frobenius_error(got + at, want + at, ends[i] - at, i > 0 ? other_use : 0);
