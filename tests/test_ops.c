@@ -592,7 +592,7 @@ TEST(more_holders_than_are_counted)
     for (s = part[0], i = 1; i < MANY; i++) s = tn_add(ctx, s, part[i]);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, s)), TN_OK);
     tn_read(x->grad, TN_F64, &got, 1);
-    CHECK(got == 2.0 * MANY);
+    CHECK(got == 2.0 * (double)MANY);
     free(part);
     tn_ctx_destroy(ctx);
 }
