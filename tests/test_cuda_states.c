@@ -514,7 +514,7 @@ TEST(shared_memory_is_asked_for_once)
    copied to ROOT/WITHIN, which begins to exist. */
 static bool put_library(const char *root, const char *within)
 {
-    char   line[1024], from[1024] = "", path[TEST_PATH], *at;
+    char   line[1024], from[1024] = "", path[2 * TEST_PATH], *at;
     char   bytes[4096];
     size_t n;
     FILE  *maps = fopen("/proc/self/maps", "r"), *in, *out;

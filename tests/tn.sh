@@ -1187,10 +1187,10 @@ expect 0 "parameters: " info a
 expect 0 "tokens: 60" info t.json
 expect 0 "token shard" info s.bin
 expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
+holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "sent_per_gpu_gb: 0.865" info "$configs/gpt2-small-bilinear.txt" --plan 8       # 2 (8-1)/8 of 4 bytes each
 expect 0 "sent_per_gpu_gb: 0" info "$configs/gpt2-small-bilinear.txt" --plan 1
 expect 2 "expected a config file" info run --plan 8
-holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
 # Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
 expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin
