@@ -13,7 +13,7 @@ folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/look.XXXXXX") || exit 1
 folder=$(cd "$folder" && pwd)
 trap 'rm -rf "$folder"' EXIT
 headless() {   # ARGUMENT...: what the browser prints; what it logs is in `log`
-    "$browser" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" \
+    timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" \
         --enable-logging=stderr --virtual-time-budget=20000 "$@" 2> "$folder/log"
 }
 echo '<p id="here"></p><script>document.getElementById("here").textContent = 6 * 7</script>' > "$folder/probe.html"
@@ -52,7 +52,7 @@ check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console 
     if ! grep -q '^end of the checks' "$folder/said"; then fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"; return; fi
     passed=$((passed + $(grep -c '^ok ' "$folder/said")))
     grep '^FAIL ' "$folder/said" > "$folder/why" && while read -r line; do fail "$name: ${line#FAIL }"; done < "$folder/why"
-    errors=$(grep CONSOLE "$folder/log" | grep -v 'Error: its type is hologram')
+    errors=$(grep -E 'CONSOLE.*(rror|Uncaught|Refused|Failed)' "$folder/log" | grep -v 'Error: its type is hologram')
     case $name/$errors in
     broken/* | */) pass ;;
     *) fail "$name: the console says $errors" ;;

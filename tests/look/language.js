@@ -36,7 +36,7 @@ whenFilled({
         pressMany(stage, "ArrowDown", 5);
         pressMany(stage, "PageDown", 2);
         near("matrix: value of 8-bit factors", cell("matrix"), expected.product[1]);
-        equal("matrix: hostile row", one("#matrix .rowname").textContent, "</script><script>document.title='broken'</script>");
+        equal("matrix: hostile row", one("#matrix .rowname").textContent, "<\/script><script>document.title='broken'<\/script>");
         equal("matrix: hidden column", one("#matrix .columnname").textContent, "U+202Egnihtyna");
         check("matrix: error of 8 bits", all("#matrix .small .num").some(error => Number(error.dataset.value) > 1e-4), one("#matrix").textContent);
         const names = ["␣the", "\"'`", "U+2028", "␀␁␛", "↵", "⇥", "U+D800", "empty", "a very long token"];
@@ -80,10 +80,10 @@ whenFilled({
         all("#pairs button").find(button => button.textContent === "show more").click();
         equal("pairs: all", rows().length, 120);
         const search = one("#pairs input[type=search]");
-        type(search, "</SCRIPT>");
-        check("pairs: found", rows().length > 0 && rows().every(row => row.textContent.includes("</script>")), rows().length);
+        type(search, "<\/SCRIPT>");
+        check("pairs: found", rows().length > 0 && rows().every(row => row.textContent.includes("<\/script>")), rows().length);
         check("pairs: count", /^\d+ of 120 pairs$/.test(one("#pairs [role=status]").textContent), one("#pairs [role=status]").textContent);
-        type(search, "מולש".split("").reverse().join(""));
+        type(search, "\u05e9\u05dc\u05d5");
         check("pairs: right to left", rows().length > 0, "none");
         type(search, "nothing has this name");
         equal("pairs: none", rows().length, 0);

@@ -1,5 +1,5 @@
 /* card.js - what the model is: rows of label and value, and the curve of its training. */
-const value = x => typeof x === "number" ? tn.number(x, 6) : tn.token(x);
+const value = x => typeof x === "number" || x === null ? tn.number(x, 6) : tn.token(x);
 
 tn.sections.card = (section, box) => {
     box.append(tn.h("dl", { class: "card" }, section.rows.map(([label, x, explanation]) => tn.h("div", { title: explanation },

@@ -103,7 +103,7 @@ tn.plot = options => {
         const u = longest.x ? longest.x[at] : at, place = x.place(u);
         for (const [name, value] of Object.entries({ x1: place, x2: place, y1: margin.top, y2: plot.height - margin.bottom })) cursor.setAttribute(name, value);
         readout.replaceChildren(tn.h("span", { class: "where" }, (plot.xlabel || "x") + " ", plot.xnames ? tn.token(plot.xnames[u]) : tn.number(u)),
-            plot.series.filter(series => at < series.y.length && !series.quiet).slice(0, 8).map((series, k) =>
+            ...plot.series.filter(series => at < series.y.length && !series.quiet).slice(0, 8).map((series, k) =>
                 tn.h("span", { class: "of", style: `--ink: ${series.ink || tn.ink(k)}` }, plot.series.length > 1 && series.name ? [tn.token(series.name), " "] : null, tn.number(series.y[at]))));
         if (plot.onread) plot.onread(at);
     };
