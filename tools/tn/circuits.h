@@ -18,6 +18,8 @@ void report_table(const char *key, const char *title, const column *columns);
 void report_row(const column *columns, ...);
 /* A sentence that is printed after the tables. Equal ones are printed once. */
 void report_note(const char *format, ...) PRINTF_LIKE(1, 2);
+/* The notes so far, by number; NULL after the last one. */
+const char *report_note_at(int i);
 /* One of the lines `name: value` at the end. */
 void report_value(const char *name, const char *format, double v);
 void report_text(const char *name, const char *text);
