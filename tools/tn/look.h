@@ -50,7 +50,7 @@ void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3
 /* What ARRAY_Q8 makes of rows [rows,n]. */
 void round_to_q8(int64_t rows, int64_t n, double *v);
 
-/* ---- look_operator.c: an operator of order 2 ---------------------------------------------------------------------------- */
+/* ---- look_operator.c: an operator of order 2 --------------------------------------------------------------------------- */
 
 /* The norms of the interaction matrices of all outputs, a new list, without forming a matrix. */
 double  *output_norms(const tn_cp *cp);
@@ -60,14 +60,21 @@ int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count);
 tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
 /* A section with the eigenvalues of each output; names [cp->out]. */
 void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names);
+/* The keys of a section "matrix" for factors, with what 8 bits cost, |Q - Q8| / |Q|. x [rows,in]: between such rows, or NULL. */
+void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
 void     put_interactions(page *p, const tn_cp *cp, bool dense);
 
-/* ---- look_images.c, look_tensor.c --------------------------------------------------------------------------------------- */
+/* ---- look_images.c, look_tensor.c -------------------------------------------------------------------------------------- */
 
 /* Writes the page of a file of tensors that has a bilinear layer, of images or of anything else. Returns false if there is
    none whose names are known. */
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out);
+
+/* ---- look_language.c --------------------------------------------------------------------------------------------------- */
+
+/* Writes the page of a language model. */
+void look_at_model(const char *path, const char *title, const char *out);
 
 /* ---- the options ------------------------------------------------------------------------------------------------ look.c */
 

@@ -22,25 +22,22 @@ typedef struct network {
     bool            residual, broken;           /* broken: it has NaN or infinity      */
 } network;
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
 /* A tensor of the network, NULL if there is none. Its numbers are counted and looked at. */
 static tn_tensor *take(network *n, const char *name)
 {
     tn_tensor *t;
-    double    *v;
-    int64_t    i, bad = 0;
+    int64_t    bad;
     if (!name || !tn_safetensors_find(n->file, name)) return NULL;
     t = tn_safetensors_read(n->file, name);
     check_ctx(n->ctx, n->path);
-    v = numbers_in(t);
-    for (i = 0; i < tn_tensor_count(t); i++) bad += !isfinite(v[i]);
+    bad = count_nonfinite(t);
     if (bad)
         report_note("%s has %lld numbers that are NaN or infinite, of %lld: what would follow from it is left out.", name,
                     (long long)bad, (long long)tn_tensor_count(t));
     n->broken = n->broken || bad;
     n->numbers += tn_tensor_count(t);
-    free(v);
     return t;
 }
 
@@ -226,7 +223,7 @@ static bool read_network(network *n, tn_ctx *ctx, const char *path)
     return true;
 }
 
-/* ---- operators ------------------------------------------------------------------------------------------------------------ */
+/* ---- operators --------------------------------------------------------------------------------------------------------- */
 
 /* A matrix with a vector as its last column; NULL: zeros. */
 static tn_tensor *with_column(tn_ctx *ctx, tn_tensor *m, tn_tensor *last)
@@ -267,7 +264,7 @@ static tn_cp *operator_of(const network *n, int64_t k)
     return tn_cp_release(n->ctx, mark, cp);
 }
 
-/* ---- names ---------------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------------- */
 
 /* The words of a text that commas separate, a new list. */
 static const char **split_words(const char *text, int64_t *count)
@@ -314,7 +311,7 @@ static bool find_pixels(int64_t n, int64_t *width, int64_t *height)
     return n >= 16 && *width * *width == n;
 }
 
-/* ---- data: pictures, and what they show ------------------------------------------------------------------------------------- */
+/* ---- data: pictures, and what they show -------------------------------------------------------------------------------- */
 
 typedef struct pictures { tn_tensor *x /* [count,n] */; int32_t *label /* [count], or NULL */; int64_t count; } pictures;
 
@@ -403,7 +400,7 @@ static int64_t *chosen_pictures(const pictures *s, int64_t outputs, int64_t *cou
     return at;
 }
 
-/* ---- sections --------------------------------------------------------------------------------------------------------------- */
+/* ---- sections ---------------------------------------------------------------------------------------------------------- */
 
 /* What is left of an operator for the page: the form of degree 2 of some outputs, and the rest. */
 typedef struct seen {
@@ -598,7 +595,7 @@ static void live_part(page *p, const seen *s)
     free(bytes);
 }
 
-/* ---- the page --------------------------------------------------------------------------------------------------------------- */
+/* ---- the page ---------------------------------------------------------------------------------------------------------- */
 
 static void layer_sections(page *p, const network *n, int64_t k, const seen *s, bool picture)
 {

@@ -7,7 +7,7 @@
 enum { DENSE_NUMBERS = 1 << 16 };               /* interaction matrices of fewer numbers are written out           */
 static const double edge_operations = 6e11;     /* a null model that takes more is left out: a minute of one core  */
 
-/* ---- the outputs that are shown ----------------------------------------------------------------------------------------- */
+/* ---- the outputs that are shown ---------------------------------------------------------------------------------------- */
 
 /* |Q_o|_F of all outputs: with G = (W W^T * V V^T + W V^T * V W^T) / 2 of the terms, the root of p_o G p_o. */
 double *output_norms(const tn_cp *cp)
@@ -91,7 +91,7 @@ tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
     return some;
 }
 
-/* ---- spectra ------------------------------------------------------------------------------------------------------------ */
+/* ---- spectra ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether comparing with permuted weights is quick: a full eigenproblem takes about 2 n^3 operations for its values. */
 static bool null_is_cheap(const tn_cp *cp, int draws)
@@ -130,11 +130,13 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
           "mean that the output looks for few patterns.");
     page_open(p, "groups", '[');
     for (o = 0; o < cp->out; o++) {
-        double norm = 0;
+        double  norm = 0;
+        int64_t count = n;                      /* without values that are zero but for rounding */
         for (i = 0; i < n; i++) norm = hypot(norm, v[o * n + i]);
+        while (count > 1 && fabs(v[o * n + count - 1]) < 1e-12 * fabs(v[o * n])) count--;
         page_open(p, NULL, '{');
         page_text(p, "name", names[o]);
-        page_vector(p, "values", ARRAY_F64, n, v + o * n);
+        page_vector(p, "values", ARRAY_F64, count, v + o * n);
         page_number(p, "effective_rank", tn_effective_rank(v + o * n, n));
         page_number(p, "null_edge", edge ? edge[o] : NAN);
         page_number(p, "norm", norm);
@@ -148,39 +150,57 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     tn_signal_destroy(&signal);
 }
 
-/* ---- interaction matrices ------------------------------------------------------------------------------------------------ */
+/* ---- interaction matrices ---------------------------------------------------------------------------------------------- */
 
-static tn_tensor *tensor_of(tn_ctx *ctx, const tn_tensor *t, const double *v)
+/* What whole numbers of 8 bits make of a matrix, an arena tensor. */
+static tn_tensor *rounded(tn_ctx *ctx, tn_tensor *t)
 {
-    tn_tensor *to = tn_tensor_create(ctx, TN_REAL, t->rank, t->shape);
-    if (to) tn_write(to, TN_F64, v, tn_tensor_count(t));
-    check_ctx(ctx, "an interaction matrix");
+    tn_tensor *to = tn_tensor_2d(ctx, TN_REAL, t->shape[0], t->shape[1]);
+    double    *v = numbers_in(t);
+    round_to_q8(t->shape[0], t->shape[1], v);
+    tn_write(to, TN_F64, v, tn_tensor_count(t));
+    free(v);
     return to;
 }
 
-/* The factors as whole numbers of 8 bits, and what that costs: |Q - Q8| / |Q| of all outputs together. */
-static void put_factors(page *p, const tn_cp *cp)
+/* |Q - Q8| / |Q| of all outputs together; with x between its first rows. */
+static double error_of_q8(const tn_cp *cp, tn_tensor *x)
+{
+    enum { MOST = 256 };
+    tn_ctx    *ctx = cp->ctx;
+    tn_mark    mark = tn_arena_mark(ctx);
+    uint64_t   operators = tn_cp_mark(ctx);
+    double     aa = 0, ab = 0, bb = 0;
+    tn_tensor *f[2];
+    tn_cp     *a = tn_cp_create(ctx, 2, cp->p, cp->f, TN_CP_INPUT_PLAIN), *b;
+    f[0] = rounded(ctx, cp->f[0]);
+    f[1] = rounded(ctx, cp->f[1]);
+    b = tn_cp_create(ctx, 2, rounded(ctx, cp->p), f, TN_CP_INPUT_PLAIN);
+    if (x) {
+        x = tn_slice(x, 0, 0, x->shape[0] < MOST ? x->shape[0] : MOST);
+        a = tn_cp_fold_in(a, tn_transpose(x, 0, 1), NULL);
+        b = tn_cp_fold_in(b, tn_transpose(rounded(ctx, x), 0, 1), NULL);
+    }
+    if (tn_cp_inner(a, a, &aa) == TN_OK && tn_cp_inner(a, b, &ab) == TN_OK) tn_cp_inner(b, b, &bb);
+    check_ctx(ctx, "the error of 8 bits");
+    tn_cp_release(ctx, operators, NULL);
+    tn_arena_release(ctx, mark);
+    return aa > 0 ? sqrt(fmax(0, aa - 2 * ab + bb) / aa) : 0;
+}
+
+void put_factors(page *p, const tn_cp *cp, tn_tensor *x)
 {
     static const char *const keys[] = {"p", "w", "v"};
-    tn_tensor *from[3], *to[3];
-    tn_cp     *q;
-    double     aa = 0, ab = 0, bb = 0;
-    int        k;
-    page_text(p, "of", "factors");
+    const tn_tensor *from[3];
+    int              k;
     from[0] = cp->p, from[1] = cp->f[0], from[2] = cp->f[1];
+    page_text(p, "of", "factors");
     for (k = 0; k < 3; k++) {
         double *v = numbers_in(from[k]);
         page_numbers(p, keys[k], ARRAY_Q8, 2, from[k]->shape, v);
-        round_to_q8(from[k]->shape[0], from[k]->shape[1], v);
-        to[k] = tensor_of(cp->ctx, from[k], v);
         free(v);
     }
-    q = tn_cp_create(cp->ctx, 2, to[0], to + 1, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-    if (q && tn_cp_inner(cp, cp, &aa) == TN_OK && tn_cp_inner(cp, q, &ab) == TN_OK) tn_cp_inner(q, q, &bb);
-    check_ctx(cp->ctx, "the error of 8 bits");
-    page_number(p, "error", aa > 0 ? sqrt(fmax(0, aa - 2 * ab + bb) / aa) : 0);
-    tn_cp_destroy(q);
-    for (k = 0; k < 3; k++) tn_tensor_destroy(to[k]);
+    page_number(p, "error", error_of_q8(cp, x));
 }
 
 void put_interactions(page *p, const tn_cp *cp, bool dense)
@@ -188,7 +208,7 @@ void put_interactions(page *p, const tn_cp *cp, bool dense)
     tn_tensor *t;
     double    *v;
     if (!dense || (double)cp->out * (double)cp->in[0] * (double)cp->in[0] > DENSE_NUMBERS) {
-        put_factors(p, cp);
+        put_factors(p, cp, NULL);
         return;
     }
     t = tn_cp_dense_symmetric(cp);

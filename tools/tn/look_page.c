@@ -104,7 +104,7 @@ void page_row(page *p, const char *label, const char *format, ...)
     page_close(p, ']');
 }
 
-/* ---- arrays, in the order of bytes of most machines --------------------------------------------------------------------- */
+/* ---- arrays, in the order of bytes of most machines -------------------------------------------------------------------- */
 
 static size_t align_blob(page *p)
 {
@@ -238,7 +238,7 @@ void page_vector(page *p, const char *key, array_type type, int64_t n, const dou
     page_numbers(p, key, type, 1, &n, v);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
 void page_begin(page *p, const char *kind, const char *title)
 {
@@ -284,30 +284,30 @@ static bool store_base64(atomic_file *f, const unsigned char *s, size_t bytes)
     return good;
 }
 
-static bool store_place(page *p, atomic_file *f, const char *name, size_t n)
+/* Whether {{name}} is at `at`. Other braces of the template are those of its scripts. */
+static bool is_place(const char *at, const char *end, const char *name)
 {
-#define IS(word) (n == strlen(word) && !memcmp(name, word, n))
-    if (IS("title")) return store_html(f, p->title);
-    if (IS("data")) return atomic_store(f, p->json.data, p->json.bytes);
-    if (IS("blob")) return store_base64(f, (const unsigned char *)p->blob.data, p->blob.bytes);
-    if (IS("wasm")) return store_base64(f, look_wasm, look_wasm_size);
-    return true;
-#undef IS
+    const size_t n = strlen(name);
+    return (size_t)(end - at) >= n + 4 && !memcmp(at + 2, name, n) && !memcmp(at + 2 + n, "}}", 2);
 }
 
-/* The template, with what belongs in its places {{name}}. */
 static bool store_page(page *p, atomic_file *f)
 {
-    const char *at = (const char *)look_template, *end = at + look_template_size;
+    static const char *const names[] = {"title", "data", "blob", "wasm"};
+    const char *at = (const char *)look_template, *end = at + look_template_size, *place;
     bool        good = true;
-    while (good && at < end) {
-        const char *place = find_text(at, (size_t)(end - at), "{{"), *stop;
-        if (!place || (stop = find_text(place, (size_t)(end - place), "}}")) == NULL)
-            return atomic_store(f, at, (size_t)(end - at));
-        good = atomic_store(f, at, (size_t)(place - at)) && store_place(p, f, place + 2, (size_t)(stop - place) - 2);
-        at = stop + 2;
+    int         k;
+    while (good && (place = find_text(at, (size_t)(end - at), "{{")) != NULL) {
+        good = atomic_store(f, at, (size_t)(place - at));
+        for (k = 0; k < 4 && !is_place(place, end, names[k]); k++) continue;
+        at = place + (k < 4 ? strlen(names[k]) + 4 : 2);
+        if (k == 4) good = good && store_text(f, "{{");
+        if (k == 0) good = good && store_html(f, p->title);
+        if (k == 1) good = good && atomic_store(f, p->json.data, p->json.bytes);
+        if (k == 2) good = good && store_base64(f, (const unsigned char *)p->blob.data, p->blob.bytes);
+        if (k == 3) good = good && store_base64(f, look_wasm, look_wasm_size);
     }
-    return good;
+    return good && atomic_store(f, at, (size_t)(end - at));
 }
 
 void page_write(page *p, const char *path)

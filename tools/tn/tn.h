@@ -36,6 +36,7 @@
        look_page.c                tn look: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
        look_images.c              networks of bilinear layers
+       look_language.c            language models
        look.c                     its options
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
