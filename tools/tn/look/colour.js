@@ -1,0 +1,74 @@
+/* colour.js - the maps of tensornet.h, block >>image-colour, repeated: smooth curves through a few points in Oklab (Ottosson
+   2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_colour. */
+const knots = {
+    red:  [[1, 0, 0], [.88, .072, 47], [.72, .158, 38], [.55, .188, 29], [.38, .140, 22]],
+    blue: [[1, 0, 0], [.88, .058, 242], [.72, .115, 248], [.55, .142, 256], [.38, .125, 264]],
+    sea:  [[1, 0, 0], [.86, .100, 135], [.68, .105, 180], [.48, .105, 240], [.27, .095, 275]],
+};
+const point = ([lightness, chroma, hue]) => {
+    const turn = hue * 0.017453292519943295;
+    return [lightness, chroma * Math.cos(turn), chroma * Math.sin(turn)];
+};
+const srgb = linear => {
+    const v = linear <= 0.0031308 ? 12.92 * linear : 1.055 * Math.pow(linear, 1 / 2.4) - 0.055;
+    return v <= 0 ? 0 : v >= 1 ? 255 : Math.floor(v * 255 + 0.5);
+};
+const oklab = ([lightness, a, b]) => {
+    const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+    const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+    const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
+    return [srgb(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+            srgb(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+            srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)];
+};
+/* Catmull and Rom's curve (1974), straight on at the ends; 0 <= t <= 1. */
+const curve = (name, t) => {
+    const map = knots[name], last = map.length - 1;
+    const knot = Math.min(Math.floor(t * last), last - 1), x = t * last - knot;
+    const p = [-1, 0, 1, 2].map(k => point(map[Math.max(0, Math.min(knot + k, last))]));
+    if (knot === 0) p[0] = p[0].map((_, i) => 2 * p[1][i] - p[2][i]);
+    if (knot === last - 1) p[3] = p[3].map((_, i) => 2 * p[2][i] - p[1][i]);
+    return oklab([0, 1, 2].map(i => p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]
+        + x * (3 * (p[1][i] - p[2][i]) + p[3][i] - p[0][i])))));
+};
+tn.colour = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve(t < 0 ? "blue" : "red", Math.min(1, Math.abs(t)));
+tn.sequential = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve("sea", Math.max(0, Math.min(1, t)));
+tn.css = rgb => `rgb(${rgb.join(" ")})`;
+
+/* A table of 2 x 1024 + 1 colours, as 32-bit pixels of a canvas: a matrix of a million cells takes milliseconds. */
+const steps = 1024;
+const table = map => {
+    const bytes = new Uint8ClampedArray(4 * (2 * steps + 1));
+    for (let i = 0; i <= 2 * steps; i++) bytes.set([...map(i / steps - 1), 255], 4 * i);
+    return new Uint32Array(bytes.buffer);
+};
+const tables = {};
+const grey = new Uint32Array(new Uint8Array([0xA8, 0xA8, 0xA8, 255]).buffer)[0];
+tn.paint = (values, limit, sequential = false) => {
+    const name = sequential ? "sequential" : "diverging";
+    const colours = tables[name] || (tables[name] = table(sequential ? tn.sequential : tn.colour));
+    const pixels = new Uint32Array(values.length), scale = limit > 0 ? steps / limit : 0;
+    for (let i = 0; i < values.length; i++) {
+        const t = values[i] * scale;
+        pixels[i] = t !== t ? grey : colours[t >= steps ? 2 * steps : t <= -steps ? 0 : Math.round(t + steps)];
+    }
+    return new Uint8ClampedArray(pixels.buffer);
+};
+tn.largest = values => {
+    let largest = 0;
+    for (let i = 0; i < values.length; i++) if (Math.abs(values[i]) > largest) largest = Math.abs(values[i]);
+    return largest;
+};
+
+/* A small matrix as a picture, one pixel per value; CSS makes it larger, without smoothing. */
+tn.picture = (values, width, height, options = {}) => {
+    const canvas = tn.h("canvas", { class: "picture", width, height, role: "img", "aria-label": options.label });
+    const limit = options.limit || tn.largest(values) || 1;
+    if (width * height > 0)
+        canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit, options.sequential), width, height), 0, 0);
+    if (options.scale) canvas.style.width = width * options.scale + "px";
+    return canvas;
+};
+
+/* Colours of series, each with its own lightness; the page's style holds them for both themes. */
+tn.ink = i => `var(--series-${i % 7 + 1})`;

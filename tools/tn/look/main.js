@@ -1,0 +1,118 @@
+/* main.js - the last script: heading, list of sections, theme, keys, and each section in a task of its own, so that the first is
+   on the screen before the last has been drawn. A section that fails says so, and the others go on. */
+const page = tn.page, content = document.getElementById("content"), contents = document.getElementById("contents");
+
+/* ---- theme: the system's, light or dark, kept where the browser allows that */
+const themes = ["auto", "light", "dark"], signs = { auto: "◐", light: "☀", dark: "☾" };
+const remembered = () => { try { return localStorage.getItem("tn-theme"); } catch { return null; } };
+const remember = theme => { try { localStorage.setItem("tn-theme", theme); } catch { /* a page from file:// may not */ } };
+const themeButton = tn.h("button", { type: "button", class: "theme", id: "theme", onclick: () => {
+    const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
+    setTheme(next);
+    remember(next);
+} });
+const setTheme = theme => {
+    document.documentElement.dataset.theme = theme;
+    themeButton.replaceChildren(tn.h("span", { "aria-hidden": "true", text: signs[theme] }), " " + theme);
+    themeButton.setAttribute("aria-label", `theme: ${theme}`);
+    document.dispatchEvent(new Event("tn-theme"));
+};
+setTheme(themes.includes(remembered()) ? remembered() : "auto");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("tn-theme")));
+
+/* ---- help */
+const keys = [["n p", "next and previous section"], ["t", "theme: the system’s, light, dark"], ["Tab", "next control"], ["arrows Home End", "within a control: choose, move"],
+    ["+ − 0", "in a matrix: nearer, farther, all of it"], ["Shift arrows", "in a matrix: move the view"], ["PageUp PageDown", "in a matrix: previous and next output"], ["?", "this list"]];
+const help = tn.h("dialog", { class: "help", "aria-label": "keys" }, tn.h("h2", { text: "Keys" }), tn.h("dl", {}, keys.map(([key, what]) => tn.h("div", {},
+    tn.h("dt", {}, key.split(" ").map(k => tn.h("kbd", { text: k }))), tn.h("dd", { text: what })))), tn.h("form", { method: "dialog" }, tn.h("button", { text: "close" })));
+const helpButton = tn.h("button", { type: "button", class: "theme", id: "help", "aria-label": "keys", text: "?", onclick: () => help.showModal() });
+
+/* ---- heading and sections */
+const kinds = { images: "an image model", language: "a language model", tensor: "tensors", comparison: "two models" };
+content.append(tn.h("header", { class: "top" },
+    tn.h("div", { class: "switches" }, themeButton, helpButton),
+    tn.h("p", { class: "kind", text: kinds[page.kind] || page.kind }),
+    tn.h("h1", {}, tn.token(page.title)),
+    tn.h("p", { class: "soft small", text: page.made }),
+    (page.notes || []).length ? tn.h("aside", { class: "notes", "aria-label": "what is exact" }, tn.h("ul", {}, page.notes.map(note => tn.h("li", {}, tn.token(note))))) : null));
+
+const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ", tn.h("bdi", { text: error.message }));
+const frame = section => {
+    const box = tn.h("div", { class: "body" }), heading = tn.id("heading");
+    const element = tn.h("section", { id: section.id, class: "section " + section.type, "aria-labelledby": heading, tabindex: -1 },
+        tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title))),
+        section.text ? tn.h("p", { class: "lead" }, tn.h("bdi", { text: section.text })) : null, box);
+    content.append(element);
+    contents.append(tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title)));
+    return box;
+};
+const fill = (section, box) => {
+    try {
+        if (!tn.sections[section.type]) throw new Error(`its type is ${section.type}, which this page does not know`);
+        tn.sections[section.type](section, box);
+    } catch (error) {
+        console.error(error);
+        box.append(complaint(error));
+    }
+};
+
+/* ---- the live part, if there is one. Without it everything else is as it was. */
+const wasm = document.getElementById("tn-wasm");
+const withoutLive = () => typeof WebAssembly !== "object" ? "this browser has no WebAssembly"
+    : !wasm || !wasm.textContent.trim() ? "the program that made this page was built without a compiler for WebAssembly"
+    : !tn.live ? "the page has no script for it" : "";
+tn.sections.live = (section, box) => {
+    const why = withoutLive();
+    if (why) box.append(tn.h("p", { class: "soft", id: "no-live", text: `There is no live part here: ${why}. All that is below was computed before.` }));
+    else tn.live(page.live, box);
+};
+const liveSection = page.live && { type: "live", id: "live", title: "Live", text: page.live.text ||
+    (page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why." : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
+
+/* ---- the place in the list of sections; n and p go through it */
+const links = () => [...contents.querySelectorAll("a")], sectionsShown = () => [...content.querySelectorAll("section.section")];
+const here = () => sectionsShown().reduce((at, element, i) => element.getBoundingClientRect().top < innerHeight * 0.35 ? i : at, 0);
+const mark = () => {
+    const at = here();
+    links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
+};
+let waiting = false;
+addEventListener("scroll", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; mark(); });
+}, { passive: true });
+const go = by => {
+    const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1 : here()) + by))];
+    if (!element) return;
+    element.scrollIntoView({ block: "start" });
+    element.focus({ preventScroll: true });
+    mark();
+};
+document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (/^(input|textarea|select)$/i.test(event.target.tagName) || event.target.isContentEditable || help.open) return;
+    const action = { n: () => go(1), p: () => go(-1), t: () => themeButton.click(), "?": () => help.showModal() }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+});
+
+/* ---- all of it. `tn.opened`, `tn.filled`: milliseconds until the first section, and until all of them. */
+const all = [...(liveSection ? [liveSection] : []), ...(page.sections || [])];
+const places = all.map(section => [section, frame(section)]);
+document.body.append(help);
+content.append(tn.h("footer", { class: "soft small" }, page.made, " · this file needs no network"));
+mark();
+const next = () => {
+    if (!places.length) {
+        tn.filled = performance.now();
+        if (location.hash) { const target = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (target) target.scrollIntoView(); }
+        document.dispatchEvent(new Event("tn-filled"));
+        return;
+    }
+    fill(...places.shift());
+    tn.opened = tn.opened || performance.now();
+    setTimeout(next);
+};
+next();

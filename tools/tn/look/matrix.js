@@ -1,0 +1,279 @@
+/* matrix.js - a matrix to look at: zoom (wheel, + and -, pinch), pan (drag, Shift and arrows), a cell under the cursor (pointer
+   or arrows) with its value and both names. Two canvases: cells and names below, the cursor above, which moves without the
+   cells being drawn again.
+
+   A view is the cell at the left, the cell at the top and the pixels per cell. What is drawn first is coarse enough to be there
+   within the time of a key press; strips of the full resolution follow while nobody presses anything. */
+const side = { left: 96, top: 84 };             /* room for names */
+const quick = 1.2e7;                            /* products that a first drawing may take: about 15 ms */
+
+const blocks = (first, last, step, size) => {
+    const start = Math.max(0, Math.floor(first / step) * step), end = Math.min(size, Math.ceil(last / step) * step);
+    return { first: start, step, count: Math.max(0, Math.ceil((end - start) / step)) };
+};
+const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
+const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/* A pixel of an image has a place, so that is its name. */
+const namesOf = (names, count) => {
+    const { width, height, channels = 1 } = tn.page.pixels || {};
+    if (!names && width * height * channels === count)
+        return Array.from({ length: count }, (_, i) => `(${Math.floor(i / width) % height}, ${i % width})`);
+    return tn.names(names, count);
+};
+
+/* The text of a name, cut to a width by halving. */
+const fitted = (context, text, width) => {
+    if (context.measureText(text).width <= width) return text;
+    const letters = [...text];
+    let low = 0, high = letters.length;
+    while (low < high) {
+        const middle = Math.ceil((low + high) / 2);
+        if (context.measureText(letters.slice(0, middle).join("") + "…").width <= width) low = middle; else high = middle - 1;
+    }
+    return letters.slice(0, low).join("") + "…";
+};
+
+tn.matrix = matrix => {
+    const source = tn.source(matrix), rows = source.rows, columns = source.columns;
+    const rowNames = namesOf(matrix.rownames, rows), columnNames = namesOf(matrix.colnames, columns);
+    const outputNames = tn.names(matrix.outputs || "outputs", source.outputs);
+    const cells = tn.h("canvas", { class: "cells" }), above = tn.h("canvas", { class: "above" });
+    const words = { row: matrix.row_label || "row", column: matrix.column_label || "column" };
+    const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
+        "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, Shift and arrows move the view, 0 shows all.` }, cells, above);
+    const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
+    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, contrast = 1, drawing = 0;
+
+    /* ---- geometry */
+    const fit = () => Math.min((width - side.left) / columns, (height - side.top) / rows);
+    const largest = () => Math.max(fit(), 44);
+    const settle = next => {
+        const scale = clamp(next.scale, fit(), largest());
+        const wide = (width - side.left) / scale, tall = (height - side.top) / scale;
+        view = { scale, x: clamp(next.x, 0, Math.max(0, columns - wide)), y: clamp(next.y, 0, Math.max(0, rows - tall)) };
+        stage.classList.toggle("near", scale > fit() * 1.001);
+    };
+    const cellAt = (px, py) => ({ i: Math.floor((py - side.top) / view.scale + view.y), j: Math.floor((px - side.left) / view.scale + view.x) });
+    const zoom = (factor, px, py) => {
+        const x = view.x + (px - side.left) / view.scale, y = view.y + (py - side.top) / view.scale;
+        const scale = clamp(view.scale * factor, fit(), largest());
+        settle({ scale, x: x - (px - side.left) / scale, y: y - (py - side.top) / scale });
+        draw();
+    };
+    const placeOf = ({ i, j }) => [side.left + (j + 0.5 - view.x) * view.scale, side.top + (i + 0.5 - view.y) * view.scale];
+    const zoomKey = factor => {
+        const [px, py] = placeOf(cursor), inside = px >= side.left && px < width && py >= side.top && py < height;
+        zoom(factor, inside ? px : (side.left + width) / 2, inside ? py : (side.top + height) / 2);
+    };
+
+    /* ---- drawing */
+    const paper = (canvas, context) => {
+        const ratio = Math.min(3, window.devicePixelRatio || 1);
+        canvas.width = width * ratio;
+        canvas.height = height * ratio;
+        canvas.style.height = height + "px";
+        context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    };
+    const put = (context, values, down, across) => {
+        if (!down.count || !across.count) return;
+        const small = document.createElement("canvas");
+        small.width = across.count;
+        small.height = down.count;
+        small.getContext("2d").putImageData(new ImageData(tn.paint(values, limit / contrast), across.count, down.count), 0, 0);
+        context.save();
+        context.beginPath();
+        context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * view.scale), Math.min(height - side.top, (rows - view.y) * view.scale));
+        context.clip();
+        context.imageSmoothingEnabled = false;
+        context.drawImage(small, side.left + (across.first - view.x) * view.scale, side.top + (down.first - view.y) * view.scale,
+                          across.count * across.step * view.scale, down.count * down.step * view.scale);
+        context.restore();
+    };
+    const visible = step => ({ down: blocks(view.y, view.y + (height - side.top) / view.scale, step, rows),
+                               across: blocks(view.x, view.x + (width - side.left) / view.scale, step, columns) });
+    const finest = () => Math.max(1, Math.ceil(0.999 / view.scale));
+    const drawCells = () => {
+        const context = cells.getContext("2d"), mine = ++drawing;
+        paper(cells, context);
+        let step = finest(), { down, across } = visible(step);
+        while (source.work(down.count, across.count) > quick && step < Math.max(rows, columns)) ({ down, across } = visible(step *= 2));
+        put(context, source.grid(output, down, across), down, across);
+        status.textContent = finest() > 1 ? `each cell is the mean of ${finest()} × ${finest()} values` : "";
+        if (step > finest()) refine(context, visible(finest()), mine, 0);
+    };
+    /* Strip by strip, and not at all once something else is to be drawn. */
+    const refine = (context, { down, across }, mine, done) => {
+        if (mine !== drawing || done >= down.count) return;
+        const count = Math.min(down.count - done, Math.max(1, Math.floor(quick / (across.count * source.cost))));
+        const strip = { first: down.first + done * down.step, step: down.step, count };
+        setTimeout(() => {
+            if (mine !== drawing) return;
+            put(context, source.grid(output, strip, across), strip, across);
+            refine(context, { down, across }, mine, done + count);
+        });
+    };
+    const drawNames = () => {
+        const context = cells.getContext("2d"), room = 14;
+        const every = Math.max(1, Math.ceil(room / view.scale));
+        context.font = style("--canvas-font");
+        context.textBaseline = "middle";
+        context.textAlign = "right";
+        context.fillStyle = style("--soft");
+        for (let i = Math.ceil(view.y / every) * every; i < rows; i += every) {
+            const y = side.top + (i + 0.5 - view.y) * view.scale;
+            if (y > height - 4) break;
+            if (y > side.top + 4) context.fillText(fitted(context, tn.plain(rowNames[i]), side.left - 14), side.left - 8, y);
+        }
+        context.textAlign = "left";
+        for (let j = Math.ceil(view.x / every) * every; j < columns; j += every) {
+            const x = side.left + (j + 0.5 - view.x) * view.scale;
+            if (x > width - 4) break;
+            if (x < side.left + 4) continue;
+            context.save();
+            context.translate(x, side.top - 8);
+            context.rotate(-Math.PI / 2);
+            context.fillText(fitted(context, tn.plain(columnNames[j]), side.top - 14), 0, 0);
+            context.restore();
+        }
+        context.fillStyle = style("--faint");
+        context.textAlign = "left";
+        context.fillText(words.column + " →", 4, 12);
+        context.fillText(words.row + " ↓", 4, side.top - 10);
+    };
+    const drawCursor = () => {
+        const context = above.getContext("2d"), size = Math.max(view.scale, 3);
+        paper(above, context);
+        const [px, py] = placeOf(cursor);
+        if (px < side.left || py < side.top || px > width || py > height) return;
+        context.strokeStyle = style("--ink");
+        context.globalAlpha = 0.35;
+        context.lineWidth = 1;
+        context.beginPath();
+        context.moveTo(side.left, py); context.lineTo(px - size / 2, py);
+        context.moveTo(px, side.top); context.lineTo(px, py - size / 2);
+        context.stroke();
+        context.globalAlpha = 1;
+        for (const [colour, grow] of [["#fff", 1.5], ["#000", 0.5]]) {
+            context.strokeStyle = colour;
+            context.strokeRect(px - size / 2 - grow, py - size / 2 - grow, size + 2 * grow, size + 2 * grow);
+        }
+    };
+    const draw = () => {
+        if (!width) return;
+        drawCells();
+        drawNames();
+        drawCursor();
+        scaleText.textContent = "±" + tn.format(limit / contrast, 3);
+    };
+
+    /* ---- the cell under the cursor, and for pictures all values of its row */
+    const rowPicture = tn.h("span", { class: "rowpicture" });
+    const pixels = tn.page.pixels && tn.page.pixels.width * tn.page.pixels.height === columns && columns > 1 ? tn.page.pixels : null;
+    const tell = () => {
+        const value = source.at(output, cursor.i, cursor.j);
+        readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))), " × ",
+            tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), " = ", tn.number(value));
+        if (!pixels) return;
+        const row = source.grid(output, { first: cursor.i, step: 1, count: 1 }, { first: 0, step: 1, count: columns });
+        rowPicture.replaceChildren(tn.picture(row, pixels.width, pixels.height, { label: `row ${cursor.i} as a picture` }),
+            tn.h("span", { class: "soft", text: "this row, as a picture" }));
+    };
+    const move = (i, j, follow) => {
+        cursor = { i: clamp(i, 0, rows - 1), j: clamp(j, 0, columns - 1) };
+        if (follow) {
+            const wide = (width - side.left) / view.scale, tall = (height - side.top) / view.scale;
+            const x = clamp(view.x, cursor.j + 1 - wide, cursor.j), y = clamp(view.y, cursor.i + 1 - tall, cursor.i);
+            if (x !== view.x || y !== view.y) { settle({ ...view, x, y }); draw(); }
+        }
+        drawCursor();
+        tell();
+    };
+
+    /* ---- hands: keys, wheel, one finger or two */
+    const keys = {
+        "+": () => zoomKey(1.5), "=": () => zoomKey(1.5), "-": () => zoomKey(1 / 1.5), "0": () => { settle({ x: 0, y: 0, scale: 0 }); draw(); },
+        ArrowLeft: by => move(cursor.i, cursor.j - by, true), ArrowRight: by => move(cursor.i, cursor.j + by, true),
+        ArrowUp: by => move(cursor.i - by, cursor.j, true), ArrowDown: by => move(cursor.i + by, cursor.j, true),
+        Home: () => move(cursor.i, 0, true), End: () => move(cursor.i, columns - 1, true),
+        PageUp: () => picker.set(Math.max(0, output - 1)), PageDown: () => picker.set(Math.min(source.outputs - 1, output + 1)),
+    };
+    const pans = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    const pan = (dx, dy) => { settle({ ...view, x: view.x + dx, y: view.y + dy }); draw(); };
+    stage.addEventListener("keydown", event => {
+        if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+        event.preventDefault();
+        const step = 60 / view.scale;
+        if (event.shiftKey && pans[event.key]) pan(pans[event.key][0] * step, pans[event.key][1] * step);
+        else keys[event.key](finest());
+    });
+    /* The wheel scrolls the page until the matrix has the focus, so that nobody is caught in it. */
+    stage.addEventListener("wheel", event => {
+        if (document.activeElement !== stage && !event.ctrlKey) return;
+        event.preventDefault();
+        const box = stage.getBoundingClientRect();
+        zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), event.clientX - box.left, event.clientY - box.top);
+    }, { passive: false });
+    const fingers = new Map();
+    const local = event => { const box = stage.getBoundingClientRect(); return { x: event.clientX - box.left, y: event.clientY - box.top }; };
+    const spread = () => { const [a, b] = [...fingers.values()]; return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.hypot(a.x - b.x, a.y - b.y) }; };
+    const point = ({ x, y }) => {
+        const cell = cellAt(x, y);
+        if (cell.i >= 0 && cell.j >= 0 && cell.i < rows && cell.j < columns && x >= side.left && y >= side.top) move(cell.i, cell.j);
+    };
+    stage.addEventListener("pointerdown", event => {
+        fingers.set(event.pointerId, local(event));
+        if (event.isTrusted) stage.setPointerCapture(event.pointerId);
+        stage.focus({ preventScroll: true });
+        point(local(event));
+    });
+    stage.addEventListener("pointermove", event => {
+        const now = local(event), before = fingers.get(event.pointerId);
+        if (!before) { point(now); return; }
+        const wide = fingers.size === 2 && spread();
+        fingers.set(event.pointerId, now);
+        if (wide) { const next = spread(); zoom(next.apart / wide.apart, next.x, next.y); }
+        else pan((before.x - now.x) / view.scale, (before.y - now.y) / view.scale);
+    });
+    for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, event => fingers.delete(event.pointerId));
+    stage.addEventListener("dblclick", event => { const { x, y } = local(event); zoom(2, x, y); });
+
+    /* ---- around it */
+    const show = o => {
+        output = o;
+        limit = source.limit(o) || 1;
+        draw();
+        tell();
+    };
+    const picker = tn.picker(matrix.output_label || "output", outputNames, show);
+    const contrasts = tn.slider("contrast", { min: 0, max: 6, step: 0.25, value: 0, format: v => "×" + tn.format(2 ** v, 3) },
+                                v => { contrast = 2 ** v; draw(); });
+    const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label, text, onclick });
+    const scaleText = tn.h("span", { class: "soft" });
+    const bar = tn.picture(Float64Array.from({ length: 64 }, (_, i) => i / 31.5 - 1), 64, 1, { label: "colours from negative, blue, to positive, red" });
+    const errors = (source.errors || []).filter(([, error]) => error !== undefined);
+    const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" }, `Multiplied in this page from factors with ${source.terms} terms`,
+        errors.length ? [", kept in 8 bits; largest error, as a share of the largest value: ",
+            errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".") : null;
+    new ResizeObserver(() => {
+        const now = Math.floor(stage.clientWidth);
+        if (!now || now === width) return;
+        const whole = !width || view.scale <= fit() * 1.001;
+        width = now;
+        height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, Math.max(260, Math.min(640, window.innerHeight * 0.8))));
+        settle(whole ? { x: 0, y: 0, scale: 0 } : view);
+        draw();
+    }).observe(stage);
+    document.addEventListener("tn-theme", draw);
+    limit = source.limit(0) || 1;
+    tell();
+    return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
+        tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" }, button("−", "zoom out", () => zoomKey(1 / 1.5)),
+            button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
+        stage,
+        tn.h("div", { class: "under" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar)), status, notes) };
+};
+
+tn.sections.matrix = (section, box) => box.append(tn.matrix(section).element,
+    tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
+        tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));

@@ -1,0 +1,126 @@
+/* source.js - where the values of a matrix come from: a dense array, or factors that are multiplied here. Both answer the same
+   two questions: one element, and a grid of means of blocks, which is what a screen can show of a large matrix.
+
+       dense     Q_o[i,j] = values[o,i,j]
+       factors   Q_o[i,j] = sum_h p[o,h] (w[h,i] v[h,j] + w[h,j] v[h,i]) / 2          symmetric (the usual)
+                          = sum_h p[o,h] w[h,i] v[h,j]                                not symmetric
+       embed     w[h,i] = sum_d w'[h,d] embed[i,d], and v alike: a matrix between tokens
+
+   A mean of products over a block is the product of means, because rows and columns are averaged apart: an overview of a
+   matrix between 100,000 tokens costs as little as a small matrix. */
+
+/* A range of `count` blocks of `step` rows from `first` on; the last may be shorter. */
+const blockEnd = (range, k, size) => Math.min(range.first + (k + 1) * range.step, size);
+
+const dense = matrix => {
+    const values = tn.array(matrix.values), shape = values.shape.slice(-2);
+    const [rows, columns] = shape, cells = rows * columns, outputs = values.shape.length === 3 ? values.shape[0] : 1;
+    const at = (o, i, j) => values[o * cells + i * columns + j];
+    const grid = (o, down, across) => {
+        const out = new Float64Array(down.count * across.count);
+        for (let a = 0, n = 0; a < down.count; a++) {
+            const top = down.first + a * down.step, bottom = blockEnd(down, a, rows);
+            for (let b = 0; b < across.count; b++, n++) {
+                const left = across.first + b * across.step, right = blockEnd(across, b, columns);
+                let sum = 0;
+                for (let i = top; i < bottom; i++)
+                    for (let j = left, k = o * cells + i * columns + left; j < right; j++, k++) sum += values[k];
+                out[n] = sum / ((bottom - top) * (right - left));
+            }
+        }
+        return out;
+    };
+    const limit = o => tn.largest(values.subarray(o * cells, (o + 1) * cells));
+    return { outputs, rows, columns, at, grid, limit, cost: 1, work: (m, n) => m * n };
+};
+
+/* Means of blocks of columns of a factor [h,n]: [h, range.count]. */
+const columnMeans = (factor, range) => {
+    const [h, n] = factor.shape, out = new Float64Array(h * range.count);
+    for (let r = 0, k = 0; r < h; r++)
+        for (let b = 0; b < range.count; b++, k++) {
+            const left = range.first + b * range.step, right = blockEnd(range, b, n);
+            let sum = 0;
+            for (let j = left; j < right; j++) sum += factor[r * n + j];
+            out[k] = sum / (right - left);
+        }
+    return out;
+};
+/* The same of factor' embed^T: rows of the embedding are averaged first, [range.count, d], then multiplied. */
+const embeddedMeans = (factor, embed, range) => {
+    const [h, d] = factor.shape, tokens = embed.shape[0], mean = new Float64Array(range.count * d), out = new Float64Array(h * range.count);
+    for (let b = 0; b < range.count; b++) {
+        const top = range.first + b * range.step, bottom = blockEnd(range, b, tokens);
+        for (let i = top; i < bottom; i++)
+            for (let k = 0; k < d; k++) mean[b * d + k] += embed[i * d + k] / (bottom - top);
+    }
+    for (let r = 0; r < h; r++)
+        for (let b = 0; b < range.count; b++) {
+            let sum = 0;
+            for (let k = 0, f = r * d, e = b * d; k < d; k++) sum += factor[f++] * mean[e++];
+            out[r * range.count + b] = sum;
+        }
+    return out;
+};
+
+const factors = matrix => {
+    const p = tn.array(matrix.p), w = tn.array(matrix.w), v = tn.array(matrix.v);
+    const down = matrix.embed_rows || matrix.embed, across = matrix.embed_columns || matrix.embed;
+    const symmetric = matrix.symmetric !== false, h = w.shape[0], recent = new Map();
+    const length = (factor, embed) => embed ? embed.shape[0] : factor.shape[1];
+    /* The last few answers are kept: another output, or a finer strip of the same place, needs the same means. */
+    const means = (name, factor, embed, range) => {
+        const compute = () => embed ? embeddedMeans(factor, tn.array(embed), range) : columnMeans(factor, range);
+        const key = [name, range.first, range.step, range.count].join();
+        if (range.count === 1) return compute();
+        if (!recent.has(key)) {
+            if (recent.size > 15) recent.delete(recent.keys().next().value);
+            recent.set(key, compute());
+        }
+        return recent.get(key);
+    };
+    const grid = (o, rows, columns) => {
+        const m = rows.count, n = columns.count, out = new Float64Array(m * n);
+        const wr = means("wr", w, down, rows), vc = means("vc", v, across, columns);
+        const vr = symmetric && means("vr", v, down, rows), wc = symmetric && means("wc", w, across, columns);
+        for (let r = 0; r < h; r++) {
+            const weight = p[o * h + r] / (symmetric ? 2 : 1);
+            for (let i = 0; i < m; i++) {
+                const x = weight * wr[r * m + i], base = i * n, from = r * n;
+                if (symmetric) {
+                    const y = weight * vr[r * m + i];
+                    for (let j = 0; j < n; j++) out[base + j] += x * vc[from + j] + y * wc[from + j];
+                } else for (let j = 0; j < n; j++) out[base + j] += x * vc[from + j];
+            }
+        }
+        return out;
+    };
+    const one = (o, i, j) => sampled(o, [i], [j])[0];
+    const rows = length(w, down), columns = length(v, across);
+    /* The scale ends where 99.5 % of a sample do; all values would take too long. */
+    const limit = o => {
+        const every = n => ({ first: 0, step: Math.max(1, Math.floor(n / 96)), count: Math.min(n, 96) });
+        const sparse = range => Array.from({ length: range.count }, (_, k) => range.first + k * range.step);
+        const sample = sampled(o, sparse(every(rows)), sparse(every(columns))).map(Math.abs).sort();
+        return sample[Math.floor(0.995 * (sample.length - 1))] || sample[sample.length - 1] || 0;
+    };
+    const sampled = (o, is, js) => {
+        const pick = (factor, embed, indices) => indices.map(i => embed ? embeddedMeans(factor, tn.array(embed), { first: i, step: 1, count: 1 })
+                                                                        : columnMeans(factor, { first: i, step: 1, count: 1 }));
+        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && pick(v, down, is), wc = symmetric && pick(w, across, js);
+        const out = new Float64Array(is.length * js.length);
+        for (let a = 0, k = 0; a < is.length; a++)
+            for (let b = 0; b < js.length; b++, k++)
+                for (let r = 0; r < h; r++)
+                    out[k] += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
+        return out;
+    };
+    const outputs = p.shape.length === 2 ? p.shape[0] : 1;
+    const parts = { p: matrix.p, w: matrix.w, v: matrix.v, embed: matrix.embed, rows: matrix.embed_rows, columns: matrix.embed_columns };
+    const errors = Object.entries(parts).filter(([, part]) => part && part.type === "q8").map(([name, part]) => [name, part.error]);
+    const cost = (symmetric ? 2 : 1) * h;
+    const work = (m, n) => m * n * cost + cost * ((down ? m * w.shape[1] : 0) + (across ? n * v.shape[1] : 0));
+    return { outputs, rows, columns, at: one, grid, limit, cost, work, errors, terms: h };
+};
+
+tn.source = matrix => matrix.of === "factors" ? factors(matrix) : dense(matrix);
