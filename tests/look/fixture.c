@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tensornet.h"
 
 static FILE *page, *expected;
 static unsigned char *blob;
@@ -149,6 +150,19 @@ static void wave(double *picture, double turn, double pitch, double x0, double y
     for (i = 0; i < PIXELS; i++) picture[i] /= sqrt(norm);
 }
 
+/* What the page repeats of the library. */
+static void colours(const char *name, tn_colours map, int from)
+{
+    uint8_t rgb[3];
+    int     i;
+    fprintf(expected, "\"%s\": [", name);
+    for (i = from; i <= 10; i++) {
+        tn_colour(map, i / 10.0, rgb);
+        fprintf(expected, "%s[%.17g, %d, %d, %d]", i > from ? ", " : "", i / 10.0, rgb[0], rgb[1], rgb[2]);
+    }
+    fprintf(expected, "]");
+}
+
 static void write_images(void)
 {
     static double values[OUTPUTS][VECTORS], vectors[OUTPUTS][VECTORS][PIXELS], inputs[EXAMPLES][PIXELS], logits[EXAMPLES][OUTPUTS];
@@ -261,8 +275,12 @@ static void write_images(void)
 
     fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g,\n",
             values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6]);
-    fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": %.17g}\n", logits[2][1],
+    fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": %.17g,\n", logits[2][1],
             product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2], (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
+    colours("colours", TN_COLOURS_DIVERGING, -10);
+    fprintf(expected, ",\n");
+    colours("sequential", TN_COLOURS_SEQUENTIAL, 0);
+    fprintf(expected, "}\n");
     free(p); free(w); free(v);
 }
 
@@ -316,7 +334,7 @@ static void write_language(void)
     say(", \"embed\": ");
     q8(embed, TOKENS, WIDTH);
     say("},\n{\"type\": \"heads\", \"id\": \"heads\", \"title\": \"Heads\", \"text\": \"Where heads look.\", \"columns\": [[\"copying\", \"copying\", "
-        "\"how far the head raises the tokens it looks at\"], [\"distance\", \"distance\", \"mean distance of what it looks at\"], [\"qk_norm\", \"QK norm\"]], \"text\": [");
+        "\"how far the head raises the tokens it looks at\"], [\"distance\", \"distance\", \"mean distance of what it looks at\"], [\"qk_norm\", \"QK norm\"]], \"tokens\": [");
     for (i = 0; i < TEXT; i++) { if (i) say(", "); name(text[i]); }
     say("],\n\"heads\": [");
     for (h = 0; h < HEADS; h++) {
@@ -346,9 +364,9 @@ static void write_language(void)
         name(i * 11 % TOKENS);
         say(", \"value\": %.17g}", (i % 4 == 2 ? -1 : 1) * 9 / (i + 1.5));
     }
-    say("]},\n{\"type\": \"paths\", \"id\": \"paths\", \"title\": \"Paths\", \"text\": \"A logit as a sum over paths.\", \"text_tokens\": 0, \"examples\": [");
+    say("]},\n{\"type\": \"paths\", \"id\": \"paths\", \"title\": \"Paths\", \"text\": \"A logit as a sum over paths.\", \"examples\": [");
     for (k = 0; k < 2; k++) {
-        say("%s{\"text\": [\"Once\", \" upon\", \" a\"], \"token\": \" time\", \"rows\": [", k ? ", " : "");
+        say("%s{\"tokens\": [\"Once\", \" upon\", \" a\"], \"token\": \" time\", \"rows\": [", k ? ", " : "");
         for (i = 0, sum = 0; i < 6; i++) {
             double value = (i % 3 == 2 ? -1 : 1) * (3.1 + k) / (i + 1);
             sum += value;

@@ -6,6 +6,7 @@
 /* Makes an element. Of the properties, functions are listeners (onclick: fn), the others attributes; `text` is its text. */
 tn.make = (element, properties, children) => {
     for (const [name, value] of Object.entries(properties || {})) {
+        if (name.startsWith("aria-") && typeof value === "boolean") { element.setAttribute(name, value); continue; }
         if (value === undefined || value === null || value === false) continue;
         if (typeof value === "function") element.addEventListener(name.slice(2), value);
         else if (name === "text") element.textContent = value;
@@ -82,3 +83,6 @@ tn.step = (key, at, count) => {
 };
 tn.ids = 0;
 tn.id = name => "tn-" + name + "-" + ++tn.ids;
+
+/* Calls `draw` when the element has another size. In a frame of its own, because drawing may change the size again. */
+tn.resized = (element, draw) => new ResizeObserver(() => requestAnimationFrame(draw)).observe(element);

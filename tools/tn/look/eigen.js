@@ -1,6 +1,6 @@
 /* eigen.js - eigenvectors of an output: pictures where inputs are images, lists of tokens where they are tokens. Cards with
    positive eigenvalues above, negative below, largest first; the chosen card is shown large, with values under the cursor. */
-const first = 6;
+const first = 10;
 
 /* Values of a picture under the pointer, or moved by arrow keys. */
 tn.large = (values, label) => {
@@ -87,7 +87,8 @@ const gallery = (all, name) => {
 };
 
 tn.sections.eigen = (section, box) => {
-    const place = tn.h("div", { class: "gallery" });
+    const pictures = tn.page.pixels && section.outputs.some(output => output.vectors);
+    const place = tn.h("div", { class: pictures ? "gallery pictures" : "gallery" });
     const picker = tn.picker(section.output_label || "output", section.outputs.map(output => output.name), i => show(i));
     const show = i => {
         const all = tn.eigenvectors(section.outputs[i]);

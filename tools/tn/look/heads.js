@@ -41,7 +41,7 @@ const lookingAt = (pattern, text) => {
 };
 
 tn.sections.heads = (section, box) => {
-    const { heads, columns, text = [] } = section, place = tn.h("div", { class: "head" });
+    const { heads, columns, tokens: text = [] } = section, place = tn.h("div", { class: "head" });
     const views = head => [
         head.pattern && text.length ? ["pattern", () => [tn.h("p", { class: "soft small", text: "Where the chosen token looks; point at another one." }), lookingAt(tn.array(head.pattern), text),
             tn.matrix({ of: "dense", values: head.pattern, rownames: text, colnames: text, row_label: "from", column_label: "to" }).element]] : null,

@@ -46,6 +46,7 @@ tn.matrix = matrix => {
     let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, contrast = 1, drawing = 0;
 
     /* ---- geometry */
+    const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
     const fit = () => Math.min((width - side.left) / columns, (height - side.top) / rows);
     const largest = () => Math.max(fit(), 44);
     const settle = next => {
@@ -113,9 +114,25 @@ tn.matrix = matrix => {
             refine(context, { down, across }, mine, done + count);
         });
     };
+    /* Values in cells that have room for them, black or white by how dark the cell is. */
+    const drawNumbers = () => {
+        if (view.scale < 42) return;
+        const context = cells.getContext("2d"), { down, across } = visible(1);
+        const values = source.grid(output, down, across);
+        context.font = style("--canvas-font");
+        context.textAlign = "center";
+        context.textBaseline = "middle";
+        for (let a = 0, k = 0; a < down.count; a++)
+            for (let b = 0; b < across.count; b++, k++) {
+                const [x, y] = placeOf({ i: down.first + a, j: across.first + b });
+                if (x < side.left || y < side.top) continue;
+                context.fillStyle = Math.abs(values[k]) * contrast > 0.55 * limit ? "#fff" : "#222";
+                context.fillText(tn.format(values[k], 2), x, y);
+            }
+    };
     const drawNames = () => {
         const context = cells.getContext("2d"), room = 14;
-        const every = Math.max(1, Math.ceil(room / view.scale));
+        const fits = Math.ceil(room / view.scale), every = pixels && 2 * fits > pixels.width ? Math.ceil(fits / pixels.width) * pixels.width : fits;
         context.font = style("--canvas-font");
         context.textBaseline = "middle";
         context.textAlign = "right";
@@ -162,6 +179,7 @@ tn.matrix = matrix => {
     const draw = () => {
         if (!width) return;
         drawCells();
+        drawNumbers();
         drawNames();
         drawCursor();
         scaleText.textContent = "±" + tn.format(limit / contrast, 3);
@@ -170,6 +188,8 @@ tn.matrix = matrix => {
     /* ---- the cell under the cursor, and for pictures all values of its row */
     const rowPicture = tn.h("span", { class: "rowpicture" });
     const pixels = tn.page.pixels && tn.page.pixels.width * tn.page.pixels.height === columns && columns > 1 ? tn.page.pixels : null;
+    const middle = pixels ? (pixels.height >> 1) * pixels.width + (pixels.width >> 1) : 0;
+    if (middle < rows) cursor = { i: middle, j: middle };
     const tell = () => {
         const value = source.at(output, cursor.i, cursor.j);
         readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))), " × ",
@@ -255,23 +275,24 @@ tn.matrix = matrix => {
     const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" }, `Multiplied in this page from factors with ${source.terms} terms`,
         errors.length ? [", kept in 8 bits; largest error, as a share of the largest value: ",
             errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".") : null;
-    new ResizeObserver(() => {
+    tn.resized(stage, () => {
         const now = Math.floor(stage.clientWidth);
         if (!now || now === width) return;
         const whole = !width || view.scale <= fit() * 1.001;
         width = now;
-        height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, Math.max(260, Math.min(640, window.innerHeight * 0.8))));
+        height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, tallest()));
         settle(whole ? { x: 0, y: 0, scale: 0 } : view);
         draw();
-    }).observe(stage);
-    document.addEventListener("tn-theme", draw);
+    });
+    document.addEventListener("tn-theme", () => { if (stage.isConnected) draw(); });
+    stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
     limit = source.limit(0) || 1;
     tell();
     return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" }, button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
-        stage,
-        tn.h("div", { class: "under" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar)), status, notes) };
+        tn.h("div", { class: "area" }, stage,
+            tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status, notes))) };
 };
 
 tn.sections.matrix = (section, box) => box.append(tn.matrix(section).element,

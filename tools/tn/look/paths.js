@@ -3,7 +3,7 @@
 const sum = rows => rows.reduce((total, row) => total + row.value, 0);
 
 const one = example => tn.h("div", {},
-    tn.h("p", { class: "text" }, example.text.map(token => tn.token(token)), tn.h("span", { class: "next" }, " → ", tn.token(example.token))),
+    tn.h("p", { class: "text" }, example.tokens.map(token => tn.token(token)), tn.h("span", { class: "next" }, " → ", tn.token(example.token))),
     tn.h("div", { class: "scroll" }, tn.bars([
         ...example.rows.map(row => ({ label: row.path, value: row.value, note: row.share === undefined ? undefined : tn.percent(row.share) })),
         ...(example.remainder === undefined ? [] : [{ label: "remainder: what no path above explains", value: example.remainder, class: "rest", note: "" }]),
@@ -14,7 +14,7 @@ const one = example => tn.h("div", {},
 tn.sections.paths = (section, box) => {
     const examples = section.examples || [section], place = tn.h("div", {});
     const show = i => place.replaceChildren(one(examples[i]));
-    const picker = tn.picker("text", examples.map(example => example.text.join("") + " → " + example.token), show);
+    const picker = tn.picker("text", examples.map(example => example.tokens.join("") + " → " + example.token), show);
     box.append(tn.h("div", { class: "tools" }, picker.element), place);
     show(0);
 };

@@ -107,8 +107,8 @@ tn.plot = options => {
                 tn.h("span", { class: "of", style: `--ink: ${series.ink || tn.ink(k)}` }, plot.series.length > 1 && series.name ? [tn.token(series.name), " "] : null, tn.number(series.y[at]))));
         if (plot.onread) plot.onread(at);
     };
-    const explain = () => legend.replaceChildren(...(plot.series.length < 2 ? [] : plot.series.filter(series => !series.quiet)).map((series, i) =>
-        tn.h("span", { class: "key" + (series.dashed ? " dashed" : ""), style: `--ink: ${series.ink || tn.ink(i)}` }, tn.token(series.name))));
+    const explain = () => legend.replaceChildren(...(plot.series.filter(series => !series.quiet).length < 2 ? [] : plot.series.filter(series => !series.quiet)).map((series, i) =>
+        tn.h("span", { class: "key" + (series.dashed ? " dashed" : series.kind === "points" ? " points" : ""), style: `--ink: ${series.ink || tn.ink(i)}` }, tn.token(series.name))));
 
     frame.addEventListener("keydown", event => {
         const to = tn.step(event.key, at, Math.max(...plot.series.map(series => series.y.length)));
@@ -126,10 +126,10 @@ tn.plot = options => {
         }
         read(nearest);
     });
-    new ResizeObserver(() => {
+    tn.resized(frame, () => {
         const now = Math.floor(frame.clientWidth);
         if (now > 0 && now !== width) { width = now; draw(); }
-    }).observe(frame);
+    });
     width = 640;
     const update = changes => { plot = { ...plot, ...changes }; explain(); draw(); };
     update({});

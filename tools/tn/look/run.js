@@ -10,7 +10,7 @@ const curves = section => {
 const spectraOf = section => {
     let chosen = 0, at = 0;
     const state = () => ({ series: [{ name: section.spectra[chosen].name, y: spectrumAt(section.spectra[chosen], at), kind: "stems", signs: true },
-        { name: "at the end", y: spectrumAt(section.spectra[chosen], section.steps.length - 1), class: "faint", ink: "var(--soft)", dashed: true }] });
+        { name: "at the end", y: spectrumAt(section.spectra[chosen], section.steps.length - 1), kind: "points", class: "ring", ink: "var(--soft)" }] });
     const plot = tn.plot({ ...state(), xlabel: "index, by size", ylabel: "value", zero: true, height: 230 });
     const picker = tn.picker("spectrum", section.spectra.map(one => one.name), i => { chosen = i; plot.update(state()); });
     return { element: tn.h("div", {}, picker.element, plot.element), show: i => { at = i; plot.update(state()); } };

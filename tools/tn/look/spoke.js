@@ -4,12 +4,12 @@ tn.spoke = (output, x) => tn.eigenvectors(output).filter(one => one.vector).map(
     return { ...one, activation, part: one.value * activation * activation };
 }).sort((a, b) => Math.abs(b.part) - Math.abs(a.part));
 
-const table = (parts, name, exact) => {
-    const total = parts.reduce((sum, part) => sum + part.part, 0), { width, height } = tn.page.pixels;
+const table = (parts, name, rest, exact) => {
+    const total = parts.reduce((sum, part) => sum + part.part, 0) + rest, { width, height } = tn.page.pixels;
     return [tn.h("div", { class: "scroll" }, tn.bars(parts.slice(0, 10).map(part => ({ value: part.part,
             label: tn.h("span", { class: "spoke" }, tn.picture(part.vector, width, height, { label: `eigenvector ${part.k}` }), tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3))),
             note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
-        tn.h("p", { class: "total" }, `sum of ${parts.length} contributions to `, tn.token(name), ": ", tn.number(total, 6),
+        tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
             exact === undefined ? null : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
@@ -20,10 +20,12 @@ tn.sections.spoke = (section, box) => {
     let example = 0, output = 0;
     const place = tn.h("div", {}), scores = tn.h("div", { class: "scores" });
     const inputs = section.examples.map(one => tn.array(one.input));
-    const sums = () => eigen.outputs.map(one => tn.spoke(one, inputs[example]).reduce((sum, part) => sum + part.part, 0));
+    /* What eigenvectors do not say: a linear part and a constant. */
+    const restOf = o => { const rest = section.examples[example].rest; return rest ? tn.array(rest)[o] : 0; };
+    const sums = () => eigen.outputs.map(one => tn.spoke(one, inputs[example]).reduce((sum, part) => sum + part.part, 0) + restOf(eigen.outputs.indexOf(one)));
     const show = () => {
         const name = eigen.outputs[output].name, exact = logits ? logits[example * eigen.outputs.length + output] : undefined;
-        place.replaceChildren(...table(tn.spoke(eigen.outputs[output], inputs[example]), name, exact));
+        place.replaceChildren(...table(tn.spoke(eigen.outputs[output], inputs[example]), name, restOf(output), exact));
     };
     const outputs = tn.picker("output", eigen.outputs.map(one => one.name), i => { output = i; show(); });
     const pictures = section.examples.map((one, i) => tn.h("button", { type: "button", role: "radio", class: "example", onclick: () => pick(i) },

@@ -1,0 +1,102 @@
+#!/bin/sh
+# sh tests/look.sh FIXTURE: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are known; the
+# scripts of tests/look run in them, read what a reader reads and press what a reader presses. Each page is seen in both
+# themes and 360 pixels wide; then without WebAssembly, without scripts, and printed. At last faults are planted in the page,
+# which these checks have to find. The last line is `N passed, N failed, N skipped`.
+set -u
+export LC_ALL=C
+fixture=$1 passed=0 failed=0
+for browser in chromium chromium-browser google-chrome chrome none; do
+    if command -v $browser > /dev/null; then break; fi
+done
+folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/look.XXXXXX") || exit 1
+folder=$(cd "$folder" && pwd)
+trap 'rm -rf "$folder"' EXIT
+headless() {   # ARGUMENT...: what the browser prints; what it logs is in `log`
+    "$browser" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" \
+        --enable-logging=stderr --virtual-time-budget=20000 "$@" 2> "$folder/log"
+}
+echo '<p id="here"></p><script>document.getElementById("here").textContent = 6 * 7</script>' > "$folder/probe.html"
+headless --dump-dom "file://$folder/probe.html" | grep -q '>42<' || exec sh tests/missing.sh chromium "for the page of tn look"
+
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAIL $*"; }
+sh tools/tn/look/embed.sh "$folder/template.html"
+
+page() {   # KIND: the page, and the page with its checks
+    "$fixture" "$1" "$folder/template.html" "$folder/$1.html" "$folder/$1.json" || exit 1
+    with_checks "$1" "$folder/$1.html" > "$folder/$1-checked.html"
+}
+with_checks() {   # KIND PAGE
+    cat "$2"
+    echo '<script>'
+    printf 'const expected = '; cat "$folder/$1.json"
+    cat tests/look/check.js "tests/look/$1.js"
+    echo '</script>'
+}
+# A window is never narrower than 500 pixels, a frame may be. It tells the page around it what its checks said.
+framed() {   # PAGE WIDTH
+    cat <<END
+<!DOCTYPE html><iframe src="file://$1" style="width: $2px; height: 1500px; border: 0"></iframe>
+<script>addEventListener("message", event => document.body.append(Object.assign(document.createElement("pre"), {
+    id: "tn-checks", textContent: event.data })));</script>
+END
+}
+checks_of() {   # what a dump says, a line for each check
+    sed -n '/<pre id="tn-checks">/,/end of the checks/p' | sed 's/.*<pre id="tn-checks">//'
+}
+check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console has no error
+    name=$1 path=$2
+    shift 2
+    headless "$@" --dump-dom "file://$path" | checks_of > "$folder/said"
+    if ! grep -q '^end of the checks' "$folder/said"; then fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"; return; fi
+    passed=$((passed + $(grep -c '^ok ' "$folder/said")))
+    grep '^FAIL ' "$folder/said" > "$folder/why" && while read -r line; do fail "$name: ${line#FAIL }"; done < "$folder/why"
+    errors=$(grep CONSOLE "$folder/log" | grep -v 'Error: its type is hologram')
+    case $name/$errors in
+    broken/* | */) pass ;;
+    *) fail "$name: the console says $errors" ;;
+    esac
+}
+
+for kind in images language broken; do page $kind; done
+for kind in images language; do
+    check $kind "$folder/$kind-checked.html" --window-size=1280,900
+    check "$kind, dark" "$folder/$kind-checked.html" --window-size=1280,900 --blink-settings=preferredColorScheme=0
+    framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"
+    check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600
+done
+check broken "$folder/broken-checked.html"
+check "images, no WebAssembly" "$folder/images-checked.html" --window-size=1280,900 --js-flags=--noexpose_wasm
+if headless --js-flags=--noexpose_wasm --dump-dom "file://$folder/images.html" | grep -q 'There is no live part here: this browser has no WebAssembly'
+then pass; else fail "without WebAssembly the page does not say why it has no live part"; fi
+if headless --blink-settings=scriptEnabled=false --dump-dom "file://$folder/images.html" | grep -q 'which this browser has turned off'
+then pass; else fail "without scripts the page does not say so"; fi
+
+# The page needs nothing but itself: the one address in it is a name, that of SVG.
+if grep -o '[a-z]*://[^"]*' "$folder/template.html" | grep -v '^http://www.w3.org/2000/svg$' > "$folder/why"
+then fail "the page names $(cat "$folder/why")"; else pass; fi
+headless --no-pdf-header-footer --print-to-pdf="$folder/page.pdf" "file://$folder/images.html" > /dev/null
+if [ "$(head -c 4 "$folder/page.pdf" 2> /dev/null)" = %PDF ]; then pass; else fail "the page is not printed"; fi
+
+# planted KIND WIDTH NAME FROM TO: with a fault in the page its checks fail. FROM is in the page.
+planted() {
+    sed "s/$4/$5/" "$folder/$1.html" > "$folder/fault.html"
+    if cmp -s "$folder/$1.html" "$folder/fault.html"; then fail "planted $3: nothing in the page is $4"; return; fi
+    with_checks "$1" "$folder/fault.html" > "$folder/fault-checked.html"
+    framed "$folder/fault-checked.html" "$2" > "$folder/phone.html"
+    headless --window-size=1280,1600 --dump-dom "file://$folder/phone.html" | checks_of > "$folder/said"
+    if grep -q '^FAIL ' "$folder/said" || ! [ -s "$folder/said" ]; then pass; else fail "planted $3: no check failed"; fi
+}
+planted language 1200 "names as HTML" 'element.append(run)' 'element.innerHTML += run'
+planted language 1200 "a sign in the product" '+ y \* wc\[from + j\]' '- y * wc[from + j]'
+planted language 1200 "the symmetric half of one element" '(wr\[a\]\[r\] \* vc\[b\]\[r\] +' '(wr[a][r] * vc[b][r] -'
+planted language 1200 "hidden characters" 'if (code < 32)' 'if (code < 0)'
+planted images 1200 "a colour of the map" '\.188, 29' '.188, 39'
+planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
+planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
+planted images 360 "a table wider than a phone" '\.scroll { overflow-x: auto;' '.scroll { overflow-x: visible;'
+planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]

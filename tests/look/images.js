@@ -1,0 +1,147 @@
+/* images.js - a page of an image model: what is read and pressed in every section. */
+const number = selector => valueOf(selector);
+const cellOf = section => valueOf(`#${section} .readout.cell .num`);
+const goTo = (stage, row, column, rows) => {     /* from wherever the cell is */
+    press(stage, "Home");
+    pressMany(stage, "ArrowUp", rows);
+    pressMany(stage, "ArrowDown", row);
+    pressMany(stage, "ArrowRight", column);
+};
+/* Cells of a matrix view, as [r, g, b] at places in CSS pixels. */
+const colourAt = (canvas, x, y) => {
+    const ratio = canvas.width / canvas.clientWidth;
+    return [...canvas.getContext("2d").getImageData(Math.round(x * ratio), Math.round(y * ratio), 1, 1).data.slice(0, 3)];
+};
+
+whenFilled({
+    ...everyPage,
+    card() {
+        equal("card: a number", number("#card dd .num"), 50890);
+        equal("card: an accuracy", Number(all("#card dd .num")[1].dataset.value), 0.97625);
+        const plot = one("#card .plot");
+        press(plot, "Home");
+        pressMany(plot, "ArrowRight", 2);
+        equal("card: training loss", Number(all("#card .readout .num")[1].dataset.value), expected.loss[0]);
+        equal("card: held-out loss", Number(all("#card .readout .num")[2].dataset.value), expected.loss[1]);
+        const before = all("#card .axes text").map(text => text.textContent).join();
+        one("#card .toggle").click();
+        check("card: logarithmic", all("#card .axes text").map(text => text.textContent).join() !== before, before);
+    },
+    spectra() {
+        const rows = all("#spectra tbody tr");
+        equal("spectra: effective rank", Number(all(".num", rows[1])[1].dataset.value), expected.effective_rank);
+        equal("spectra: beyond the null", Number(all(".num", rows[0])[2].dataset.value), tn.array(tn.page.sections[1].groups[0].values).filter(v => Math.abs(v) > 0.25).length);
+        equal("spectra: without an edge", all("td", rows[3])[2].textContent, "–");
+        press(rows[0], "ArrowDown");
+        equal("spectra: arrow key", document.activeElement, rows[1]);
+        equal("spectra: chosen", rows[1].getAttribute("aria-selected"), "true");
+        press(one("#spectra .plot"), "Home");
+        equal("spectra: largest value", Number(all("#spectra .readout .num")[1].dataset.value), expected.values[1]);
+    },
+    eigen() {
+        equal("eigen: eigenvalue", number("#eigen .detail .facts .num"), expected.values[0]);
+        equal("eigen: negative ones", Number(one("#eigen .vector.below .num").dataset.value), expected.values[2]);
+        const picture = one("#eigen .large canvas");
+        pressMany(picture, "ArrowUp", 2);
+        press(picture, "ArrowLeft");
+        equal("eigen: pixel", number("#eigen .large .readout .num"), expected.pixel);
+        press(one("#eigen .vector[aria-checked=true]"), "ArrowRight");
+        check("eigen: next card", number("#eigen .detail .facts .num") !== expected.values[0], "the same");
+        one("#eigen .more").click();
+        equal("eigen: all cards", all("#eigen .vector").length, 16);
+        const outputs = all("#eigen [role=radio]");
+        press(outputs[0], "ArrowRight");
+        equal("eigen: the other output", number("#eigen .detail .facts .num"), expected.values[1]);
+        check("eigen: hostile name", one("#eigen .choices").textContent.includes("</script><img src=x onerror=alert(1)>"), one("#eigen .choices").textContent);
+    },
+    spoke() {
+        const examples = all("#spoke .example");
+        press(examples[0], "ArrowRight");
+        press(document.activeElement, "ArrowRight");
+        equal("spoke: example", examples[2].getAttribute("aria-checked"), "true");
+        all("#spoke .picker button")[1].click();
+        const [sum, exact] = all("#spoke .total .num").map(element => Number(element.dataset.value));
+        near("spoke: sum of contributions", sum, expected.logit);
+        equal("spoke: exact", exact, expected.logit);
+        near("spoke: by output", Number(all("#spoke .scores .num")[1].dataset.value), expected.logit);
+    },
+    async matrix() {
+        const stage = one("#matrix .stage"), cells = one("canvas.cells", stage);
+        for (let i = 0; i < 8; i++) press(stage, "+");
+        goTo(stage, 0, 1, 196);
+        near("matrix: value", cellOf("matrix"), expected.product[0]);
+        equal("matrix: row", one("#matrix .rowname").textContent, "(0, 0)");
+        equal("matrix: column", one("#matrix .columnname").textContent, "(0, 1)");
+        goTo(stage, 100, 87, 196);
+        pressMany(stage, "PageDown", 2);
+        near("matrix: value of another output", cellOf("matrix"), expected.product[1]);
+        equal("matrix: picked", all("#matrix .picker [role=radio]")[2].getAttribute("aria-checked"), "true");
+        await rest(100);
+        const near0 = cells.toDataURL();
+        press(stage, "0");
+        await rest(100);
+        check("matrix: zoom out", cells.toDataURL() !== near0, "the picture is the same");
+        check("matrix: wheel without the focus", (() => { document.activeElement.blur(); const event = new WheelEvent("wheel", { deltaY: -100, cancelable: true }); stage.dispatchEvent(event); return !event.defaultPrevented; })(), "it was taken");
+        stage.focus();
+        const whole = cells.toDataURL(), wheel = new WheelEvent("wheel", { deltaY: -900, clientX: stage.getBoundingClientRect().left + 250, clientY: stage.getBoundingClientRect().top + 250, cancelable: true });
+        stage.dispatchEvent(wheel);
+        check("matrix: wheel", wheel.defaultPrevented && cells.toDataURL() !== whole, "the picture is the same");
+        const here = cells.toDataURL();
+        press(stage, "ArrowRight", { shiftKey: true });
+        check("matrix: pan", cells.toDataURL() !== here, "the picture is the same");
+        const there = cells.toDataURL(), box = stage.getBoundingClientRect();
+        const finger = (name, x, y) => stage.dispatchEvent(new PointerEvent(name, { pointerId: 1, clientX: box.left + x, clientY: box.top + y, bubbles: true }));
+        finger("pointerdown", 200, 200); finger("pointermove", 150, 170); finger("pointerup", 150, 170);
+        check("matrix: drag", cells.toDataURL() !== there, "the picture is the same");
+        press(stage, "0");
+        finger("pointermove", 97, 85);
+        equal("matrix: under the pointer", one("#matrix .rowname").textContent + one("#matrix .columnname").textContent, "(0, 0)(0, 0)");
+        const contrast = one("#matrix input[type=range]"), plain = cells.toDataURL();
+        type(contrast, 3);
+        check("matrix: contrast", cells.toDataURL() !== plain, "the picture is the same");
+        check("matrix: picture of a row", one("#matrix .rowpicture canvas").width === 14, "no picture");
+    },
+    async dense() {
+        const stage = one("#dense .stage"), cells = one("canvas.cells", stage);
+        press(stage, "PageDown");
+        goTo(stage, 4, 6, 5);
+        equal("dense: value", cellOf("dense"), expected.dense);
+        goTo(stage, 2, 3, 5);
+        check("dense: not a number", Number.isNaN(cellOf("dense")), cellOf("dense"));
+        await rest(100);
+        const values = tn.row(tn.array(tn.page.sections.find(section => section.id === "dense").values), 1), limit = tn.largest(values);
+        const scale = (stage.clientWidth - 96) / 7;
+        for (const [i, j] of [[0, 0], [1, 4], [2, 3], [4, 6]]) {
+            const got = colourAt(cells, 96 + (j + 0.12) * scale, 84 + (i + 0.12) * scale), wanted = tn.colour(values[i * 7 + j] / limit);
+            check(`dense: colour of ${i},${j}`, got.every((v, k) => Math.abs(v - wanted[k]) <= 3), `${got}, expected ${wanted}`);
+        }
+    },
+    colours() {
+        for (const [t, ...rgb] of expected.colours) equal(`colour of ${t}`, tn.colour(t).join(), rgb.join());
+        for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t).join(), rgb.join());
+    },
+    compare() {
+        equal("compare: similarity", Number(all("#compare .num")[2].dataset.value), expected.similarity);
+        const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
+        press(one("#compare .picker [role=radio]"), "End");
+        check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines, "the same");
+    },
+    time() {
+        const slider = one("#time input[type=range]");
+        equal("time: at the end", one("#time output").textContent, "500");
+        type(slider, 1);
+        equal("time: step", one("#time output").textContent, "100");
+        equal("time: eigenvalue", Number(all("#time .vector .num")[2].dataset.value), expected.early);
+        type(slider, 3);
+        equal("time: table", number("#time td .num"), expected.rank);
+        type(slider, 5);
+        const play = one("#time .round");
+        play.click();
+        equal("time: playing", play.getAttribute("aria-pressed"), "true");
+        equal("time: from the beginning", one("#time output").textContent, "0");
+        play.click();
+        equal("time: stopped", play.getAttribute("aria-pressed"), "false");
+    },
+    unknown() { check("unknown section", one("#unknown .alarm").textContent.includes("hologram"), one("#unknown").textContent); },
+    live() { check("live: why there is none", /built without|no WebAssembly/.test(one("#no-live").textContent), one("#no-live").textContent); },
+});
