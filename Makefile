@@ -81,6 +81,12 @@ build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 build/tn.d/comm/%.o: examples/comm/%.c examples/comm/comm.h tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -I. -c $< -o $@
+# What the pages of `tn look` are made of, as arrays of C.
+LOOK_PARTS = $(wildcard tools/tn/look/*)
+build/look_assets.h: $(LOOK_PARTS)
+	@mkdir -p $(@D)
+	sh tools/tn/look/embed.sh $@
+build/tn.d/look_page.o: build/look_assets.h
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@

@@ -5,8 +5,8 @@ function wrong(what) { bad = 1; print "FAIL " what }
 FNR == 1 { file = FILENAME; sub(/.*\//, "", file); comment = 0 }
 file == "tn.h" {
     if (/\*\//) after_map = 1
-    if (!after_map && $1 ~ /^[a-z]+\.c$/)
-        for (i = 1; $i ~ /^[a-z]+\.[ch]$/; i++) row[$i] = FNR
+    if (!after_map && $1 ~ /^[a-z_]+\.c$/)
+        for (i = 1; $i ~ /^[a-z_]+\.[ch]$/; i++) row[$i] = FNR
     next
 }
 # The text without comments and strings.

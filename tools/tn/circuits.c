@@ -111,6 +111,7 @@ int circuits_main(int argc, char **argv)
     check_limited(&circuits_usage, limited, t->bit, t->name);
     report_begin(circuit_settings.json);
     open_subject(&s, argv[0], t->data);
+    check_finite(&s.m, argv[0]);
     t->run(&s, argument);
     report_end();
     close_subject(&s);

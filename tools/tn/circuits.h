@@ -18,6 +18,8 @@ void report_table(const char *key, const char *title, const column *columns);
 void report_row(const column *columns, ...);
 /* A sentence that is printed after the tables. Equal ones are printed once. */
 void report_note(const char *format, ...) PRINTF_LIKE(1, 2);
+/* The notes so far, by number; NULL after the last one. */
+const char *report_note_at(int i);
 /* One of the lines `name: value` at the end. */
 void report_value(const char *name, const char *format, double v);
 void report_text(const char *name, const char *text);
@@ -47,8 +49,9 @@ typedef struct subject {
 /* data: also the tokens of its run, if they are there. */
 void open_subject(subject *s, const char *path, bool data);
 void close_subject(subject *s);
-/* Fails if a parameter of the model is not finite. */
-void check_finite(const model *m, const char *path);
+/* How many numbers of a tensor are NaN or infinite; and fails if a parameter of the model has any. */
+int64_t count_nonfinite(const tn_tensor *t);
+void    check_finite(const model *m, const char *path);
 /* The id of a token that was given: a text, or its number. Fails, and proposes the nearest token. */
 int64_t token_id(const subject *s, const char *text);
 /* The tokens of a text, a new list; fails if it has none, or more than the model's context or --length. */
@@ -77,6 +80,48 @@ typedef struct head_numbers {
 /* Measures all heads, [layers heads]. *distances: how many a share has. What is refused is a note. */
 head_numbers *measure_heads(const subject *s, int64_t *distances);
 void free_heads(const subject *s, head_numbers *heads);
+
+/* The files of weights in a run's folder, by step, one of each: what --weights-every wrote, and the checkpoints. */
+typedef struct moment { int64_t step; char *path; } moment;
+moment *list_moments(const char *folder, int64_t *count);
+/* Reads the weights of a step into the model; fails if they are of another one. */
+void read_moment(const subject *s, const moment *m);
+
+/* ---- pairs.c ---------------------------------------------------------------------------------------------------------- */
+
+/* The rows and columns of the table T(.) of a block's MLP for token `out`, of *n tokens: the `common` commonest ones, 0: all.
+   Where there are biases the constant one is the last. The context has an error if the table is refused. */
+tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n);
+
+/* ---- paths.c ---------------------------------------------------------------------------------------------------------- */
+
+/* A text, the frozen network on it, and what is asked for: a logit, a difference of two, or a loss. */
+typedef struct question {
+    int32_t          *ids;
+    int64_t           count;
+    tn_circuit_frozen frozen;
+    tn_circuit_target target;
+    double            largest, loss;    /* |logit| of the run at the position; the loss of the token there */
+    const char       *whole;            /* what the value of the target is called                          */
+} question;
+/* Asks what circuit_settings say. */
+void  ask_question(const subject *s, const char *text, question *q);
+void  close_question(question *q);
+/* The name of a node, a new string. */
+char *path_name(const subject *s, const tn_circuit_paths *p, int64_t node);
+
+/* ---- diff.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The cosine of the QK (or OV) circuits of head h and of head g of the other model, between the commonest tokens or between
+   directions of the stream. */
+double head_cosine(const subject *s, const model *b, bool ov, bool tokens, int64_t block, int64_t h, int64_t g);
+/* Cosines of the operators, and the mean cosine of their hidden units after alignment; NaN: shapes differ, or refused. */
+typedef struct mlp_numbers { double stream, tokens, units; } mlp_numbers;
+mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block);
+/* Fails if a token is another one in the other model. */
+void check_names(const subject *s, const model *b, const char *other);
+
+/* ---- what is asked ----------------------------------------------------------------------------------------------------- */
 
 void heads_report(subject *s);
 void history_report(subject *s);

@@ -54,7 +54,7 @@ static double *head_entries(const subject *s, const model *m, bool ov, bool toke
     return entries(s, some, n);
 }
 
-static double head_cosine(const subject *s, const model *b, bool ov, bool tokens, int64_t block, int64_t h, int64_t g)
+double head_cosine(const subject *s, const model *b, bool ov, bool tokens, int64_t block, int64_t h, int64_t g)
 {
     int64_t n, m;
     double *x = head_entries(s, &s->m, ov, tokens, block, h, &n), *y = head_entries(s, b, ov, tokens, block, g, &m);
@@ -75,10 +75,7 @@ static tn_cp *mlp_operator(const subject *s, const model *m, int64_t block, bool
     return tn_cp_fold_out(tn_cp_fold_in(cp, tn_copy(m->ctx, tn_transpose(e, 0, 1)), NULL), u, NULL);
 }
 
-typedef struct mlp_numbers { double stream, tokens, units; } mlp_numbers;
-
-/* Cosines of the operators, and the mean cosine of their hidden units after alignment; NaN: shapes differ, or refused. */
-static mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block)
+mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block)
 {
     mlp_numbers x = {NAN, NAN, NAN};
     uint64_t    mark = tn_cp_mark(s->m.ctx);
@@ -203,8 +200,7 @@ static void compare_logits(const subject *s, const model *b, const samples *x)
     report_value("largest_difference", "%.6g", largest);
 }
 
-/* Fails if a token is another one in the other model. */
-static void check_names(const subject *s, const model *b, const char *other)
+void check_names(const subject *s, const model *b, const char *other)
 {
     int64_t i;
     if (!b->tokenizer || !s->m.tokenizer) return;

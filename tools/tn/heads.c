@@ -323,16 +323,13 @@ void heads_report(subject *s)
 
 /* ---- tn circuits history ---------------------------------------------------------------------------------------------- */
 
-typedef struct moment { int64_t step; char *path; } moment;
-
 static int by_step(const void *a, const void *b)
 {
     const moment *x = (const moment *)a, *y = (const moment *)b;
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* The files of weights in a run's folder, by step, one of each: what --weights-every wrote, and the checkpoints. */
-static moment *list_moments(const char *folder, int64_t *count)
+moment *list_moments(const char *folder, int64_t *count)
 {
     DIR           *d = opendir(folder);
     struct dirent *e;
@@ -361,8 +358,7 @@ static moment *list_moments(const char *folder, int64_t *count)
     return list;
 }
 
-/* Reads the weights of a step into the model; fails if they are of another one. */
-static void read_moment(const subject *s, const moment *m)
+void read_moment(const subject *s, const moment *m)
 {
     tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
     check_ctx(s->m.ctx, m->path);

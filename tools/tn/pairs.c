@@ -9,8 +9,7 @@ enum { TEN = 10,                /* successors that count as frequent */
 
 /* ---- tn circuits pairs ------------------------------------------------------------------------------------------------ */
 
-/* The rows and columns of T(.) that are asked for: the commonest tokens and, where there are biases, the constant one. */
-static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
+tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n)
 {
     const int64_t V = s->m.desc.vocab;
     tn_circuit   *all, *some;
@@ -18,10 +17,10 @@ static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
     tn_tensor    *t;
     int64_t       extra;
     tn_ctx_reset(s->m.ctx);
-    all = tn_circuit_pairs(s->m.ctx, &s->m.net, circuit_settings.block, out);
-    check_ctx(s->m.ctx, "pairs");
+    all = tn_circuit_pairs(s->m.ctx, &s->m.net, block, out);
+    if (!all) return NULL;
     extra = all->rows - V;
-    *n = circuit_settings.common && circuit_settings.common < V ? circuit_settings.common : V;
+    *n = common && common < V ? common : V;
     if (*n == V) return all;
     ids = (int32_t *)allocate((size_t)*n + 1, sizeof *ids);
     memcpy(ids, s->common, (size_t)*n * sizeof *ids);
@@ -29,7 +28,6 @@ static tn_circuit *pairs_among(const subject *s, int64_t out, int64_t *n)
     extra += *n;
     t = tn_tensor_from(s->m.ctx, 1, &extra, TN_I32, ids);
     some = tn_circuit_select(all, t, t);
-    check_ctx(s->m.ctx, "pairs");
     tn_circuit_destroy(all);
     free(ids);
     return some;
@@ -72,7 +70,8 @@ void pairs_report(subject *s, const char *token)
     if (circuit_settings.block >= layers)
         usage_error("--block is %lld, expected less than %lld, the model's blocks", (long long)circuit_settings.block,
                     (long long)layers);
-    c = pairs_among(s, out, &n);
+    c = pairs_among(s, circuit_settings.block, circuit_settings.common, out, &n);
+    check_ctx(s->m.ctx, "pairs");
     if (c->rows > MANY)
         warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N "
              "commonest alone", (long long)n, (double)c->rows * (double)c->rows / 2);

@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text, the frozen network on it, and what is asked for: a logit, a difference of two, or a loss. */
-typedef struct question {
-    int32_t          *ids;
-    int64_t           count;
-    tn_circuit_frozen frozen;
-    tn_circuit_target target;
-    double            largest, loss;    /* |logit| of the run at the position; the loss of the token there */
-    const char       *whole;            /* what the value of the target is called                          */
-} question;
-
 /* The logits at the position: their largest magnitude, and the token and its loss. */
 static void choose_token(const subject *s, question *q, const char *token, int64_t next)
 {
@@ -38,7 +28,7 @@ static void check_questions(void)
     if (o->loss && o->against) usage_error("--against is given with --loss, expected one of them");
 }
 
-static void ask(const subject *s, const char *text, question *q)
+void ask_question(const subject *s, const char *text, question *q)
 {
     const circuit_options *o = &circuit_settings;
     const bool             next = o->loss && !o->token;     /* the text says of which token */
@@ -93,7 +83,7 @@ static void report_remainder(const question *q, double error)
     report_value("remainder", "%.3g", x > y || isnan(x) ? x : y);
 }
 
-static void close_question(question *q)
+void close_question(question *q)
 {
     tn_circuit_frozen_destroy(&q->frozen);
     free(q->ids);
@@ -112,7 +102,7 @@ static int by_size(const void *a, const void *b)
 
 /* ---- tn circuits paths ------------------------------------------------------------------------------------------------ */
 
-static char *path_name(const subject *s, const tn_circuit_paths *p, int64_t node)
+char *path_name(const subject *s, const tn_circuit_paths *p, int64_t node)
 {
     const int64_t n = tn_circuit_path_name(p, node, s->names, NULL, 0);
     char         *name = (char *)allocate((size_t)(n > 0 ? n : 0) + 1, 1);
@@ -250,7 +240,7 @@ void paths_report(subject *s, const char *text)
 {
     question q;
     check_questions();
-    ask(s, text, &q);
+    ask_question(s, text, &q);
     if (circuit_settings.by) report_whole(s, &q);
     else report_search(s, &q);
     close_question(&q);
@@ -325,7 +315,7 @@ void attribute_report(subject *s, const char *text)
     question               q;
     tn_circuit_attribution a;
     check_questions();
-    ask(s, text, &q);
+    ask_question(s, text, &q);
     tn_circuit_attribute(&q.frozen, &q.target, &a);
     check_ctx(s->m.ctx, "the attribution");
     report_sources(s, &q, &a);

@@ -150,6 +150,8 @@ void report_note(const char *format, ...)
     report.note[report.note_count++] = copy_text(text);
 }
 
+const char *report_note_at(int i) { return i < report.note_count ? report.note[i] : NULL; }
+
 void report_value(const char *name, const char *format, double v)
 {
     char text[64];

@@ -17,18 +17,24 @@ char *taken_error(tn_ctx *ctx)
     return why;
 }
 
+int64_t count_nonfinite(const tn_tensor *t)
+{
+    double *v = numbers_in(t);
+    int64_t i, bad = 0;
+    for (i = 0; i < tn_tensor_count(t); i++) bad += !isfinite(v[i]);
+    free(v);
+    return bad;
+}
+
 void check_finite(const model *m, const char *path)
 {
-    int64_t i, k, bad;
+    int64_t i;
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
-        const int64_t   n = tn_tensor_count(p->value);
-        double         *v = numbers_in(p->value);
-        for (bad = k = 0; k < n; k++) bad += !isfinite(v[k]);
-        free(v);
+        const int64_t   bad = count_nonfinite(p->value);
         if (bad)
             fail("%s: %s has %lld numbers that are NaN or infinite, of %lld; expected none", path,
-                 p->name, (long long)bad, (long long)n);
+                 p->name, (long long)bad, (long long)tn_tensor_count(p->value));
     }
 }
 
@@ -134,7 +140,6 @@ void open_subject(subject *s, const char *path, bool data)
     desc.log = show_log;
     s->path = path;
     open_model(&s->m, path, circuit_settings.tokenizer, &desc, &s->file);
-    check_finite(&s->m, path);
     if (data && !circuit_settings.no_data && read_run_settings(s->file)) {
         why = read_run_data(&s->m, s->file, &s->run);
         s->has_run = !why;

@@ -1,0 +1,105 @@
+/* look.c - tn look: one page that shows what a model has. The options */
+#include "look.h"
+#include <stdlib.h>
+#include <string.h>
+
+look_options look_settings = { .vectors = 16, .examples = 20, .live = 1 };
+
+#define OURS(field) (&look_settings.field)
+static option options[] = {
+    TEXT_ROW("out", OURS(out), "FILE", "the page; the default is the model's name with .html", NEVER),
+    TEXT_ROW("title", OURS(title), "TEXT", "its title; the default is the model's name", NEVER),
+    COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
+    AUTO_COUNT_ROW("outputs", OURS(outputs), "most outputs that are shown: those with the largest interaction matrices; auto: "
+                   "32, of a language model 8 of each block", 1, 1e6, NEVER),
+    TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
+    TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
+    COUNT_ROW("examples", OURS(examples), "most pictures of --data that the page holds", 1, 1e5, NEVER),
+    TEXT_ROW("names", OURS(names), "NAME,...", "of the outputs of a network of layers, such as cat,dog", NEVER),
+    TEXT_ROW("text", OURS(text), "TEXT", "of a language model: the text of patterns and paths; the default is the beginning of "
+             "the run's held-out text", NEVER),
+    TEXT_ROW("token", &circuit_settings.token, "TOKEN", "whose logit the paths are of; the default is the most likely one",
+             NEVER),
+    TEXT_ROW("tokenizer", &circuit_settings.tokenizer, "FILE", "a tokenizer.json; the default is the one beside the weights",
+             NEVER),
+    FLAG_ROW("no-data", &circuit_settings.no_data, "do not read the run's text", NEVER),
+    TEXT_ROW("pixels", OURS(pixels), "WxH", "how the inputs are a picture; the default is a square, where that is possible",
+             NEVER),
+    WORDS_ROW("residual", OURS(residual), "auto|yes|no", "whether a layer's input is added to its output, which a file without "
+              "a config does not say", NEVER),
+    TEXT_ROW("w", OURS(w), "NAME", "the tensor of a bilinear layer's first encoder, [hidden,in], or of both, [2,hidden,in] or "
+             "[2 hidden,in]: for a file whose names are not known", NEVER),
+    TEXT_ROW("v", OURS(v), "NAME", "of its second encoder, [hidden,in]", NEVER),
+    TEXT_ROW("p", OURS(p), "NAME", "of its projection, [out,hidden]", NEVER),
+    TEXT_ROW("embed", OURS(embed), "NAME", "of a matrix before it, [in,inputs]", NEVER),
+    TEXT_ROW("head", OURS(head), "NAME", "of a matrix after it, [outputs,out]", NEVER),
+    WORDS_ROW("live", OURS(live), "no|yes", "whether the page holds the weights, with which it computes", NEVER),
+    AUTO_COUNT_ROW("threads", &circuit_settings.threads, "number of threads; auto: one per core", 1, 1024, NEVER),
+};
+#undef OURS
+
+const usage look_usage = {
+    "look", "RUN|FILE", "make a page that shows what a model has",
+    "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: spectra, "
+    "eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
+    "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
+    "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors --w enc.l --v enc.r --p dec.",
+    options, sizeof options / sizeof *options, 1, NULL
+};
+
+/* The name of the file or folder, without its ending. */
+static char *base_name(const char *path)
+{
+    size_t      n = strlen(path);
+    const char *name, *dot;
+    while (n > 1 && path[n - 1] == '/') n--;
+    for (name = path + n; name > path && name[-1] != '/'; ) name--;
+    n -= (size_t)(name - path);
+    for (dot = name + n; dot > name && *dot != '.'; ) dot--;
+    if (dot > name && (!strncmp(dot, ".safetensors", 12) || !strncmp(dot, ".npy", 4))) n = (size_t)(dot - name);
+    if (!n || *name == '.' || *name == '/') return copy_text("look");
+    return format_text("%.*s", (int)n, name);
+}
+
+/* Whether a file of tensors is a language model: it says so itself, or a config.json beside it does. */
+static bool is_language(tn_ctx *ctx, const char *file)
+{
+    tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(file));
+    char           *folder = folder_of(file), *beside = join_path(folder, "config.json");
+    bool            language;
+    check_ctx(ctx, file);
+    language = tn_safetensors_metadata(st, "tn.model") || (is_file(beside) && tn_safetensors_find(st, "embed.w"));
+    tn_safetensors_close(st);
+    free(beside);
+    free(folder);
+    return language && !look_settings.w;
+}
+
+int look_main(int argc, char **argv)
+{
+    const int   arguments = read_options(&look_usage, argc, argv);
+    const char *title;
+    tn_ctx     *ctx;
+    tn_desc     desc;
+    char        why[TN_WHY], *file, *out;
+    double      began = now();
+    if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
+    report_begin(false);
+    file = array_file(argv[0]);
+    title = look_settings.title ? look_settings.title : base_name(argv[0]);
+    out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base_name(argv[0]));
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = TN_F64;
+    desc.threads = (int)circuit_settings.threads;
+    desc.log = show_log;
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
+    if (is_language(ctx, file)) look_at_model(argv[0], title, out);
+    else if (!look_at_layers(ctx, file, title, out))
+        fail("%s has no bilinear layer whose names are known (tn info %s lists its tensors; --w NAME, --v NAME, --p NAME)", file,
+             argv[0]);
+    tn_ctx_destroy(ctx);
+    printf("page: %s\nseconds: %.1f\n", out, now() - began);
+    free(out);
+    free(file);
+    return 0;
+}

@@ -1,0 +1,88 @@
+/* look.h - what the files of `tn look` share: look_page.c, look_operator.c, look_images.c, look_tensor.c, look_language.c,
+   look_compare.c and look.c, which has the options. tn.h says which of them calls which. */
+#ifndef TN_LOOK_H
+#define TN_LOOK_H
+
+#include "circuits.h"
+
+/* ---- look_page.c: a page is a template with the style, the script, one object of JSON and one block of bytes ---------- */
+
+typedef struct page {
+    buffer json;                        /* the object so far                                          */
+    buffer blob;                        /* the arrays that it refers to, each at a multiple of 8 bytes */
+    char  *title;
+} page;
+
+/* How the numbers of an array are kept. Q8: whole numbers of 8 bits, with one scale for each row of the last axis. */
+typedef enum array_type { ARRAY_F32, ARRAY_F64, ARRAY_I32, ARRAY_U8, ARRAY_Q8 } array_type;
+/* An array that is in the blob. error: of Q8, largest |difference| / largest |number|. */
+typedef struct stored {
+    array_type type;
+    int        rank;
+    int64_t    shape[4];
+    size_t     at, scales;
+    double     error;
+} stored;
+
+/* Begins the object, up to `kind` and `title`. What follows are keys of the object, in any order. */
+void page_begin(page *p, const char *kind, const char *title);
+/* Writes the notes (report_note), ends the object and writes the page. Fails with the file's name, and leaves nothing. */
+void page_write(page *p, const char *path);
+/* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */
+void page_open(page *p, const char *key, char bracket);
+void page_close(page *p, char bracket);
+void page_text(page *p, const char *key, const char *text);
+void page_number(page *p, const char *key, double v);           /* null if it is not finite */
+void page_flag(page *p, const char *key, bool v);
+/* Puts numbers into the blob. v [shape[0],..,shape[rank-1]] */
+stored page_store(page *p, array_type type, int rank, const int64_t *shape, const double *v);
+stored page_store_bytes(page *p, const void *bytes, size_t count);
+void page_array(page *p, const char *key, const stored *a);
+/* Both at once: of one axis, and of any number of them. */
+void page_vector(page *p, const char *key, array_type type, int64_t n, const double *v);
+void page_numbers(page *p, const char *key, array_type type, int rank, const int64_t *shape, const double *v);
+void page_names(page *p, const char *key, const char *const *names, int64_t count);
+/* Opens a section, an object of the list `sections`. */
+void page_section(page *p, const char *type, const char *id, const char *title, const char *text);
+/* A row of a card. */
+void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* What ARRAY_Q8 makes of rows [rows,n]. */
+void round_to_q8(int64_t rows, int64_t n, double *v);
+
+/* ---- look_operator.c: an operator of order 2 --------------------------------------------------------------------------- */
+
+/* The norms of the interaction matrices of all outputs, a new list, without forming a matrix. */
+double  *output_norms(const tn_cp *cp);
+/* The outputs with the largest norms, at most `most`, in their own order, a new list. */
+int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count);
+/* The operator of some outputs alone, a new one. */
+tn_cp   *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count);
+/* A section with the eigenvalues of each output; names [cp->out]. */
+void     spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names);
+/* The keys of a section "matrix" for factors, with what 8 bits cost, |Q - Q8| / |Q|. x [rows,in]: between such rows, or NULL. */
+void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
+/* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
+void     put_interactions(page *p, const tn_cp *cp, bool dense);
+
+/* ---- look_images.c, look_tensor.c -------------------------------------------------------------------------------------- */
+
+/* Writes the page of a file of tensors that has a bilinear layer, of images or of anything else. Returns false if there is
+   none whose names are known. */
+bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out);
+
+/* ---- look_language.c --------------------------------------------------------------------------------------------------- */
+
+/* Writes the page of a language model. */
+void look_at_model(const char *path, const char *title, const char *out);
+
+/* ---- the options ------------------------------------------------------------------------------------------------ look.c */
+
+typedef struct look_options {
+    const char *out, *title, *against, *data, *labels, *names, *pixels, *w, *v, *p, *embed, *head, *text, *token;
+    int64_t     outputs, vectors, examples;
+    int         residual, live;
+} look_options;
+extern look_options look_settings;
+
+#endif

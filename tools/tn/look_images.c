@@ -1,0 +1,681 @@
+/* look_images.c - tn look: networks of bilinear layers in files of tensors: image classifiers, and matrices named by options
+
+   The names that are known, with or without the ending ".weight" of PyTorch, biases with ".bias" or ".b":
+       X.w [2,h,d]                      both encoders of a layer, as this library writes them; X.p [out,h], X.b, X.pb
+       X.w [h,d], X.v [h,d]             X.p [out,h] if there is one
+       blocks.K.weight [2h,d]           both stacked: github.com/tdooms/bilinear-decomposition
+       embed, head or unembed           before the first layer, after the last one */
+#include "look.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct layer { char *name; tn_tensor *w, *v, *p, *wb, *vb, *pb; } layer;
+
+typedef struct network {
+    tn_ctx         *ctx;
+    const char     *path;
+    tn_safetensors *file;
+    tn_tensor      *embed, *embed_bias, *head, *head_bias;
+    layer          *layers;
+    int64_t         count, numbers;             /* layers; numbers of all that is used */
+    bool            residual, broken;           /* broken: it has NaN or infinity      */
+} network;
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+/* A tensor of the network, NULL if there is none. Its numbers are counted and looked at. */
+static tn_tensor *take(network *n, const char *name)
+{
+    tn_tensor *t;
+    int64_t    bad;
+    if (!name || !tn_safetensors_find(n->file, name)) return NULL;
+    t = tn_safetensors_read(n->file, name);
+    check_ctx(n->ctx, n->path);
+    bad = count_nonfinite(t);
+    if (bad)
+        report_note("%s has %lld numbers that are NaN or infinite, of %lld: what would follow from it is left out.", name,
+                    (long long)bad, (long long)tn_tensor_count(t));
+    n->broken = n->broken || bad;
+    n->numbers += tn_tensor_count(t);
+    return t;
+}
+
+static tn_tensor *take_any(network *n, const char *name, const char *const *ends)
+{
+    tn_tensor *t = NULL;
+    for (; !t && *ends; ends++) {
+        char *whole = format_text("%s%s", name, *ends);
+        t = take(n, whole);
+        free(whole);
+    }
+    return t;
+}
+
+static const char *const weight_ends[] = {".w", ".weight", ".w.weight", "", NULL}, *const bias_ends[] = {".b", ".bias", NULL};
+
+/* The rows [half rows, ..) of a matrix that has two, one above the other; or of [2,h,d]. */
+static tn_tensor *half_of(tn_tensor *t, int64_t half)
+{
+    const int64_t h = t->rank == 3 ? t->shape[1] : t->shape[0] / 2;
+    if (t->rank == 3) return tn_reshape_2d(tn_slice(t, 0, half, half + 1), h, t->shape[2]);
+    return tn_slice(t, 0, half * h, (half + 1) * h);
+}
+
+static layer *new_layer(network *n, char *name)
+{
+    n->layers = (layer *)resize(n->layers, (size_t)n->count + 1, sizeof *n->layers);
+    memset(&n->layers[n->count], 0, sizeof *n->layers);
+    n->layers[n->count].name = name;
+    return &n->layers[n->count++];
+}
+
+/* The bias of both encoders: [2,h], or [2h]. */
+static void take_bias(layer *l, tn_tensor *b)
+{
+    int64_t h = l->w->shape[0];
+    if (!b || tn_tensor_count(b) != 2 * h) return;
+    b = tn_reshape_2d(b, 2, h);
+    l->wb = tn_slice(b, 0, 0, 1);
+    l->vb = tn_slice(b, 0, 1, 2);
+}
+
+static void take_pair(network *n, char *name, tn_tensor *both, const char *bias)
+{
+    layer *l = new_layer(n, name);
+    l->w = half_of(both, 0);
+    l->v = half_of(both, 1);
+    take_bias(l, take(n, bias));
+}
+
+/* Whether an entry is a layer's first tensor, by its name and shape; `end` is what follows the layer's name in it. */
+static bool begins_layer(const network *n, const tn_safetensors_entry *e, const char **end)
+{
+    static const char *const ends[] = {".w.weight", ".w", NULL};
+    const char *const       *w;
+    for (w = ends; *w; w++) {
+        char                       *other;
+        const tn_safetensors_entry *v;
+        if (!ends_with(e->name, *w)) continue;
+        *end = *w;
+        if (e->rank == 3) return e->shape[0] == 2;
+        other = copy_text(e->name);
+        other[strlen(other) - strlen(*w) + 1] = 'v';
+        v = tn_safetensors_find(n->file, other);
+        free(other);
+        return e->rank == 2 && v && v->rank == 2 && v->shape[0] == e->shape[0] && v->shape[1] == e->shape[1];
+    }
+    *end = ".weight";
+    return !strncmp(e->name, "blocks.", 7) && ends_with(e->name, ".weight") && e->rank == 2 && e->shape[0] % 2 == 0
+        && strspn(e->name + 7, "0123456789") + 7 + strlen(".weight") == strlen(e->name);
+}
+
+static void find_layer(network *n, const tn_safetensors_entry *e)
+{
+    static const char *const p_ends[] = {".p", ".p.weight", NULL}, *const pb_ends[] = {".pb", ".p.bias", NULL};
+    const char *end;
+    char       *name, *bias;
+    layer      *l;
+    if (!begins_layer(n, e, &end)) return;
+    name = format_text("%.*s", (int)(strlen(e->name) - strlen(end)), e->name);
+    bias = format_text("%s%s", name, e->rank == 3 ? ".b" : ".bias");
+    if (e->rank == 3 || !strcmp(end, ".weight")) take_pair(n, name, take(n, e->name), bias);
+    else {
+        char *other = format_text("%s.v%s", name, end + 2);
+        l = new_layer(n, name);
+        l->w = take(n, e->name);
+        l->v = take(n, other);
+        free(other);
+    }
+    l = &n->layers[n->count - 1];
+    l->p = take_any(n, name, p_ends);
+    l->pb = take_any(n, name, pb_ends);
+    free(bias);
+}
+
+/* blocks.2 before blocks.10 */
+static int by_name(const void *a, const void *b)
+{
+    const char  *x = ((const layer *)a)->name, *y = ((const layer *)b)->name;
+    const size_t n = strlen(x), m = strlen(y);
+    return n != m ? (n > m) - (n < m) : strcmp(x, y);
+}
+
+static tn_tensor *take_option(network *n, const char *name, const char *flag)
+{
+    tn_tensor *t;
+    if (!name) return NULL;
+    if (!tn_safetensors_find(n->file, name)) no_such_tensor(n->file, n->path, name, "", "tensor");
+    t = take(n, name);
+    if (t->rank != 2 && !(t->rank == 3 && t->shape[0] == 2 && !strcmp(flag, "w")))
+        fail("--%s: %s has rank %d, expected a matrix", flag, name, t->rank);
+    return t;
+}
+
+/* The layer that options name. */
+static void take_options(network *n)
+{
+    const look_options *o = &look_settings;
+    tn_tensor          *w = take_option(n, o->w, "w"), *v = take_option(n, o->v, "v");
+    layer              *l = new_layer(n, copy_text(o->w));
+    if (!v && w->rank == 2 && w->shape[0] % 2) usage_error("--w is given without --v, and has an odd number of rows");
+    l->w = v ? w : half_of(w, 0);
+    l->v = v ? v : half_of(w, 1);
+    if (l->w->rank != 2) fail("--w: %s has rank %d, expected a matrix with --v", o->w, w->rank);
+    l->p = take_option(n, o->p, "p");
+    n->embed = take_option(n, o->embed, "embed");
+    n->head = take_option(n, o->head, "head");
+}
+
+/* Whether x + layer(x) is meant: nothing in such files says so, except for a note in words. */
+static bool is_residual(const network *n)
+{
+    const char *words = tn_safetensors_metadata(n->file, "model");
+    if (look_settings.residual) return look_settings.residual == 1;
+    return words && find_text(words, strlen(words), "residual") && !find_text(words, strlen(words), "no residual");
+}
+
+static void check_pair(const network *n, const char *a, const tn_tensor *x, int64_t given, const char *b, int64_t expected)
+{
+    if (given != expected)
+        fail("%s: %s has shape [%lld,%lld], which does not fit %s: %lld, expected %lld", n->path, a, (long long)x->shape[0],
+             (long long)x->shape[1], b, (long long)given, (long long)expected);
+}
+
+static void check_shapes(const network *n)
+{
+    const layer *last = &n->layers[n->count - 1];
+    int64_t      k, width = n->embed ? n->embed->shape[0] : n->layers[0].w->shape[1];
+    for (k = 0; k < n->count; k++) {
+        const layer *l = &n->layers[k];
+        check_pair(n, "v", l->v, l->v->shape[0], "w", l->w->shape[0]);
+        check_pair(n, "v", l->v, l->v->shape[1], "w", l->w->shape[1]);
+        check_pair(n, l->name, l->w, l->w->shape[1], "what is before it", width);
+        if (l->p) check_pair(n, "p", l->p, l->p->shape[1], "w", l->w->shape[0]);
+        width = l->p ? l->p->shape[0] : l->w->shape[0];
+    }
+    if (n->head) check_pair(n, "head", n->head, n->head->shape[1], last->name, width);
+}
+
+/* False: the file has no bilinear layer. */
+static bool read_network(network *n, tn_ctx *ctx, const char *path)
+{
+    int64_t i;
+    memset(n, 0, sizeof *n);
+    n->ctx = ctx;
+    n->path = path;
+    n->file = tn_safetensors_open(ctx, tn_source_path(path));
+    check_ctx(ctx, path);
+    if (look_settings.w) take_options(n);
+    else {
+        for (i = 0; i < tn_safetensors_count(n->file); i++) find_layer(n, tn_safetensors_at(n->file, i));
+        if (!n->count) return false;
+        qsort(n->layers, (size_t)n->count, sizeof *n->layers, by_name);
+        n->embed = take_any(n, "embed", weight_ends);
+        n->embed_bias = take_any(n, "embed", bias_ends);
+        n->head = take_any(n, "head", weight_ends);
+        n->head_bias = take_any(n, "head", bias_ends);
+        if (!n->head) n->head = take_any(n, "unembed", weight_ends);
+        if (!n->head_bias) n->head_bias = take_any(n, "unembed", bias_ends);
+    }
+    n->residual = is_residual(n);
+    check_shapes(n);
+    return true;
+}
+
+/* ---- operators --------------------------------------------------------------------------------------------------------- */
+
+/* A matrix with a vector as its last column; NULL: zeros. */
+static tn_tensor *with_column(tn_ctx *ctx, tn_tensor *m, tn_tensor *last)
+{
+    const int64_t shape[2] = {m->shape[0], 1};
+    tn_tensor    *both[2];
+    both[0] = m;
+    both[1] = last ? tn_reshape(last, 2, shape) : tn_full(ctx, 2, shape, 0);
+    return tn_concat(ctx, 2, both, 1);
+}
+
+static tn_cp *operator_of_layer(const network *n, const layer *l)
+{
+    tn_ctx    *ctx = n->ctx;
+    tn_tensor *f[2];
+    tn_cp     *cp;
+    f[0] = l->w;
+    f[1] = l->v;
+    if (l->wb || l->vb) {
+        f[0] = with_column(ctx, l->w, l->wb);
+        f[1] = with_column(ctx, l->v, l->vb);
+    }
+    cp = tn_cp_create(ctx, 2, tn_eye(ctx, l->w->shape[0]), f, l->wb || l->vb ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    if (l->p) cp = tn_cp_fold_out(cp, l->p, l->pb);
+    return cp;
+}
+
+/* Layer k from the inputs to the outputs: all of the network if it is its only layer. */
+static tn_cp *operator_of(const network *n, int64_t k)
+{
+    uint64_t mark = tn_cp_mark(n->ctx);
+    tn_cp   *cp = operator_of_layer(n, &n->layers[k]);
+    if (n->residual && n->count == 1) cp = tn_cp_residual(cp);
+    if (n->embed && (k == 0 || n->residual)) cp = tn_cp_fold_in(cp, n->embed, n->embed_bias);
+    if (n->head && (k + 1 == n->count || n->residual))
+        cp = tn_cp_fold_out(cp, n->head, n->count == 1 ? n->head_bias : NULL);
+    check_ctx(n->ctx, n->layers[k].name);
+    return tn_cp_release(n->ctx, mark, cp);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------- */
+
+/* The words of a text that commas separate, a new list. */
+static const char **split_words(const char *text, int64_t *count)
+{
+    const char **words = NULL;
+    for (*count = 0;; text++) {
+        const size_t n = strcspn(text, ",");
+        words = (const char **)resize((void *)words, (size_t)*count + 1, sizeof *words);
+        words[(*count)++] = format_text("%.*s", (int)n, text);
+        text += n;
+        if (!*text) return words;
+    }
+}
+
+/* Of all outputs: given, noted in the file, or numbers. */
+static const char **output_names(const network *n, int64_t outputs)
+{
+    const char  *text = look_settings.names ? look_settings.names : tn_safetensors_metadata(n->file, "tn.outputs");
+    const char **names;
+    int64_t      count = 0, i;
+    if (text) {
+        names = split_words(text, &count);
+        if (count == outputs) return names;
+        if (look_settings.names)
+            usage_error("--names has %lld names, expected %lld, one per output", (long long)count, (long long)outputs);
+    }
+    names = (const char **)allocate((size_t)outputs, sizeof *names);
+    for (i = 0; i < outputs; i++) names[i] = format_text("%lld", (long long)i);
+    return names;
+}
+
+static bool find_pixels(int64_t n, int64_t *width, int64_t *height)
+{
+    long long w, h;
+    char      rest;
+    if (look_settings.pixels) {
+        if (sscanf(look_settings.pixels, "%lldx%lld%c", &w, &h, &rest) != 2 || w < 1 || h < 1 || w > n || w * h != n)
+            usage_error("--pixels is \"%s\", expected WIDTHxHEIGHT with a product of %lld, the inputs", look_settings.pixels,
+                        (long long)n);
+        *width = w, *height = h;
+        return true;
+    }
+    *width = *height = (int64_t)(sqrt((double)n) + 0.5);
+    return n >= 16 && *width * *width == n;
+}
+
+/* ---- data: pictures, and what they show -------------------------------------------------------------------------------- */
+
+typedef struct pictures { tn_tensor *x /* [count,n] */; int32_t *label /* [count], or NULL */; int64_t count; } pictures;
+
+static tn_tensor *read_file_of_data(tn_ctx *ctx, const char *path, double scale)
+{
+    tn_tensor *t = is_npy(path) ? tn_npy_load(ctx, path) : tn_idx_load(ctx, path, scale);
+    check_ctx(ctx, path);
+    return t;
+}
+
+static pictures read_pictures(tn_ctx *ctx, int64_t n)
+{
+    pictures   s;
+    tn_tensor *t, *labels;
+    double    *v, most = 0;
+    int64_t    i, all;
+    memset(&s, 0, sizeof s);
+    if (!look_settings.data) return s;
+    t = read_file_of_data(ctx, look_settings.data, 1 / 255.0);
+    all = tn_tensor_count(t);
+    if (!all || all % n || t->rank < 1 || (t->rank > 1 && t->shape[0] * n != all))
+        fail("--data: %s has %lld numbers, expected rows of %lld, the inputs", look_settings.data, (long long)all, (long long)n);
+    v = numbers_in(t);
+    for (i = 0; i < all; i++) most = fmax(most, fabs(v[i]));
+    for (i = 0; is_npy(look_settings.data) && most > 1.5 && i < all; i++) v[i] /= 255;     /* bytes */
+    s.count = all / n;
+    s.x = tn_tensor_2d(ctx, TN_REAL, s.count, n);
+    tn_write(s.x, TN_F64, v, all);
+    s.x = tn_tensor_keep(s.x);
+    check_ctx(ctx, look_settings.data);
+    free(v);
+    if (!look_settings.labels) return s;
+    labels = read_file_of_data(ctx, look_settings.labels, 0);
+    if (tn_tensor_count(labels) != s.count)
+        fail("--labels: %s has %lld labels, expected %lld, one per picture", look_settings.labels,
+             (long long)tn_tensor_count(labels), (long long)s.count);
+    s.label = (int32_t *)allocate((size_t)s.count, sizeof *s.label);
+    tn_read(labels, TN_I32, s.label, s.count);
+    check_ctx(ctx, look_settings.labels);
+    return s;
+}
+
+/* Outputs [count,outputs] of the first pictures. */
+static double *outputs_of(const tn_cp *cp, tn_tensor *x, int64_t first, int64_t count)
+{
+    tn_mark    mark = tn_arena_mark(cp->ctx);
+    tn_tensor *y = tn_cp_apply(cp->ctx, cp, tn_slice(x, 0, first, first + count));
+    double    *v;
+    check_ctx(cp->ctx, "outputs");
+    v = numbers_in(y);
+    tn_arena_release(cp->ctx, mark);
+    return v;
+}
+
+static double accuracy_of(const tn_cp *cp, const pictures *s)
+{
+    const int64_t step = 500;
+    int64_t       first, i, o, right = 0;
+    for (first = 0; first < s->count; first += step) {
+        const int64_t n = first + step < s->count ? step : s->count - first;
+        double       *y = outputs_of(cp, s->x, first, n);
+        for (i = 0; i < n; i++) {
+            int64_t best = 0;
+            for (o = 1; o < cp->out; o++) if (y[i * cp->out + o] > y[i * cp->out + best]) best = o;
+            right += best == s->label[first + i];
+        }
+        free(y);
+    }
+    return (double)right / (double)s->count;
+}
+
+/* The pictures to show, a new list: the first ones, or as many of each label. */
+static int64_t *chosen_pictures(const pictures *s, int64_t outputs, int64_t *count)
+{
+    const int64_t most = look_settings.examples < s->count ? look_settings.examples : s->count;
+    int64_t      *at = (int64_t *)allocate((size_t)most, sizeof *at), i, k, turn;
+    *count = 0;
+    for (turn = 0; s->label && *count < most && turn < most; turn++)
+        for (k = 0; k < outputs && *count < most; k++) {
+            int64_t seen = 0;
+            for (i = 0; i < s->count; i++)
+                if (s->label[i] == k && seen++ == turn) break;
+            if (i < s->count) at[(*count)++] = i;
+        }
+    for (i = 0; !s->label && i < most; i++) at[(*count)++] = i;
+    return at;
+}
+
+/* ---- sections ---------------------------------------------------------------------------------------------------------- */
+
+/* What is left of an operator for the page: the form of degree 2 of some outputs, and the rest. */
+typedef struct seen {
+    tn_cp       *whole, *quadratic;     /* of all outputs; of those that are shown */
+    tn_tensor   *linear, *constant;     /* [all,n], [all], or NULL                 */
+    const char **names;                 /* [quadratic->out]                        */
+    int64_t     *at;                    /* which outputs these are                 */
+    int64_t      all;
+} seen;
+
+static seen see(const network *n, int64_t k)
+{
+    const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
+    seen          s;
+    tn_cp        *quadratic;
+    const char  **names;
+    int64_t       i, count;
+    memset(&s, 0, sizeof s);
+    s.whole = operator_of(n, k);
+    s.all = s.whole->out;
+    quadratic = s.whole;
+    if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
+    check_ctx(n->ctx, n->layers[k].name);
+    names = output_names(n, s.all);
+    s.at = largest_outputs(quadratic, most, &count);
+    s.quadratic = some_outputs(quadratic, s.at, count);
+    s.names = (const char **)allocate((size_t)count, sizeof *s.names);
+    for (i = 0; i < count; i++) s.names[i] = names[s.at[i]];
+    if (count < s.all)
+        report_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
+                    (long long)s.all, (long long)count);
+    return s;
+}
+
+static void shape_row(page *p, const char *label, const tn_tensor *t)
+{
+    if (t) page_row(p, label, "%lld \xE2\x86\x92 %lld", (long long)t->shape[t->rank - 1], (long long)t->shape[0]);
+}
+
+static void card_section(page *p, const network *n, const seen *s, const pictures *data)
+{
+    double  operations = 0;
+    int64_t k;
+    page_section(p, "card", "card", "The model", "What the file holds.");
+    page_open(p, "rows", '[');
+    page_row(p, "file", "%s", n->path);
+    page_row(p, "parameters", "%lld", (long long)n->numbers);
+    shape_row(p, "embedding", n->embed);
+    for (k = 0; k < n->count; k++) {
+        const layer *l = &n->layers[k];
+        page_row(p, "bilinear layer", "%s: %lld \xE2\x86\x92 %lld, %lld hidden units%s", l->name, (long long)l->w->shape[1],
+                 (long long)(l->p ? l->p->shape[0] : l->w->shape[0]), (long long)l->w->shape[0],
+                 n->residual ? ", added to its input" : "");
+        operations += 2.0 * (double)tn_tensor_count(l->w) + (double)l->w->shape[0]
+                    + (l->p ? (double)tn_tensor_count(l->p) : 0);
+    }
+    shape_row(p, "unembedding", n->head);
+    operations += (n->embed ? (double)tn_tensor_count(n->embed) : 0) + (n->head ? (double)tn_tensor_count(n->head) : 0);
+    page_row(p, "multiplications per input", "%.0f", operations);
+    if (s) page_row(p, "outputs", "%lld", (long long)s->all);
+    if (s && data->label && n->count == 1)
+        page_row(p, "share of right answers", "%.4f of %lld", accuracy_of(s->whole, data), (long long)data->count);
+    page_close(p, ']');
+    page_close(p, '}');
+}
+
+static void eigen_section(page *p, const char *id, const char *title, const seen *s, bool picture)
+{
+    const tn_cp *cp = s->quadratic;
+    tn_eigen     e;
+    double      *values, *vectors;
+    int64_t      o, shape[2];
+    if (tn_cp_eigen_all(cp, look_settings.vectors, &e) != TN_OK) check_ctx(cp->ctx, "eigenvectors");
+    values = numbers_in(e.values);
+    vectors = numbers_in(e.vectors);
+    shape[0] = e.count;
+    shape[1] = e.n;
+    page_section(p, "eigen", id, title, picture
+        ? "An output is a sum of value times (eigenvector times input) squared. Each eigenvector is a picture: an input that "
+          "looks like it, or like its negative, raises the output where the value is positive, and lowers it where it is "
+          "negative."
+        : "An output is a sum of value times (eigenvector times input) squared.");
+    page_open(p, "outputs", '[');
+    for (o = 0; o < cp->out; o++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", s->names[o]);
+        page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
+        page_numbers(p, "vectors", ARRAY_F32, 2, shape, vectors + o * e.count * e.n);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    free(values);
+    free(vectors);
+    tn_eigen_destroy(&e);
+}
+
+static void matrix_section(page *p, const char *id, const char *title, const seen *s)
+{
+    page_section(p, "matrix", id, title, "Element i,j of an output's interaction matrix says by how much the inputs i and j "
+                 "together raise it. The matrices are symmetric.");
+    put_interactions(p, s->quadratic, true);
+    page_names(p, "outputs", s->names, s->quadratic->out);
+    page_text(p, "row_label", "input");
+    page_text(p, "column_label", "input");
+    page_close(p, '}');
+}
+
+static void linear_section(page *p, const seen *s)
+{
+    const int64_t n = s->quadratic->in[0], count = s->quadratic->out;
+    int64_t       shape[2], o;
+    double       *all = numbers_in(s->linear), *v = (double *)allocate((size_t)(count * n), sizeof *v);
+    shape[0] = count;
+    shape[1] = n;
+    for (o = 0; o < count; o++) memcpy(v + o * n, all + s->at[o] * n, (size_t)n * sizeof *v);
+    page_section(p, "matrix", "linear", "The linear part", "A residual or biases add a part that is linear in the inputs: one "
+                 "row of weights for each output. It is not in the eigenvectors above.");
+    page_text(p, "of", "dense");
+    page_numbers(p, "values", ARRAY_F64, 2, shape, v);
+    page_names(p, "rownames", s->names, count);
+    page_text(p, "row_label", "output");
+    page_text(p, "column_label", "input");
+    page_close(p, '}');
+    free(all);
+    free(v);
+}
+
+static void spoke_section(page *p, const seen *s, const pictures *data)
+{
+    const int64_t n = s->quadratic->in[0], outputs = s->quadratic->out;
+    int64_t       count, k, o, shape[2], *at = chosen_pictures(data, s->all, &count);
+    double       *logits = (double *)allocate((size_t)(count * outputs), sizeof *logits);
+    page_section(p, "spoke", "spoke", "Which eigenvectors spoke", "For an input, each eigenvector adds its value times the "
+                 "square of its product with the input. The sum over all of them, and a linear part if there is one, is the "
+                 "output.");
+    page_text(p, "eigen", "eigen");
+    page_open(p, "examples", '[');
+    for (k = 0; k < count; k++) {
+        double *x = numbers_in(tn_slice(data->x, 0, at[k], at[k] + 1)), *y = outputs_of(s->whole, data->x, at[k], 1);
+        char   *name = format_text("%lld", (long long)at[k]);
+        page_open(p, NULL, '{');
+        page_text(p, "name", name);
+        page_vector(p, "input", ARRAY_F32, n, x);
+        if (data->label && data->label[at[k]] >= 0 && data->label[at[k]] < s->all && outputs == s->all)
+            page_text(p, "label", s->names[data->label[at[k]]]);
+        page_close(p, '}');
+        for (o = 0; o < outputs; o++) logits[k * outputs + o] = y[s->at[o]];
+        free(x);
+        free(y);
+        free(name);
+    }
+    page_close(p, ']');
+    shape[0] = count;
+    shape[1] = outputs;
+    page_numbers(p, "logits", ARRAY_F64, 2, shape, logits);
+    page_close(p, '}');
+    free(logits);
+    free(at);
+}
+
+/* For the part of the page that computes: a safetensors file of logits = p ((f0 x) * (f1 x)) + linear x + constant. */
+static void live_part(page *p, const seen *s)
+{
+    const tn_cp *cp = s->quadratic;
+    tn_named     list[5];
+    tn_ctx      *ctx = cp->ctx;
+    tn_tensor   *from[5];
+    static const char *const names[] = {"f0", "f1", "p", "linear", "constant"};
+    size_t       room, used = 0;
+    char        *bytes;
+    stored       a;
+    int          k, count = s->linear ? 5 : 3;
+    from[0] = cp->f[0], from[1] = cp->f[1], from[2] = cp->p, from[3] = s->linear, from[4] = s->constant;
+    for (room = 4096, k = 0; k < count; k++) {
+        tn_tensor *f32 = tn_tensor_create(ctx, TN_F32, from[k]->rank, from[k]->shape);
+        if (f32) tn_assign(f32, from[k]);
+        check_ctx(ctx, "the part that computes");
+        list[k].name = names[k];
+        list[k].tensor = f32;
+        room += (size_t)tn_tensor_count(f32) * 4;
+    }
+    bytes = (char *)allocate(room, 1);
+    if (tn_safetensors_write(ctx, tn_sink_memory(bytes, room, &used), list, count, NULL, 0) != TN_OK)
+        check_ctx(ctx, "the part that computes");
+    a = page_store_bytes(p, bytes, used);
+    page_open(p, "live", '{');
+    page_text(p, "kind", "images");
+    page_array(p, "weights", &a);
+    page_close(p, '}');
+    for (k = 0; k < count; k++) tn_tensor_destroy((tn_tensor *)list[k].tensor);
+    free(bytes);
+}
+
+/* ---- the page ---------------------------------------------------------------------------------------------------------- */
+
+static void layer_sections(page *p, const network *n, int64_t k, const seen *s, bool picture)
+{
+    const bool  one = n->count == 1;
+    const char *name = n->layers[k].name;
+    char       *id[3], *title[3];
+    static const char *const ids[] = {"spectra", "eigen", "interactions"}, *const titles[] = {"Spectra", "Eigenvectors",
+                                                                                              "Interaction matrices"};
+    int         i;
+    for (i = 0; i < 3; i++) {
+        id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
+        title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
+    }
+    spectra_section(p, id[0], title[0], s->quadratic, s->names);
+    eigen_section(p, id[1], title[1], s, picture && (k == 0 || n->residual));
+    matrix_section(p, id[2], title[2], s);
+    for (i = 0; i < 3; i++) {
+        free(id[i]);
+        free(title[i]);
+    }
+}
+
+static void note_what_is_exact(const network *n)
+{
+    if (n->count > 1)
+        report_note("The network has %lld bilinear layers, one after the other: a polynomial of degree 2^%lld in the inputs. "
+                    "Each layer is shown alone%s.", (long long)n->count, (long long)n->count,
+                    n->residual ? ", on the direct path: from the embedding to the outputs, past the others" : "");
+    else if (n->residual)
+        report_note("The layer is added to its input (a residual): the outputs have a linear part beside the eigenvectors, "
+                    "which is exact as well.");
+    else report_note("The network is one bilinear layer: its eigenvectors are exact, nothing is left out.");
+    if (!look_settings.residual && !look_settings.w && n->layers[0].w->shape[0] == n->layers[0].w->shape[1])
+        report_note("The file %s a residual around its layers (--residual yes, no).",
+                    n->residual ? "speaks of" : "says nothing of");
+}
+
+bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out)
+{
+    network  n;
+    seen     s;
+    page     p;
+    pictures data;
+    int64_t  k, width, height;
+    bool     picture;
+    if (!read_network(&n, ctx, path)) {
+        tn_safetensors_close(n.file);
+        return false;
+    }
+    memset(&s, 0, sizeof s);
+    memset(&data, 0, sizeof data);
+    if (!n.broken) {
+        s = see(&n, 0);
+        data = read_pictures(ctx, s.quadratic->in[0]);
+        note_what_is_exact(&n);
+    }
+    picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
+    page_begin(&p, picture ? "images" : "tensor", title);
+    if (picture) {
+        page_open(&p, "pixels", '{');
+        page_number(&p, "width", (double)width);
+        page_number(&p, "height", (double)height);
+        page_close(&p, '}');
+    }
+    if (!n.broken) {
+        page_open(&p, "names", '{');
+        page_names(&p, "outputs", s.names, s.quadratic->out);
+        page_close(&p, '}');
+    }
+    page_open(&p, "sections", '[');
+    card_section(&p, &n, n.broken ? NULL : &s, &data);
+    for (k = 0; !n.broken && k < n.count; k++) {
+        seen other = k ? see(&n, k) : s;
+        layer_sections(&p, &n, k, &other, picture);
+    }
+    if (s.linear) linear_section(&p, &s);
+    if (data.x && n.count == 1) spoke_section(&p, &s, &data);
+    page_close(&p, ']');
+    if (picture && n.count == 1 && look_settings.live) live_part(&p, &s);
+    page_write(&p, out);
+    tn_safetensors_close(n.file);
+    return true;
+}

@@ -1,0 +1,816 @@
+/* look_language.c - tn look: language models: heads, each block's MLP, pairs of tokens, paths of a text
+
+   In what follows x is the embedding of a token, normed alone, as the tables of tn_circuit_pairs have it: an MLP is shown
+   between tokens as if nothing else had been added to the stream. */
+#include "look.h"
+#include "names.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CURVE_POINTS = 600, SHOWN_OUTPUTS = 8, COMMON_OUTPUTS = 256, MATRIX_NUMBERS = 1 << 20, HEAD_TOKENS = 96,
+       NEAREST = 8, CONTEXTS = 3, CONTEXT_TOKENS = 8, STREAM_TOKENS = 1024, PAIR_TOKENS = 512, PAIRS = 6, PATHS = 40,
+       TEXT_TOKENS = 16, WIDE_NAMES = 120 };
+static const size_t live_bytes = 8u << 20;      /* weights of more bytes are written as BF16 */
+
+/* ---- the model --------------------------------------------------------------------------------------------------------- */
+
+static void model_rows(page *p, const subject *s)
+{
+    const tn_transformer_desc *d = &s->m.desc;
+    const tn_transformer_cost  cost = tn_transformer_cost_of(d, d->context);
+    char                       name[128];
+    int64_t                    l;
+    buffer                     kinds = {0};
+    model_name(d, name, sizeof name);
+    page_row(p, "file", "%s", s->file);
+    page_row(p, "model", "%s", name);
+    page_row(p, "parameters", "%lld", (long long)cost.params);
+    page_row(p, "parameters in tables", "%lld", (long long)cost.table);
+    page_row(p, "blocks, width, heads", "%lld, %lld, %lld", (long long)d->layers, (long long)d->dim, (long long)d->heads);
+    page_row(p, "vocabulary, context", "%lld, %lld", (long long)d->vocab, (long long)d->context);
+    for (l = 0; l < d->layers; l++) {
+        const tn_transformer_block *b = &s->m.net.blocks[l];
+        char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
+        if (!l || !find_text(kinds.data, kinds.bytes, one)) buffer_print(&kinds, l ? "; %s" : "%s", one);
+        free(one);
+    }
+    page_row(p, "attention, MLP", "%s", kinds.data);
+    page_row(p, "MFLOP per token", "%.4g", cost.forward / 1e6);
+    if (s->has_run)
+        page_row(p, "tokens of its text", "%lld to train on, %lld held out", (long long)s->run.train_count,
+                 (long long)s->run.held_count);
+    free(kinds.data);
+}
+
+/* The loss of each step of log.jsonl, in at most CURVE_POINTS means, and the held-out loss where it was measured. */
+static void curve_of_log(page *p, const char *path)
+{
+    size_t      bytes;
+    char       *text = read_file(path, &bytes);
+    const char *at = text, *end = text + bytes;
+    double     *x = NULL, *y = NULL, *held = NULL;
+    int64_t     n = 0, bin, i, k, kept = 0;
+    while (at < end) {
+        const char  *stop = (const char *)memchr(at, '\n', (size_t)(end - at));
+        const double step = json_number(at, stop ? stop : end, "step"), loss = json_number(at, stop ? stop : end, "loss"),
+                     other = json_number(at, stop ? stop : end, "held");
+        if (!isnan(step) && !isnan(loss)) {
+            x = (double *)resize(x, (size_t)n + 1, sizeof *x);
+            y = (double *)resize(y, (size_t)n + 1, sizeof *y);
+            held = (double *)resize(held, (size_t)n + 1, sizeof *held);
+            x[n] = step, y[n] = loss, held[n++] = NAN;
+        }
+        if (n && !isnan(other)) held[n - 1] = other;
+        at = stop ? stop + 1 : end;
+    }
+    bin = n ? (n - 1) / CURVE_POINTS + 1 : 1;
+    for (i = 0; i < n; i += bin) {
+        const int64_t count = i + bin < n ? bin : n - i;
+        double        sum = 0, last = NAN;
+        for (k = 0; k < count; k++) {
+            sum += y[i + k];
+            if (!isnan(held[i + k])) last = held[i + k];
+        }
+        x[kept] = x[i + count - 1], y[kept] = sum / (double)count, held[kept++] = last;
+    }
+    if (kept > 1) {
+        page_open(p, "curve", '{');
+        page_vector(p, "x", ARRAY_F32, kept, x);
+        page_open(p, "series", '[');
+        for (k = 0; k < 2; k++) {
+            page_open(p, NULL, '{');
+            page_text(p, "name", k ? "held out" : "training");
+            page_vector(p, "y", ARRAY_F32, kept, k ? held : y);
+            page_close(p, '}');
+        }
+        page_close(p, ']');
+        page_text(p, "xlabel", "step");
+        page_text(p, "ylabel", "loss, nats per token");
+        page_close(p, '}');
+    }
+    free(x);
+    free(y);
+    free(held);
+    free(text);
+}
+
+static void card_section(page *p, const subject *s)
+{
+    char *folder = folder_of(s->file), *log = join_path(folder, "log.jsonl");
+    page_section(p, "card", "card", "The model", "What it is, what it costs, and how it was trained.");
+    page_open(p, "rows", '[');
+    model_rows(p, s);
+    page_close(p, ']');
+    if (is_file(log)) curve_of_log(p, log);
+    page_close(p, '}');
+    free(log);
+    free(folder);
+}
+
+/* Names every parameter that is not finite. Returns whether there is one. */
+static bool note_nonfinite(const model *m)
+{
+    int64_t i, bad;
+    bool    any = false;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *q = tn_params_at(m->params, i);
+        if ((bad = count_nonfinite(q->value)) == 0) continue;
+        report_note("%s has %lld numbers that are NaN or infinite, of %lld: what would follow from it is left out.", q->name,
+                    (long long)bad, (long long)tn_tensor_count(q->value));
+        any = true;
+    }
+    return any;
+}
+
+/* Adds a note for an error of the context, which is cleared. Returns whether there was one. */
+static bool refused(const subject *s, const char *what)
+{
+    char *why = taken_error(s->m.ctx);
+    bool  any = why != NULL;
+    if (any) report_note("%s: %s.", what, why);
+    free(why);
+    return any;
+}
+
+/* ---- tokens as vectors ------------------------------------------------------------------------------------------------- */
+
+static tn_tensor *keep_point(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)ctx;
+    (void)name;
+    *(tn_tensor **)user = tn_tensor_keep(x);
+    return NULL;                                /* nothing after it is needed */
+}
+
+/* The embeddings of tokens at position 0 over the denominator of the first norm: [count,dim], owned. */
+static tn_tensor *token_vectors(const subject *s, const int32_t *ids, int64_t count)
+{
+    const tn_norm *norm = &s->m.net.blocks[0].norm1;
+    const int64_t  shape[2] = {count, 1}, dim = s->m.desc.dim;
+    tn_ctx        *ctx = s->m.ctx;
+    tn_tensor     *x = NULL, *to;
+    tn_tap         tap = {"embed", keep_point, NULL};
+    double        *v;
+    int64_t        i, k;
+    tap.user = &x;
+    tn_ctx_reset(ctx);
+    tn_transformer_run(ctx, &s->m.net, tn_tensor_from(ctx, 2, shape, TN_I32, ids), &tap, 1);
+    if (!x) check_ctx(ctx, "embeddings");
+    free(taken_error(ctx));                     /* that the run was stopped */
+    v = numbers_in(x);
+    tn_tensor_destroy(x);
+    for (i = 0; i < count && !s->m.desc.no_norm; i++) {
+        double mean = 0, square = 0, *row = v + i * dim;
+        for (k = 0; k < dim && norm->desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
+        for (k = 0; k < dim; k++) square += (row[k] - mean) * (row[k] - mean) / (double)dim;
+        for (k = 0; k < dim; k++) row[k] /= sqrt(square + norm->desc.eps);
+    }
+    to = tn_tensor_create(ctx, TN_REAL, 2, (int64_t[2]){count, dim});
+    tn_write(to, TN_F64, v, count * dim);
+    check_ctx(ctx, "embeddings");
+    free(v);
+    return to;
+}
+
+/* The same as numbers, with a last column of ones where the operator has the constant. */
+static double *with_ones(const tn_tensor *x, bool constant, int64_t shape[2])
+{
+    const int64_t n = x->shape[1];
+    double       *v = numbers_in(x), *to;
+    int64_t       i;
+    shape[0] = x->shape[0];
+    shape[1] = n + constant;
+    to = (double *)allocate((size_t)(shape[0] * shape[1]), sizeof *to);
+    for (i = 0; i < shape[0]; i++) {
+        memcpy(to + i * shape[1], v + i * n, (size_t)n * sizeof *to);
+        if (constant) to[i * shape[1] + n] = 1;
+    }
+    free(v);
+    return to;
+}
+
+/* ---- what the MLPs read in a text -------------------------------------------------------------------------------------- */
+
+typedef struct streams {
+    const int32_t *ids;                 /* [windows,length]                                           */
+    int64_t        windows, length, count, layers, dim;
+    double       **z;                   /* [layers] of [count,dim]: the normed stream before the gain */
+    bool           scaled;
+} streams;
+
+/* The points "blocks.L.middle" and "blocks.L.norm2.scale", in this order. */
+static tn_tensor *read_stream(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    streams      *t = (streams *)user;
+    const int64_t l = strtoll(name + strlen("blocks."), NULL, 10);
+    double       *v = numbers_in(x);
+    int64_t       i, k;
+    (void)ctx;
+    if (ends_with(name, ".middle")) t->z[l] = v;
+    else {
+        for (i = 0; i < t->count; i++) for (k = 0; k < t->dim; k++) t->z[l][i * t->dim + k] *= v[i];
+        free(v);
+    }
+    return x;
+}
+
+/* Reads a part of the run's held-out text; t->z is NULL without one. */
+static streams read_streams(const subject *s)
+{
+    tn_tap  taps[2] = {{"blocks.*.middle", read_stream, NULL}, {"blocks.*.norm2.scale", read_stream, NULL}};
+    streams t;
+    int64_t shape[2];
+    memset(&t, 0, sizeof t);
+    if (!s->has_run || s->run.held_count < 2 || s->m.desc.place == TN_PLACE_POST) return t;
+    t.length = s->m.desc.context < 128 ? s->m.desc.context : 128;
+    if (t.length > s->run.held_count) t.length = s->run.held_count;
+    t.windows = s->run.held_count / t.length;
+    if (t.windows * t.length > STREAM_TOKENS) t.windows = STREAM_TOKENS / t.length ? STREAM_TOKENS / t.length : 1;
+    t.count = t.windows * t.length;
+    t.layers = s->m.desc.layers;
+    t.dim = s->m.desc.dim;
+    t.ids = s->run.held;
+    t.z = (double **)allocate((size_t)t.layers, sizeof *t.z);
+    taps[0].user = taps[1].user = &t;
+    shape[0] = t.windows, shape[1] = t.length;
+    tn_ctx_reset(s->m.ctx);
+    tn_transformer_run(s->m.ctx, &s->m.net, tn_tensor_from(s->m.ctx, 2, shape, TN_I32, t.ids), taps, s->m.desc.no_norm ? 1 : 2);
+    check_ctx(s->m.ctx, "the held-out text");
+    return t;
+}
+
+static void free_streams(streams *t)
+{
+    int64_t l;
+    for (l = 0; t->z && l < t->layers; l++) free(t->z[l]);
+    free(t->z);
+}
+
+/* The places of the largest |v[i]| (sign 0) or of the largest sign v[i], best first. */
+static int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most)
+{
+    int64_t i, k, kept = 0;
+    for (i = 0; i < n; i++) {
+        const double size = sign ? sign * v[i] : fabs(v[i]);
+        for (k = kept; k > 0 && size > (sign ? sign * v[at[k - 1]] : fabs(v[at[k - 1]])); k--) if (k < most) at[k] = at[k - 1];
+        if (k < most) at[k] = i;
+        if (k < most && kept < most) kept++;
+    }
+    return kept;
+}
+
+/* Products of rows [count,n] with a vector; of one that is longer by one the last is added. */
+static double *products(const double *rows, int64_t count, int64_t n, const double *v, int64_t length)
+{
+    double *to = (double *)allocate((size_t)count, sizeof *to);
+    int64_t i, k;
+    for (i = 0; i < count; i++) {
+        to[i] = length > n ? v[n] : 0;
+        for (k = 0; k < n; k++) to[i] += rows[i * n + k] * v[k];
+    }
+    return to;
+}
+
+/* ---- eigenvectors of an MLP -------------------------------------------------------------------------------------------- */
+
+/* The tokens at one end of a vector, with their products. */
+static void nearest_tokens(page *p, const subject *s, const double *product, const int32_t *ids, int64_t count, int sign)
+{
+    int64_t at[NEAREST], k, n = best_places(product, count, sign, at, NEAREST);
+    page_open(p, NULL, '[');
+    for (k = 0; k < n; k++) {
+        page_open(p, NULL, '{');
+        page_text(p, "token", s->names[ids[at[k]]]);
+        page_number(p, "value", product[at[k]]);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+}
+
+/* The places of the text where a vector is largest: the tokens before, up to the one that is read. */
+static void top_contexts(page *p, const subject *s, const streams *t, int64_t block, const double *v, int64_t length)
+{
+    double *product = products(t->z[block], t->count, t->dim, v, length);
+    int64_t at[CONTEXTS], k, i, n = best_places(product, t->count, 0, at, CONTEXTS);
+    page_open(p, NULL, '[');
+    for (k = 0; k < n; k++) {
+        const int64_t start = at[k] / t->length * t->length;
+        const int64_t first = at[k] - CONTEXT_TOKENS > start ? at[k] - CONTEXT_TOKENS : start;
+        buffer        b = {0};
+        for (i = first; i <= at[k]; i++) buffer_print(&b, i == at[k] ? "[%s]" : "%s ", s->names[t->ids[i]]);
+        page_text(p, NULL, b.data);
+        free(b.data);
+    }
+    page_close(p, ']');
+    free(product);
+}
+
+static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const char *const *names, const double *x,
+                          const int32_t *ids, int64_t count, const streams *t)
+{
+    static const char *const keys[] = {"tokens", "opposite", "contexts"};
+    const int64_t most = look_settings.vectors < 8 ? look_settings.vectors : 8, dim = s->m.desc.dim;
+    char         *id = format_text("eigen-%lld", (long long)block);
+    char         *title = format_text("Eigenvectors of block %lld", (long long)block);
+    tn_eigen      e;
+    double       *values, *vectors;
+    int64_t       o, k;
+    int           part;
+    if (tn_cp_eigen_all(cp, most, &e) != TN_OK) check_ctx(s->m.ctx, "eigenvectors");
+    values = numbers_in(e.values);
+    vectors = numbers_in(e.vectors);
+    page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
+                 "(eigenvector times normed stream) squared. For each eigenvector: the tokens whose embeddings lie most along "
+                 "it, those that lie most against it, and the places of the held-out text where it is largest.");
+    page_open(p, "outputs", '[');
+    for (o = 0; o < cp->out; o++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", names[o]);
+        page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
+        for (part = 0; part < (t->z ? 3 : 2); part++) {
+            page_open(p, keys[part], '[');
+            for (k = 0; k < e.count; k++) {
+                const double *v = vectors + (o * e.count + k) * e.n;
+                double       *product;
+                if (part == 2) {
+                    top_contexts(p, s, t, block, v, e.n);
+                    continue;
+                }
+                product = products(x, count, dim, v, dim);
+                nearest_tokens(p, s, product, ids, count, part ? -1 : 1);
+                free(product);
+            }
+            page_close(p, ']');
+        }
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    tn_eigen_destroy(&e);
+    free(values);
+    free(vectors);
+    free(id);
+    free(title);
+}
+
+/* ---- interaction matrices between tokens ------------------------------------------------------------------------------- */
+
+static void token_matrix_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const int64_t *at, int64_t outputs,
+                                 tn_tensor *x, const stored *embed, const int32_t *ids)
+{
+    char  *id = format_text("interactions-%lld", (long long)block);
+    char  *title = format_text("Pairs of tokens in block %lld", (long long)block);
+    tn_cp *some = some_outputs(cp, at, outputs);
+    int64_t i, V = s->m.desc.vocab;
+    page_section(p, "matrix", id, title, "What two tokens that reach the MLP of this block together add to the logit of a third, "
+                 "each from its embedding with its own norm, before the denominator of the last norm. The matrices travel as "
+                 "factors of 8 bits, and are multiplied here.");
+    put_factors(p, some, x);
+    page_array(p, "embed", embed);
+    page_open(p, "outputs", '[');
+    for (i = 0; i < outputs; i++) page_text(p, NULL, s->names[at[i]]);
+    page_close(p, ']');
+    if (x->shape[0] == V) {
+        page_text(p, "rownames", "tokens");
+        page_text(p, "colnames", "tokens");
+    } else {
+        page_open(p, "rownames", '[');
+        for (i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
+        page_close(p, ']');
+        page_open(p, "colnames", '[');
+        for (i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
+        page_close(p, ']');
+    }
+    page_text(p, "output_label", "token whose logit");
+    page_text(p, "row_label", "token");
+    page_text(p, "column_label", "token");
+    page_close(p, '}');
+    tn_cp_destroy(some);
+    free(id);
+    free(title);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------ */
+
+/* The tokens that are shown in matrices: all in their own order, or the commonest. */
+static int32_t *matrix_tokens(const subject *s, int64_t *count)
+{
+    const int64_t V = s->m.desc.vocab, most = MATRIX_NUMBERS / (s->m.desc.dim + 1);
+    int32_t      *ids;
+    int64_t       i;
+    *count = V < most ? V : most;
+    ids = (int32_t *)allocate((size_t)*count, sizeof *ids);
+    for (i = 0; i < *count; i++) ids[i] = *count == V ? (int32_t)i : s->common[i];
+    if (*count < V)
+        report_note("Of %lld tokens, matrices have the %lld %s ones.", (long long)V, (long long)*count,
+                    s->frequency ? "commonest" : "first");
+    return ids;
+}
+
+/* The operator of a block's MLP to the logits, before the denominator of the last norm; NULL with a note: it has none. */
+static tn_cp *block_operator(const subject *s, int64_t block)
+{
+    uint64_t mark = tn_cp_mark(s->m.ctx);
+    char    *what = format_text("The MLP of block %lld is left out", (long long)block);
+    tn_cp   *cp;
+    tn_ctx_reset(s->m.ctx);
+    cp = tn_circuit_mlp(s->m.ctx, &s->m.net, block);
+    if (cp && cp->order != 2) {
+        report_note("%s: it multiplies %d encoders, and only a product of two has matrices.", what, cp->order);
+        cp = tn_cp_release(s->m.ctx, mark, NULL);
+    }
+    if (cp) cp = tn_cp_fold_out(cp, tn_circuit_unembedding(s->m.ctx, &s->m.net), NULL);
+    if (refused(s, what)) cp = NULL;
+    free(what);
+    return tn_cp_release(s->m.ctx, mark, cp);
+}
+
+/* The outputs that are shown of a block: among the commonest tokens those whose matrices are largest. */
+static int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count)
+{
+    const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
+    const int64_t among = most > COMMON_OUTPUTS ? most : COMMON_OUTPUTS, n = s->frequency && among < V ? among : V;
+    double       *norm = output_norms(cp), *some = (double *)allocate((size_t)n, sizeof *some);
+    int64_t      *at = (int64_t *)allocate((size_t)(most < n ? most : n), sizeof *at), i;
+    for (i = 0; i < n; i++) some[i] = norm[s->common[i]];
+    *count = best_places(some, n, 1, at, most < n ? most : n);
+    for (i = 0; i < *count; i++) at[i] = s->common[at[i]];
+    free(norm);
+    free(some);
+    return at;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The strongest pairs of tokens for each output that is shown. */
+static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *at, int64_t count)
+{
+    int64_t o, k, n;
+    int     side;
+    for (o = 0; o < count; o++) {
+        tn_circuit_top_desc d[2];
+        tn_circuit_entries  e[2];
+        tn_circuit         *c = pairs_among(s, block, PAIR_TOKENS, at[o], &n);
+        memset(d, 0, sizeof d);
+        memset(e, 0, sizeof e);
+        d[0].top = d[1].top = PAIRS;
+        d[0].pairs = d[1].pairs = true;
+        d[1].order = TN_ORDER_SMALLEST;
+        if (c) tn_circuit_tops(c, 2, d, e);
+        if (refused(s, "Pairs are left out")) {
+            tn_circuit_destroy(c);
+            return;
+        }
+        for (side = 0; side < 2; side++) {
+            double *value = numbers_in(e[side].values), *place = numbers_in(e[side].index);
+            for (k = 0; k < e[side].count; k++) {
+                const int64_t i = (int64_t)place[2 * k], j = (int64_t)place[2 * k + 1];
+                const bool    whole = n == s->m.desc.vocab;
+                if (side ? value[k] >= 0 : value[k] <= 0) break;
+                page_open(p, NULL, '{');
+                page_number(p, "block", (double)block);
+                page_text(p, "output", s->names[at[o]]);
+                page_text(p, "first", i == n ? "1" : s->names[whole ? i : s->common[i]]);
+                page_text(p, "second", j == n ? "1" : s->names[whole ? j : s->common[j]]);
+                page_number(p, "value", value[k]);
+                page_close(p, '}');
+            }
+            free(value);
+            free(place);
+            tn_circuit_entries_destroy(&e[side]);
+        }
+        tn_circuit_destroy(c);
+    }
+}
+
+/* All that is shown of the MLPs. *pairs: the rows of a section that comes later. */
+static void block_sections(page *p, const subject *s, buffer *pairs)
+{
+    int64_t   count, l, i, shape[2];
+    int32_t  *ids = matrix_tokens(s, &count);
+    tn_tensor *x = token_vectors(s, ids, count), *one[2] = {NULL, NULL};
+    streams   t = read_streams(s);
+    double   *v = numbers_in(x);
+    stored    embed[2];
+    for (l = 0; l < s->m.desc.layers; l++) {
+        uint64_t     mark = tn_cp_mark(s->m.ctx);
+        tn_cp       *cp = block_operator(s, l), *some;
+        char        *id, *title;
+        const char **names;
+        int64_t     *at, *common, outputs, wide;
+        buffer       json;
+        if (!cp) continue;
+        if (!one[cp->constant]) {                       /* the embeddings are in the page once */
+            double *w = with_ones(x, cp->constant, shape);
+            embed[cp->constant] = page_store(p, ARRAY_Q8, 2, shape, w);
+            one[cp->constant] = tn_tensor_create(s->m.ctx, TN_REAL, 2, shape);
+            tn_write(one[cp->constant], TN_F64, w, shape[0] * shape[1]);
+            free(w);
+        }
+        at = shown_tokens(s, cp, &outputs);
+        some = some_outputs(cp, at, outputs);
+        names = (const char **)allocate((size_t)outputs, sizeof *names);
+        for (i = 0; i < outputs; i++) names[i] = s->names[at[i]];
+        id = format_text("spectra-%lld", (long long)l);
+        title = format_text("Spectra of block %lld", (long long)l);
+        spectra_section(p, id, title, some, names);
+        eigen_section(p, s, l, some, names, v, ids, count, &t);
+        wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
+        common = (int64_t *)allocate((size_t)wide, sizeof *common);
+        for (i = 0; i < wide; i++) common[i] = s->common[i];
+        qsort(common, (size_t)wide, sizeof *common, compare_ids);
+        token_matrix_section(p, s, l, cp, common, wide, one[cp->constant], &embed[cp->constant], ids);
+        json = p->json;
+        p->json = *pairs;
+        pair_rows(p, s, l, at, outputs);
+        *pairs = p->json;
+        p->json = json;
+        free(common);
+        free(names);
+        free(at);
+        free(id);
+        free(title);
+        tn_cp_release(s->m.ctx, mark, NULL);
+    }
+    if (s->frequency)
+        report_note("Spectra and eigenvectors are those of the outputs with the largest matrices among the %d commonest tokens "
+                    "of the run's text.", COMMON_OUTPUTS);
+    tn_tensor_destroy(x);
+    tn_tensor_destroy(one[0]);
+    tn_tensor_destroy(one[1]);
+    free_streams(&t);
+    free(ids);
+    free(v);
+}
+
+static void pairs_section(page *p, const buffer *rows)
+{
+    if (!rows->bytes) return;
+    page_section(p, "pairs", "pairs", "Strongest pairs of tokens", "For each output that is shown: the pairs of tokens that "
+                 "raise its logit most, and those that lower it most, if they reach the MLP of the block together.");
+    page_open(p, "rows", '[');
+    buffer_add(&p->json, rows->data, rows->bytes);
+    page_close(p, ']');
+    page_close(p, '}');
+}
+
+/* ---- heads ------------------------------------------------------------------------------------------------------------- */
+
+/* A head's circuit between the commonest tokens, as a matrix of the page; left out with a note if it is refused. */
+static void head_matrix(page *p, const subject *s, const char *key, bool ov, int64_t block, int64_t head, int64_t n)
+{
+    tn_circuit_desc d;
+    tn_circuit     *all, *some = NULL;
+    tn_tensor      *ids;
+    int64_t         shape[2];
+    double         *v = NULL;
+    memset(&d, 0, sizeof d);
+    d.block = block;
+    d.head = head;
+    d.tokens = true;
+    d.factor = 1;
+    d.query = ov ? 0 : 1;
+    d.set = !ov && s->m.net.blocks[block].attn.desc.kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
+    tn_ctx_reset(s->m.ctx);
+    all = ov ? tn_circuit_ov(s->m.ctx, &s->m.net, &d) : tn_circuit_qk(s->m.ctx, &s->m.net, &d);
+    if (all) {
+        ids = tn_tensor_from(s->m.ctx, 1, &n, TN_I32, s->common);
+        some = tn_circuit_select(all, ids, ids);
+        if (some) v = numbers_in(tn_circuit_rows(s->m.ctx, some, 0, n));
+    }
+    tn_circuit_destroy(some);
+    tn_circuit_destroy(all);
+    if (refused(s, ov ? "OV circuits are left out" : "QK circuits are left out")) return;
+    shape[0] = shape[1] = n;
+    page_open(p, key, '{');
+    page_text(p, "of", "dense");
+    page_numbers(p, "values", ARRAY_Q8, 2, shape, v);
+    page_flag(p, "symmetric", false);
+    page_text(p, "rownames", "common");
+    page_text(p, "colnames", "common");
+    page_text(p, "row_label", ov ? "logit of" : "query");
+    page_text(p, "column_label", ov ? "attending to" : "key");
+    page_close(p, '}');
+    free(v);
+}
+
+/* The patterns of a block on a text, [heads,T,T]; NULL: no text. */
+static double *patterns_of(const subject *s, const int32_t *ids, int64_t T, int64_t block)
+{
+    tn_tensor *t;
+    if (!T) return NULL;
+    tn_ctx_reset(s->m.ctx);
+    t = tn_transformer_pattern(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, ids, T), block);
+    check_ctx(s->m.ctx, "patterns");
+    return numbers_in(t);
+}
+
+static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t T)
+{
+    static const char *const columns[][3] = {
+        {"qk_norm", "|QK|", "norm of the circuit that decides where the head looks"},
+        {"ov_norm", "|OV|", "norm of the circuit that decides what it writes"},
+        {"copying", "copying", "1 for a head that raises the logits of the tokens that it attends to"},
+        {"distance", "previous", "block 0: share of the attention that goes to the token before"},
+        {"composition", "composition", "how much it reads of one head of an earlier block"}
+    };
+    const int64_t H = s->m.desc.heads, n = s->m.desc.vocab < HEAD_TOKENS ? s->m.desc.vocab : HEAD_TOKENS;
+    int64_t       D, l, h, i, shape[2];
+    head_numbers *heads = measure_heads(s, &D);
+    size_t        k;
+    page_section(p, "heads", "heads", "Heads", "Each head, read from its weights: the table QK says which tokens look at which, "
+                 "OV which logits rise by what it looks at. Below them where it looks in a text.");
+    page_open(p, "columns", '[');
+    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    page_close(p, ']');
+    if (T) {
+        page_open(p, "text", '[');
+        for (i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
+        page_close(p, ']');
+    }
+    page_open(p, "heads", '[');
+    for (l = 0; l < s->m.desc.layers; l++) {
+        double *pattern = patterns_of(s, ids, T, l);
+        for (h = 0; h < H; h++) {
+            const head_numbers *x = &heads[l * H + h];
+            page_open(p, NULL, '{');
+            page_number(p, "layer", (double)l);
+            page_number(p, "head", (double)h);
+            page_number(p, "qk_norm", x->qk);
+            page_number(p, "ov_norm", x->ov);
+            page_number(p, "copying", x->copying);
+            page_number(p, "distance", x->share && D > 1 ? x->share[1] : NAN);
+            page_number(p, "composition", x->composition);
+            head_matrix(p, s, "qk", false, l, h, n);
+            head_matrix(p, s, "ov", true, l, h, n);
+            shape[0] = shape[1] = T;
+            if (T) page_numbers(p, "pattern", ARRAY_F32, 2, shape, pattern + h * T * T);
+            page_close(p, '}');
+        }
+        free(pattern);
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    free_heads(s, heads);
+}
+
+/* ---- paths of a text --------------------------------------------------------------------------------------------------- */
+
+static void paths_section(page *p, const subject *s, const char *text)
+{
+    tn_circuit_paths_desc d;
+    tn_circuit_paths      f;
+    question              q;
+    double                all = 0, shown = 0;
+    int64_t               i;
+    memset(&d, 0, sizeof d);
+    d.budget = circuit_settings.budget;
+    ask_question(s, text, &q);
+    tn_circuit_paths_find(&q.frozen, &q.target, &d, &f);
+    check_ctx(s->m.ctx, "paths");
+    for (i = 0; i < f.count; i++) all += fabs(f.node[f.path[i]].value);
+    for (i = 0; i < f.open; i++) all += fabs(f.node[f.frontier[i]].value);
+    page_section(p, "paths", "paths", "Paths of a text", "The logit of the next token as a sum over paths from tokens through "
+                 "heads and MLPs, the largest first. Patterns and denominators of norms are those of this text, and each MLP is "
+                 "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3.");
+    page_open(p, "text", '[');
+    for (i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
+    page_close(p, ']');
+    page_text(p, "token", s->names[q.target.token]);
+    page_open(p, "rows", '[');
+    for (i = 0; i < f.count && i < PATHS; i++) {
+        char        *name = path_name(s, &f, f.path[i]);
+        const double value = f.node[f.path[i]].value;
+        page_open(p, NULL, '{');
+        page_text(p, "path", name);
+        page_number(p, "value", value);
+        page_number(p, "share", all > 0 ? fabs(value) / all : 0);
+        page_close(p, '}');
+        shown += value;
+        free(name);
+    }
+    page_close(p, ']');
+    page_number(p, "remainder", f.whole - shown);
+    page_number(p, "exact", f.whole);
+    page_close(p, '}');
+    tn_circuit_paths_destroy(&f);
+    close_question(&q);
+}
+
+/* ---- the part of the page that computes -------------------------------------------------------------------------------- */
+
+static char *tokenizer_json(const subject *s)
+{
+    size_t    room = 64u << 20, used = 0;
+    char     *text;
+    tn_status status;
+    if (!s->m.tokenizer) return NULL;
+    text = (char *)allocate(room, 1);
+    status = tn_tokenizer_write(s->m.tokenizer, tn_sink_memory(text, room - 1, &used));
+    if (status != TN_OK) {
+        free(taken_error(s->m.ctx));
+        free(text);
+        return NULL;
+    }
+    text[used] = 0;
+    return (char *)resize(text, used + 1, 1);
+}
+
+static void live_part(page *p, const subject *s)
+{
+    const int64_t  n = tn_params_count(s->m.params);
+    const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
+    tn_named      *list = (tn_named *)allocate((size_t)n, sizeof *list);
+    size_t         room = 1u << 20, used = 0;
+    char          *bytes, *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
+    stored         a;
+    int64_t        i;
+    for (i = 0; i < n; i++) {
+        const tn_param *q = tn_params_at(s->m.params, i);
+        tn_tensor      *t = tn_tensor_create(s->m.ctx, dtype, q->value->rank, q->value->shape);
+        if (t) tn_assign(t, q->value);
+        check_ctx(s->m.ctx, "the part that computes");
+        list[i].name = q->name;
+        list[i].tensor = t;
+        room += (size_t)tn_tensor_count(t) * 4 + 256;
+    }
+    bytes = (char *)allocate(room, 1);
+    if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, room, &used), list, n, NULL, 0) != TN_OK)
+        check_ctx(s->m.ctx, "the part that computes");
+    if (dtype == TN_BF16)
+        report_note("The part of the page that computes has the weights rounded to BF16, so its numbers differ from those above "
+                    "in the third digit.");
+    a = page_store_bytes(p, bytes, used);
+    page_open(p, "live", '{');
+    page_text(p, "kind", "language");
+    page_array(p, "weights", &a);
+    page_text(p, "config", config);
+    if (tokenizer) page_text(p, "tokenizer", tokenizer);
+    page_close(p, '}');
+    for (i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
+    free(list);
+    free(bytes);
+    free(config);
+    free(tokenizer);
+}
+
+/* ---- the page ---------------------------------------------------------------------------------------------------------- */
+
+/* The text that patterns and paths are of: given, or the start of the held-out text; NULL: none. */
+static char *text_to_read(const subject *s)
+{
+    int64_t n = TEXT_TOKENS, k;
+    size_t  bytes;
+    buffer  b = {0};
+    if (look_settings.text) return copy_text(look_settings.text);
+    if (!s->has_run || s->run.held_count < 2) return NULL;
+    if (n > s->run.held_count) n = s->run.held_count;
+    if (n > s->m.desc.context) n = s->m.desc.context;
+    if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, s->run.held, n, &bytes);
+    for (k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)s->run.held[k]);
+    return b.data;
+}
+
+void look_at_model(const char *path, const char *title, const char *out)
+{
+    subject  s;
+    page     p;
+    buffer   pairs = {0};
+    char    *text;
+    int32_t *ids = NULL;
+    int64_t  T = 0, V;
+    open_subject(&s, path, true);
+    V = s.m.desc.vocab;
+    page_begin(&p, "language", title);
+    page_open(&p, "names", '{');
+    page_names(&p, "tokens", s.names, V);
+    page_names(&p, "outputs", s.names, 0);
+    page_open(&p, "common", '[');
+    for (T = 0; T < V && T < HEAD_TOKENS; T++) page_text(&p, NULL, s.names[s.common[T]]);
+    page_close(&p, ']');
+    page_close(&p, '}');
+    T = 0;
+    page_open(&p, "sections", '[');
+    card_section(&p, &s);
+    if (!note_nonfinite(&s.m)) {
+        text = text_to_read(&s);
+        if (text) T = text_tokens(&s, text, &ids);
+        else report_note("Patterns and paths of a text are left out: the run's text is not here, and no --text TEXT is given.");
+        heads_section(&p, &s, ids, T);
+        block_sections(&p, &s, &pairs);
+        pairs_section(&p, &pairs);
+        if (text) paths_section(&p, &s, text);
+        page_close(&p, ']');
+        if (look_settings.live) live_part(&p, &s);
+        free(text);
+    } else page_close(&p, ']');
+    page_write(&p, out);
+    free(ids);
+    free(pairs.data);
+    close_subject(&s);
+}

@@ -1,0 +1,221 @@
+/* look_operator.c - tn look: what an operator of order 2 shows: spectra, and its interaction matrices as factors */
+#include "look.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DENSE_NUMBERS = 1 << 16 };               /* interaction matrices of fewer numbers are written out           */
+static const double edge_operations = 6e11;     /* a null model that takes more is left out: a minute of one core  */
+
+/* ---- the outputs that are shown ---------------------------------------------------------------------------------------- */
+
+/* |Q_o|_F of all outputs: with G = (W W^T * V V^T + W V^T * V W^T) / 2 of the terms, the root of p_o G p_o. */
+double *output_norms(const tn_cp *cp)
+{
+    tn_ctx       *ctx = cp->ctx;
+    const int64_t step = 4096;
+    double       *norm = (double *)allocate((size_t)cp->out, sizeof *norm);
+    tn_mark       mark = tn_arena_mark(ctx);
+    tn_tensor    *w = cp->f[0], *v = cp->f[1], *wt = tn_transpose(w, 0, 1), *vt = tn_transpose(v, 0, 1), *g;
+    int64_t       first, i;
+    g = tn_scale(ctx, tn_add(ctx, tn_mul(ctx, tn_matmul(ctx, w, wt), tn_matmul(ctx, v, vt)),
+                             tn_mul(ctx, tn_matmul(ctx, w, vt), tn_matmul(ctx, v, wt))), 0.5);
+    for (first = 0; first < cp->out; first += step) {
+        const int64_t n = first + step < cp->out ? step : cp->out - first;
+        tn_mark       part = tn_arena_mark(ctx);
+        tn_tensor    *p = tn_slice(cp->p, 0, first, first + n), *square = tn_mul(ctx, tn_matmul(ctx, p, g), p);
+        double       *s;
+        int64_t       h;
+        check_ctx(ctx, "norms of interaction matrices");
+        s = numbers_in(square);
+        for (i = 0; i < n; i++) {
+            double sum = 0;
+            for (h = 0; h < cp->terms; h++) sum += s[i * cp->terms + h];
+            norm[first + i] = sum > 0 ? sqrt(sum) : sum < 0 ? 0 : sum;          /* a NaN remains */
+        }
+        free(s);
+        tn_arena_release(ctx, part);
+    }
+    tn_arena_release(ctx, mark);
+    return norm;
+}
+
+typedef struct ranked { double norm; int64_t at; } ranked;
+
+static int by_norm(const void *a, const void *b)
+{
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    if (x->norm != y->norm) return x->norm < y->norm ? 1 : -1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count)
+{
+    int64_t *at, i;
+    double  *norm;
+    ranked  *list;
+    *count = most < cp->out ? most : cp->out;
+    at = (int64_t *)allocate((size_t)*count, sizeof *at);
+    for (i = 0; i < *count; i++) at[i] = i;
+    if (*count == cp->out) return at;
+    norm = output_norms(cp);
+    list = (ranked *)allocate((size_t)cp->out, sizeof *list);
+    for (i = 0; i < cp->out; i++) list[i].norm = norm[i], list[i].at = i;
+    qsort(list, (size_t)cp->out, sizeof *list, by_norm);
+    for (i = 0; i < *count; i++) at[i] = list[i].at;
+    qsort(at, (size_t)*count, sizeof *at, by_place);
+    free(list);
+    free(norm);
+    return at;
+}
+
+tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
+{
+    int32_t   *ids = (int32_t *)allocate((size_t)count, sizeof *ids);
+    tn_mark    mark = tn_arena_mark(cp->ctx);
+    tn_tensor *rows;
+    tn_cp     *some;
+    int64_t    i;
+    for (i = 0; i < count; i++) ids[i] = (int32_t)at[i];
+    rows = tn_embed(cp->ctx, cp->p, tn_tensor_from(cp->ctx, 1, &count, TN_I32, ids));
+    some = tn_cp_create(cp->ctx, 2, rows, cp->f, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    check_ctx(cp->ctx, "some outputs of an operator");
+    tn_arena_release(cp->ctx, mark);
+    free(ids);
+    return some;
+}
+
+/* ---- spectra ----------------------------------------------------------------------------------------------------------- */
+
+/* Whether comparing with permuted weights is quick: a full eigenproblem takes about 2 n^3 operations for its values. */
+static bool null_is_cheap(const tn_cp *cp, int draws)
+{
+    const double n = (double)(cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms);
+    return (double)cp->out * draws * 2 * n * n * n < edge_operations;
+}
+
+void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp, const char *const *names)
+{
+    const int      draws = 19;
+    const bool     compare = null_is_cheap(cp, draws);
+    tn_spectrum    spectrum;
+    tn_signal      signal;
+    tn_signal_desc desc;
+    double        *v, *edge = NULL;
+    int64_t        o, i, n;
+    memset(&spectrum, 0, sizeof spectrum);
+    memset(&signal, 0, sizeof signal);
+    memset(&desc, 0, sizeof desc);
+    desc.draws = draws;
+    if (compare) tn_cp_signal(cp, &desc, &signal);
+    else tn_cp_spectrum(cp, 0, &spectrum);
+    check_ctx(cp->ctx, "spectra");
+    if (!compare)
+        report_note("%s: the null's edge is left out, because %lld outputs of this size would take minutes.", title,
+                    (long long)cp->out);
+    v = numbers_in(compare ? signal.values : spectrum.values);
+    if (compare) edge = numbers_in(signal.edge);
+    n = compare ? signal.count : spectrum.count;
+    page_section(p, "spectra", id, title, compare
+        ? "Each output is a quadratic form x^T Q x. These are the eigenvalues of its matrix Q, by magnitude: few large ones "
+          "mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
+          "weights were shuffled; what is beyond it is no accident of size."
+        : "Each output is a quadratic form x^T Q x. These are the eigenvalues of its matrix Q, by magnitude: few large ones "
+          "mean that the output looks for few patterns.");
+    page_open(p, "groups", '[');
+    for (o = 0; o < cp->out; o++) {
+        double  norm = 0;
+        int64_t count = n;                      /* without values that are zero but for rounding */
+        for (i = 0; i < n; i++) norm = hypot(norm, v[o * n + i]);
+        while (count > 1 && fabs(v[o * n + count - 1]) < 1e-12 * fabs(v[o * n])) count--;
+        page_open(p, NULL, '{');
+        page_text(p, "name", names[o]);
+        page_vector(p, "values", ARRAY_F64, count, v + o * n);
+        page_number(p, "effective_rank", tn_effective_rank(v + o * n, n));
+        page_number(p, "null_edge", edge ? edge[o] : NAN);
+        page_number(p, "norm", norm);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    free(v);
+    free(edge);
+    tn_spectrum_destroy(&spectrum);
+    tn_signal_destroy(&signal);
+}
+
+/* ---- interaction matrices ---------------------------------------------------------------------------------------------- */
+
+/* What whole numbers of 8 bits make of a matrix, an arena tensor. */
+static tn_tensor *rounded(tn_ctx *ctx, tn_tensor *t)
+{
+    tn_tensor *to = tn_tensor_2d(ctx, TN_REAL, t->shape[0], t->shape[1]);
+    double    *v = numbers_in(t);
+    round_to_q8(t->shape[0], t->shape[1], v);
+    tn_write(to, TN_F64, v, tn_tensor_count(t));
+    free(v);
+    return to;
+}
+
+/* |Q - Q8| / |Q| of all outputs together; with x between its first rows. */
+static double error_of_q8(const tn_cp *cp, tn_tensor *x)
+{
+    enum { MOST = 256 };
+    tn_ctx    *ctx = cp->ctx;
+    tn_mark    mark = tn_arena_mark(ctx);
+    uint64_t   operators = tn_cp_mark(ctx);
+    double     aa = 0, ab = 0, bb = 0;
+    tn_tensor *f[2];
+    tn_cp     *a = tn_cp_create(ctx, 2, cp->p, cp->f, TN_CP_INPUT_PLAIN), *b;
+    f[0] = rounded(ctx, cp->f[0]);
+    f[1] = rounded(ctx, cp->f[1]);
+    b = tn_cp_create(ctx, 2, rounded(ctx, cp->p), f, TN_CP_INPUT_PLAIN);
+    if (x) {
+        x = tn_slice(x, 0, 0, x->shape[0] < MOST ? x->shape[0] : MOST);
+        a = tn_cp_fold_in(a, tn_transpose(x, 0, 1), NULL);
+        b = tn_cp_fold_in(b, tn_transpose(rounded(ctx, x), 0, 1), NULL);
+    }
+    if (tn_cp_inner(a, a, &aa) == TN_OK && tn_cp_inner(a, b, &ab) == TN_OK) tn_cp_inner(b, b, &bb);
+    check_ctx(ctx, "the error of 8 bits");
+    tn_cp_release(ctx, operators, NULL);
+    tn_arena_release(ctx, mark);
+    return aa > 0 ? sqrt(fmax(0, aa - 2 * ab + bb) / aa) : 0;
+}
+
+void put_factors(page *p, const tn_cp *cp, tn_tensor *x)
+{
+    static const char *const keys[] = {"p", "w", "v"};
+    const tn_tensor *from[3];
+    int              k;
+    from[0] = cp->p, from[1] = cp->f[0], from[2] = cp->f[1];
+    page_text(p, "of", "factors");
+    for (k = 0; k < 3; k++) {
+        double *v = numbers_in(from[k]);
+        page_numbers(p, keys[k], ARRAY_Q8, 2, from[k]->shape, v);
+        free(v);
+    }
+    page_number(p, "error", error_of_q8(cp, x));
+}
+
+void put_interactions(page *p, const tn_cp *cp, bool dense)
+{
+    tn_tensor *t;
+    double    *v;
+    if (!dense || (double)cp->out * (double)cp->in[0] * (double)cp->in[0] > DENSE_NUMBERS) {
+        put_factors(p, cp, NULL);
+        return;
+    }
+    t = tn_cp_dense_symmetric(cp);
+    check_ctx(cp->ctx, "interaction matrices");
+    v = numbers_in(t);
+    page_text(p, "of", "dense");
+    page_numbers(p, "values", ARRAY_F64, 3, t->shape, v);
+    free(v);
+    tn_tensor_destroy(t);
+}

@@ -1,0 +1,331 @@
+/* look_page.c - tn look: the page, from a template, one object of JSON and one block of bytes */
+#include "look.h"
+#include "build/look_assets.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- JSON within HTML --------------------------------------------------------------------------------------------------
+   A script element ends at the first </script, whatever is quoted around it, and some readers of JavaScript take U+2028 and
+   U+2029 for ends of lines: these characters, and controls that a person would not see, are written as numbers. */
+
+static void add_json_text(buffer *b, const char *text)
+{
+    buffer q = {0};
+    size_t i;
+    json_quote(&q, text, strlen(text));
+    for (i = 0; i < q.bytes; i++) {
+        const unsigned char *s = (const unsigned char *)q.data + i;
+        if (*s == '<' || *s == '>' || *s == '&') buffer_print(b, "\\u%04x", *s);
+        else if (s[0] == 0xE2 && s[1] == 0x80 && (s[2] == 0xA8 || s[2] == 0xA9)) {
+            buffer_print(b, "\\u20%02x", s[2] - 0x80);
+            i += 2;
+        } else if (s[0] == 0xC2 && s[1] < 0xA0) {               /* U+0080 to U+009F */
+            buffer_print(b, "\\u00%02x", s[1]);
+            i++;
+        } else buffer_add(b, s, 1);
+    }
+    free(q.data);
+}
+
+/* What stands before a value: a comma, unless it is the first, and its key. */
+static void add_key(page *p, const char *key)
+{
+    const char last = p->json.bytes ? p->json.data[p->json.bytes - 1] : '{';
+    if (last != '{' && last != '[') buffer_add(&p->json, ",\n", 2);
+    if (key) {
+        add_json_text(&p->json, key);
+        buffer_add(&p->json, ":", 1);
+    }
+}
+
+static void add_number(buffer *b, double v)
+{
+    char text[40];
+    if (!isfinite(v)) buffer_print(b, "null");
+    else if (v == rint(v) && fabs(v) < 1e15) buffer_print(b, "%.0f", v);
+    else buffer_print(b, "%s", decimal_text(v, text, sizeof text));
+}
+
+void page_open(page *p, const char *key, char bracket)
+{
+    add_key(p, key);
+    buffer_add(&p->json, &bracket, 1);
+}
+
+void page_close(page *p, char bracket) { buffer_add(&p->json, &bracket, 1); }
+
+void page_text(page *p, const char *key, const char *text)
+{
+    add_key(p, key);
+    add_json_text(&p->json, text);
+}
+
+void page_number(page *p, const char *key, double v)
+{
+    add_key(p, key);
+    add_number(&p->json, v);
+}
+
+void page_flag(page *p, const char *key, bool v)
+{
+    add_key(p, key);
+    buffer_print(&p->json, v ? "true" : "false");
+}
+
+void page_names(page *p, const char *key, const char *const *names, int64_t count)
+{
+    int64_t i;
+    page_open(p, key, '[');
+    for (i = 0; i < count; i++) page_text(p, NULL, names[i]);
+    page_close(p, ']');
+}
+
+void page_section(page *p, const char *type, const char *id, const char *title, const char *text)
+{
+    page_open(p, NULL, '{');
+    page_text(p, "type", type);
+    page_text(p, "id", id);
+    page_text(p, "title", title);
+    page_text(p, "text", text);
+}
+
+void page_row(page *p, const char *label, const char *format, ...)
+{
+    va_list list;
+    char    text[1024];
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    page_open(p, NULL, '[');
+    page_text(p, NULL, label);
+    page_text(p, NULL, text);
+    page_close(p, ']');
+}
+
+/* ---- arrays, in the order of bytes of most machines -------------------------------------------------------------------- */
+
+static size_t align_blob(page *p)
+{
+    while (p->blob.bytes % 8) buffer_add(&p->blob, "", 1);
+    return p->blob.bytes;
+}
+
+static void add_little(buffer *b, const void *number, size_t bytes)
+{
+    const unsigned short one = 1;
+    unsigned char        own[8], turned[8];
+    size_t               i;
+    memcpy(own, number, bytes);
+    for (i = 0; i < bytes; i++) turned[i] = own[*(const unsigned char *)&one ? i : bytes - 1 - i];
+    buffer_add(b, turned, bytes);
+}
+
+static void add_f32(buffer *b, double v)
+{
+    const float f = (float)v;
+    add_little(b, &f, sizeof f);
+}
+
+/* The scale of a row, and a number of it in this scale. */
+static double scale_of(const double *row, int64_t n)
+{
+    double  high = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) high = fmax(high, fabs(row[i]));
+    return (double)(float)(high / 127);
+}
+
+static double in_scale(double v, double scale)
+{
+    const double q = scale > 0 ? rint(v / scale) : 0;
+    return q > 127 ? 127 : q < -127 ? -127 : q;
+}
+
+void round_to_q8(int64_t rows, int64_t n, double *v)
+{
+    int64_t r, i;
+    for (r = 0; r < rows; r++) {
+        const double scale = scale_of(v + r * n, n);
+        for (i = 0; i < n; i++) v[r * n + i] = scale * in_scale(v[r * n + i], scale);
+    }
+}
+
+/* The numbers of rows [rows,n] as bytes; then the scales of the rows. */
+static void store_q8(page *p, stored *a, int64_t rows, int64_t n, const double *v)
+{
+    double  most = 0, worst = 0, *scale = (double *)allocate((size_t)rows, sizeof *scale);
+    int64_t r, i;
+    for (r = 0; r < rows; r++) {
+        scale[r] = scale_of(v + r * n, n);
+        most = fmax(most, 127 * scale[r]);
+        for (i = 0; i < n; i++) {
+            const signed char byte = (signed char)in_scale(v[r * n + i], scale[r]);
+            worst = fmax(worst, fabs(v[r * n + i] - byte * scale[r]));
+            buffer_add(&p->blob, &byte, 1);
+        }
+    }
+    a->error = most > 0 ? worst / most : 0;
+    a->scales = align_blob(p);
+    for (r = 0; r < rows; r++) add_f32(&p->blob, scale[r]);
+    free(scale);
+}
+
+stored page_store(page *p, array_type type, int rank, const int64_t *shape, const double *v)
+{
+    stored  a;
+    int64_t n = 1, i;
+    int     k;
+    memset(&a, 0, sizeof a);
+    a.type = type;
+    a.rank = rank;
+    for (k = 0; k < rank; k++) n *= a.shape[k] = shape[k];
+    a.at = align_blob(p);
+    if (type == ARRAY_Q8) {
+        const int64_t last = rank ? shape[rank - 1] : 1;
+        store_q8(p, &a, last ? n / last : 0, last, v);
+        return a;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t       whole = type == ARRAY_I32 ? (int32_t)v[i] : 0;
+        const unsigned char byte = (unsigned char)(type == ARRAY_U8 ? v[i] : 0);
+        if (type == ARRAY_F32) add_f32(&p->blob, v[i]);
+        else if (type == ARRAY_F64) add_little(&p->blob, &v[i], sizeof v[i]);
+        else if (type == ARRAY_I32) add_little(&p->blob, &whole, sizeof whole);
+        else buffer_add(&p->blob, &byte, 1);
+    }
+    return a;
+}
+
+stored page_store_bytes(page *p, const void *bytes, size_t count)
+{
+    stored a;
+    memset(&a, 0, sizeof a);
+    a.type = ARRAY_U8;
+    a.rank = 1;
+    a.shape[0] = (int64_t)count;
+    a.at = align_blob(p);
+    buffer_add(&p->blob, bytes, count);
+    return a;
+}
+
+void page_array(page *p, const char *key, const stored *a)
+{
+    static const char *const words[] = {"f32", "f64", "i32", "u8", "q8"};
+    int k;
+    page_open(p, key, '{');
+    page_number(p, "at", (double)a->at);
+    page_open(p, "shape", '[');
+    for (k = 0; k < a->rank; k++) page_number(p, NULL, (double)a->shape[k]);
+    page_close(p, ']');
+    page_text(p, "type", words[a->type]);
+    if (a->type == ARRAY_Q8) {
+        page_number(p, "scales", (double)a->scales);
+        page_number(p, "error", a->error);
+    }
+    page_close(p, '}');
+}
+
+void page_numbers(page *p, const char *key, array_type type, int rank, const int64_t *shape, const double *v)
+{
+    const stored a = page_store(p, type, rank, shape, v);
+    page_array(p, key, &a);
+}
+
+void page_vector(page *p, const char *key, array_type type, int64_t n, const double *v)
+{
+    page_numbers(p, key, type, 1, &n, v);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+
+void page_begin(page *p, const char *kind, const char *title)
+{
+    char *made;
+    memset(p, 0, sizeof *p);
+    p->title = copy_text(title);
+    page_open(p, NULL, '{');
+    page_number(p, "format", 1);
+    page_text(p, "kind", kind);
+    page_text(p, "title", title);
+    made = format_text("tensornet.h %s, tn look", tn_version());
+    page_text(p, "made", made);
+    free(made);
+}
+
+static bool store_text(atomic_file *f, const char *text) { return atomic_store(f, text, strlen(text)); }
+
+static bool store_html(atomic_file *f, const char *text)
+{
+    bool good = true;
+    for (; good && *text; text++)
+        good = *text == '<' ? store_text(f, "&lt;") : *text == '&' ? store_text(f, "&amp;") : *text == '"'
+             ? store_text(f, "&quot;") : atomic_store(f, text, 1);
+    return good;
+}
+
+/* RFC 4648 */
+static bool store_base64(atomic_file *f, const unsigned char *s, size_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t i;
+    bool   good = true;
+    for (i = 0; good && i < bytes; i += 3) {
+        const unsigned second = i + 1 < bytes ? s[i + 1] : 0, third = i + 2 < bytes ? s[i + 2] : 0;
+        const unsigned b = (unsigned)s[i] << 16 | second << 8 | third;
+        char           four[4];
+        four[0] = digits[b >> 18];
+        four[1] = digits[b >> 12 & 63];
+        four[2] = i + 1 < bytes ? digits[b >> 6 & 63] : '=';
+        four[3] = i + 2 < bytes ? digits[b & 63] : '=';
+        good = atomic_store(f, four, 4);
+    }
+    return good;
+}
+
+/* Whether {{name}} is at `at`. Other braces of the template are those of its scripts. */
+static bool is_place(const char *at, const char *end, const char *name)
+{
+    const size_t n = strlen(name);
+    return (size_t)(end - at) >= n + 4 && !memcmp(at + 2, name, n) && !memcmp(at + 2 + n, "}}", 2);
+}
+
+static bool store_page(page *p, atomic_file *f)
+{
+    static const char *const names[] = {"title", "data", "blob", "wasm"};
+    const char *at = (const char *)look_template, *end = at + look_template_size, *place;
+    bool        good = true;
+    int         k;
+    while (good && (place = find_text(at, (size_t)(end - at), "{{")) != NULL) {
+        good = atomic_store(f, at, (size_t)(place - at));
+        for (k = 0; k < 4 && !is_place(place, end, names[k]); k++) continue;
+        at = place + (k < 4 ? strlen(names[k]) + 4 : 2);
+        if (k == 4) good = good && store_text(f, "{{");
+        if (k == 0) good = good && store_html(f, p->title);
+        if (k == 1) good = good && atomic_store(f, p->json.data, p->json.bytes);
+        if (k == 2) good = good && store_base64(f, (const unsigned char *)p->blob.data, p->blob.bytes);
+        if (k == 3) good = good && store_base64(f, look_wasm, look_wasm_size);
+    }
+    return good && atomic_store(f, at, (size_t)(end - at));
+}
+
+void page_write(page *p, const char *path)
+{
+    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
+    const char  *note;
+    bool         good;
+    int          i;
+    page_open(p, "notes", '[');
+    for (i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
+    page_close(p, ']');
+    page_close(p, '}');
+    good = atomic_open(f, path) && store_page(p, f);
+    if (good) good = atomic_commit(f);
+    else atomic_abandon(f);
+    if (!good) fail("%s", write_failure(f, path, strerror(errno)));
+    free(f);
+    free(p->json.data);
+    free(p->blob.data);
+    free(p->title);
+}
