@@ -43,7 +43,8 @@ tn.matrix = matrix => {
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, Shift and arrows move the view, 0 shows all.` }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, contrast = 1, drawing = 0;
+    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = -1, contrast = 1, drawing = 0;
+    let inView = false, stale = false;
 
     /* ---- geometry */
     const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
@@ -178,6 +179,7 @@ tn.matrix = matrix => {
     };
     const draw = () => {
         if (!width) return;
+        if (limitOf !== output) { limit = source.limit(output) || 1; limitOf = output; }
         drawCells();
         drawNumbers();
         drawNames();
@@ -261,7 +263,6 @@ tn.matrix = matrix => {
     /* ---- around it */
     const show = o => {
         output = o;
-        limit = source.limit(o) || 1;
         draw();
         tell();
     };
@@ -275,7 +276,7 @@ tn.matrix = matrix => {
     const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" }, `Multiplied in this page from factors with ${source.terms} terms`,
         errors.length ? [", kept in 8 bits; largest error, as a share of the largest value: ",
             errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".") : null;
-    tn.resized(stage, () => {
+    const arrange = () => {
         const now = Math.floor(stage.clientWidth);
         if (!now || now === width) return;
         const whole = !width || view.scale <= fit() * 1.001;
@@ -283,10 +284,19 @@ tn.matrix = matrix => {
         height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, tallest()));
         settle(whole ? { x: 0, y: 0, scale: 0 } : view);
         draw();
-    });
-    document.addEventListener("tn-theme", () => { if (stage.isConnected) draw(); });
+    };
+    /* What nobody sees is drawn when it comes near, or is printed. */
+    new IntersectionObserver(entries => {
+        inView = entries[entries.length - 1].isIntersecting;
+        if (inView) arrange();
+        if (inView && stale) draw();
+        stale = false;
+    }, { rootMargin: "600px" }).observe(stage);
+    tn.resized(stage, () => { if (inView) arrange(); });
+    addEventListener("beforeprint", arrange);
+    stage.addEventListener("focus", arrange);
+    document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
-    limit = source.limit(0) || 1;
     tell();
     return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" }, button("−", "zoom out", () => zoomKey(1 / 1.5)),

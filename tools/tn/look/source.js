@@ -95,25 +95,27 @@ const factors = matrix => {
         }
         return out;
     };
-    const one = (o, i, j) => sampled(o, [i], [j])[0];
+    /* Values at chosen rows and columns. What does not depend on the output is computed once for all outputs. */
+    const chosen = (is, js) => {
+        const pick = (factor, embed, indices) => indices.map(i => means("", factor, embed, { first: i, step: 1, count: 1 }));
+        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && pick(v, down, is), wc = symmetric && pick(w, across, js);
+        const element = (o, a, b) => {
+            let sum = 0;
+            for (let r = 0; r < h; r++)
+                sum += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
+            return sum;
+        };
+        return o => Float64Array.from({ length: is.length * js.length }, (_, k) => element(o, Math.floor(k / js.length), k % js.length));
+    };
+    const one = (o, i, j) => chosen([i], [j])(o)[0];
     const rows = length(w, down), columns = length(v, across);
     /* The scale ends where 99.5 % of a sample do; all values would take too long. */
+    const spread = n => Array.from({ length: Math.min(n, 48) }, (_, k) => Math.floor(k * n / Math.min(n, 48)));
+    let sample = null;
     const limit = o => {
-        const every = n => ({ first: 0, step: Math.max(1, Math.floor(n / 96)), count: Math.min(n, 96) });
-        const sparse = range => Array.from({ length: range.count }, (_, k) => range.first + k * range.step);
-        const sample = sampled(o, sparse(every(rows)), sparse(every(columns))).map(Math.abs).sort();
-        return sample[Math.floor(0.995 * (sample.length - 1))] || sample[sample.length - 1] || 0;
-    };
-    const sampled = (o, is, js) => {
-        const pick = (factor, embed, indices) => indices.map(i => embed ? embeddedMeans(factor, tn.array(embed), { first: i, step: 1, count: 1 })
-                                                                        : columnMeans(factor, { first: i, step: 1, count: 1 }));
-        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && pick(v, down, is), wc = symmetric && pick(w, across, js);
-        const out = new Float64Array(is.length * js.length);
-        for (let a = 0, k = 0; a < is.length; a++)
-            for (let b = 0; b < js.length; b++, k++)
-                for (let r = 0; r < h; r++)
-                    out[k] += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
-        return out;
+        sample = sample || chosen(spread(rows), spread(columns));
+        const sizes = sample(o).map(Math.abs).sort();
+        return sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes[sizes.length - 1] || 0;
     };
     const outputs = p.shape.length === 2 ? p.shape[0] : 1;
     const parts = { p: matrix.p, w: matrix.w, v: matrix.v, embed: matrix.embed, rows: matrix.embed_rows, columns: matrix.embed_columns };
