@@ -250,6 +250,9 @@ static void write_images(void)
     say("},\n{\"type\": \"matrix\", \"id\": \"dense\", \"title\": \"A dense matrix\", \"text\": \"Five by seven, twice; one value is not a number.\", \"of\": \"dense\", "
         "\"outputs\": [\"one\", \"two\"], \"values\": ");
     f64(dense[0][0], 2, 5, 7);
+    say("},\n{\"type\": \"matrix\", \"id\": \"linear\", \"title\": \"The linear part\", \"text\": \"A row of weights for each output.\", \"of\": \"dense\", "
+        "\"rownames\": \"outputs\", \"outputs\": [\"all\"], \"values\": ");
+    f64(inputs[0], OUTPUTS, PIXELS, 0);
     say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", \"rows\": [");
     for (o = 0; o < OUTPUTS; o++) say("%s{\"name\": \"output %d\", \"similarity\": %.17g}", o ? ", " : "", o, 0.91 - o / 7.0);
     say("], \"spectra\": [{\"name\": \"output 0\", \"a\": ");
@@ -273,8 +276,8 @@ static void write_images(void)
     for (s = 0; s < STEPS; s++) say("%s[{\"name\": \"stripe\", \"rank\": %.17g}]", s ? ", " : "", 12.5 - s * 1.7);
     say("]}]},\n{\"type\": \"hologram\", \"id\": \"unknown\", \"title\": \"A later version's section\", \"text\": \"This page is older than it.\"}\n]}");
 
-    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g,\n",
-            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6]);
+    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g, \"linear\": %.17g,\n",
+            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6], inputs[2][7 * SIDE + 6]);
     fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": %.17g,\n", logits[2][1],
             product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2], (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
     colours("colours", TN_COLOURS_DIVERGING, -10);

@@ -43,7 +43,7 @@ tn.matrix = matrix => {
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, Shift and arrows move the view, 0 shows all.` }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = -1, contrast = 1, drawing = 0;
+    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "", contrast = 1, drawing = 0;
     let inView = false, stale = false;
 
     /* ---- geometry */
@@ -179,7 +179,8 @@ tn.matrix = matrix => {
     };
     const draw = () => {
         if (!width) return;
-        if (limitOf !== output) { limit = source.limit(output) || 1; limitOf = output; }
+        const scale = [output, finest()].join();
+        if (limitOf !== scale) { limit = source.limit(output, finest()) || 1; limitOf = scale; }
         drawCells();
         drawNumbers();
         drawNames();
@@ -305,6 +306,37 @@ tn.matrix = matrix => {
             tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status, notes))) };
 };
 
-tn.sections.matrix = (section, box) => box.append(tn.matrix(section).element,
-    tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
-        tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
+/* Few rows that are pictures are shown as pictures. */
+const pictures = source => {
+    const { width, height } = tn.page.pixels || {};
+    return width * height === source.columns && source.rows * source.outputs <= 64 && source.columns > 1;
+};
+const asPictures = (section, source) => {
+    const { width, height } = tn.page.pixels, place = tn.h("div", { class: "detail" });
+    const names = [...tn.names(source.outputs > 1 ? section.outputs || "outputs" : section.rownames, source.rows * source.outputs)];
+    const all = names.map((_, k) => source.grid(Math.floor(k / source.rows), { first: k % source.rows, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns }));
+    const limit = all.reduce((most, values) => Math.max(most, tn.largest(values)), 0);
+    const show = k => {
+        cards.forEach((card, i) => { card.setAttribute("aria-checked", i === k); card.tabIndex = i === k ? 0 : -1; });
+        place.replaceChildren(tn.large(all[k], tn.plain(names[k])), tn.h("div", { class: "facts" }, tn.h("h3", {}, tn.token(names[k]))));
+    };
+    const cards = all.map((values, k) => tn.h("button", { type: "button", role: "radio", class: "vector", onclick: () => show(k) },
+        tn.picture(values, width, height, { limit, label: tn.plain(names[k]) }), tn.h("span", { class: "caption" }, tn.token(names[k]))));
+    const row = tn.h("div", { class: "row", role: "radiogroup", "aria-label": section.title, onkeydown: event => {
+        const to = tn.step(event.key, cards.indexOf(event.target), cards.length);
+        if (to < 0) return;
+        event.preventDefault();
+        show(to);
+        cards[to].focus();
+    } }, cards);
+    show(0);
+    return tn.h("div", { class: "gallery pictures" }, tn.h("div", { class: "vectors" }, row), tn.h("div", { class: "chosen" }, place));
+};
+
+tn.sections.matrix = (section, box) => {
+    const source = tn.source(section);
+    if (pictures(source)) { box.append(asPictures(section, source)); return; }
+    box.append(tn.matrix(section).element,
+        tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
+            tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
+};
