@@ -32,9 +32,9 @@ static size_t put(const void *bytes, size_t size)
 {
     size_t at = (blob_size + 7) / 8 * 8;
     if (at + size > blob_room) {
-        blob_room = 2 * (at + size);
-        blob = (unsigned char *)realloc(blob, blob_room);
+        blob = (unsigned char *)realloc(blob, 2 * (at + size));
         need(blob != NULL, "no memory");
+        blob_room = 2 * (at + size);
     }
     memset(blob + blob_size, 0, at - blob_size);
     memcpy(blob + at, bytes, size);
@@ -83,7 +83,7 @@ static void q8(double *values, int rows, int width)
 {
     signed char *codes = (signed char *)malloc((size_t)rows * (size_t)width);
     float       *scales = (float *)malloc((size_t)rows * sizeof *scales);
-    double       worst = 0, largest = 0;
+    double       most = 0, largest = 0;
     size_t       at;
     int          i, j;
     need(codes && scales, "no memory");
@@ -91,19 +91,19 @@ static void q8(double *values, int rows, int width)
         double *row = values + (size_t)i * (size_t)width, size = 0;
         for (j = 0; j < width; j++) if (fabs(row[j]) > size) size = fabs(row[j]);
         scales[i] = (float)(size / 127);
-        largest = fmax(largest, size);
+        if (size > largest) largest = size;
         for (j = 0; j < width; j++) {
             double code = size > 0 ? floor(row[j] / scales[i] + 0.5) : 0, value;
             if (code > 127) code = 127;
             codes[(size_t)i * (size_t)width + (size_t)j] = (signed char)code;
             value = (float)((signed char)code * scales[i]);
-            worst = fmax(worst, fabs(value - row[j]));
+            if (fabs(value - row[j]) > most) most = fabs(value - row[j]);
             row[j] = value;
         }
     }
     at = put(codes, (size_t)rows * (size_t)width);
     say("{\"at\": %zu, \"type\": \"q8\", \"scales\": %zu, \"error\": %.17g, ", at, put(scales, (size_t)rows * sizeof *scales),
-        largest > 0 ? worst / largest : 0);
+        largest > 0 ? most / largest : 0);
     shape(rows, width, 0);
     say("}");
     free(codes);
