@@ -224,10 +224,24 @@ static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
 
 /* ---- all together ------------------------------------------------------------------ */
 
+/* The file says what its outputs are called, for tn look. */
+static void save_network(tn_ctx *ctx, const tn_params *params, const options *o, const char *name)
+{
+    const char *const *names = names_of(o->data);
+    char    path[512], outputs[256] = "";
+    size_t  used = 0;
+    tn_note note = {"tn.outputs", outputs};
+    int     c;
+    for (c = 0; c < CLASSES; c++)
+        used += (size_t)snprintf(outputs + used, sizeof outputs - used, c ? ",%s" : "%s", names[c]);
+    snprintf(path, sizeof path, "%s/%s.safetensors", o->out, name);
+    tn_params_write(params, tn_sink_path(path), &note, 1);
+    check(ctx);
+}
+
 static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image_set *test, const options *o,
                       bool regularised)
 {
-    char path[512];
     network_init(ctx, &t->net, o->width, regularised ? o->regularised_noise : o->noise);
     if (!regularised)
         printf("%s: %lld images, %lld parameters, %s (%s), %d thread%s\n", o->data, (long long)set->count,
@@ -237,9 +251,7 @@ static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image
         .test = test, .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)o->seed, .lr = o->lr,
         .weight_decay = regularised ? o->regularised_weight_decay : o->weight_decay, .rescue = o->out, .history = &t->h,
         .label = regularised ? "regularised  " : NULL });
-    snprintf(path, sizeof path, "%s/%s.safetensors", o->out, regularised ? "regularised" : "model");
-    tn_params_save(t->net.params, path);
-    check(ctx);
+    save_network(ctx, t->net.params, o, regularised ? "regularised" : "model");
 }
 
 /* Of the first network's answers: what its eigenvectors keep. */
@@ -312,6 +324,8 @@ int main(int argc, char **argv)
     draw_spectra(ctx, &t[1].e, &o, names);
     draw_curves(ctx, t, &o);
     printf("  %s/model.safetensors\n  %s/regularised.safetensors\n", o.out, o.out);
+    printf("A page of it (make tn): build/tn look %s/regularised.safetensors --data data/%s/t10k-images-idx3-ubyte "
+           "--labels data/%s/t10k-labels-idx1-ubyte\n", o.out, o.data, o.data);
     printf("seconds_training: %.1f\n", after_training - start);
     printf("seconds_folding: %.1f\n", folded - after_training);
     printf("seconds_eigen: %.1f\n", eigen - folded);

@@ -84,8 +84,6 @@ void free_heads(const subject *s, head_numbers *heads);
 /* The files of weights in a run's folder, by step, one of each: what --weights-every wrote, and the checkpoints. */
 typedef struct moment { int64_t step; char *path; } moment;
 moment *list_moments(const char *folder, int64_t *count);
-/* Reads the weights of a step into the model; fails if they are of another one. */
-void read_moment(const subject *s, const moment *m);
 
 /* ---- pairs.c ---------------------------------------------------------------------------------------------------------- */
 

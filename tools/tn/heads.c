@@ -358,7 +358,8 @@ moment *list_moments(const char *folder, int64_t *count)
     return list;
 }
 
-void read_moment(const subject *s, const moment *m)
+/* Reads the weights of a step into the model; fails if they are of another one. */
+static void read_moment(const subject *s, const moment *m)
 {
     tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
     check_ctx(s->m.ctx, m->path);

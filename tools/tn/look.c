@@ -12,6 +12,7 @@ static option options[] = {
     COUNT_ROW("vectors", OURS(vectors), "eigenvectors of each output", 1, 1e5, NEVER),
     AUTO_COUNT_ROW("outputs", OURS(outputs), "most outputs that are shown: those with the largest interaction matrices; auto: "
                    "32, of a language model 8 of each block", 1, 1e6, NEVER),
+    TEXT_ROW("against", OURS(against), "RUN|FILE", "a second model to compare with", NEVER),
     TEXT_ROW("data", OURS(data), "FILE", "pictures that the model is for, .npy or IDX: which eigenvectors speak for them", NEVER),
     TEXT_ROW("labels", OURS(labels), "FILE", "of --data, .npy or IDX: the number of the right output for each picture", NEVER),
     COUNT_ROW("examples", OURS(examples), "most pictures of --data that the page holds", 1, 1e5, NEVER),
@@ -43,7 +44,8 @@ const usage look_usage = {
     "Makes one page of a run, a checkpoint, a safetensors file or a .npy file, for any browser, without a network: spectra, "
     "eigenvectors, interaction matrices, heads, pairs of tokens and paths of a text.",
     "Examples: tn look RUN --text \"once upon a time\". tn look out/model.safetensors --data "
-    "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors --w enc.l --v enc.r --p dec.",
+    "data/fashion/t10k-images-idx3-ubyte --labels data/fashion/t10k-labels-idx1-ubyte. tn look x.safetensors "
+    "--w enc.l --v enc.r --p dec.",
     options, sizeof options / sizeof *options, 1, NULL
 };
 
@@ -83,6 +85,9 @@ int look_main(int argc, char **argv)
     tn_desc     desc;
     char        why[TN_WHY], *file, *out;
     double      began = now();
+    if (look_settings.w ? 0 : look_settings.v || look_settings.p)
+        usage_error("--%s is given, expected --w NAME as well", look_settings.v ? "v" : "p");
+    if (look_settings.labels && !look_settings.data) usage_error("--labels is given, expected --data as well");
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
     report_begin(false);
     file = array_file(argv[0]);
@@ -93,10 +98,9 @@ int look_main(int argc, char **argv)
     desc.threads = (int)circuit_settings.threads;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    if (is_language(ctx, file)) look_at_model(argv[0], title, out);
-    else if (!look_at_layers(ctx, file, title, out))
-        fail("%s has no bilinear layer whose names are known (tn info %s lists its tensors; --w NAME, --v NAME, --p NAME)", file,
-             argv[0]);
+    if (is_npy(file)) look_at_array(ctx, file, title, out);
+    else if (is_language(ctx, file)) look_at_model(argv[0], title, out);
+    else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
     tn_ctx_destroy(ctx);
     printf("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);

@@ -70,10 +70,13 @@ void     put_interactions(page *p, const tn_cp *cp, bool dense);
 /* Writes the page of a file of tensors that has a bilinear layer, of images or of anything else. Returns false if there is
    none whose names are known. */
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out);
+/* The pages of a .npy file, and of a file of tensors whose names say nothing. */
+void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out);
+void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const char *out);
 
 /* ---- look_language.c --------------------------------------------------------------------------------------------------- */
 
-/* Writes the page of a language model. */
+/* Writes the page of a language model, with --against beside another one. */
 void look_at_model(const char *path, const char *title, const char *out);
 
 /* ---- the options ------------------------------------------------------------------------------------------------ look.c */

@@ -618,6 +618,76 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
     }
 }
 
+/* The operators of two networks, output by output: cosines of the interaction matrices, and the spectra. */
+static void compare_section(page *p, const seen *a, const seen *b, const char *path_a, const char *path_b)
+{
+    static const char *const columns[][3] = {
+        {"similarity", "similarity", "cosine of the interaction matrices: 1 for equal ones, 0 for unrelated ones"},
+        {"norm_a", "norm", "of the first model's matrix"}, {"norm_b", "norm there", "of the other model's matrix"}
+    };
+    const tn_cp *x = a->quadratic, *y = b->quadratic;
+    tn_tensor   *t = tn_cp_cosines(x, y);
+    tn_spectrum  mine, theirs;
+    double      *cosine, *norm[2], *v[2];
+    int64_t      o;
+    size_t       k;
+    check_ctx(x->ctx, "--against");
+    if (tn_cp_spectrum(x, 0, &mine) != TN_OK || tn_cp_spectrum(y, 0, &theirs) != TN_OK) check_ctx(x->ctx, "--against");
+    cosine = numbers_in(t);
+    norm[0] = numbers_in(mine.norm), norm[1] = numbers_in(theirs.norm);
+    v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
+    page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
+                 "output, and their eigenvalues.");
+    page_text(p, "a", path_a);
+    page_text(p, "b", path_b);
+    page_open(p, "columns", '[');
+    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    page_close(p, ']');
+    page_open(p, "rows", '[');
+    for (o = 0; o < x->out; o++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", a->names[o]);
+        page_number(p, "similarity", cosine[o * y->out + o]);
+        page_number(p, "norm_a", norm[0][o]);
+        page_number(p, "norm_b", norm[1][o]);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    page_open(p, "spectra", '[');
+    for (o = 0; o < x->out; o++) {
+        page_open(p, NULL, '{');
+        page_text(p, "name", a->names[o]);
+        page_vector(p, "a", ARRAY_F64, mine.count, v[0] + o * mine.count);
+        page_vector(p, "b", ARRAY_F64, theirs.count, v[1] + o * theirs.count);
+        page_close(p, '}');
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+    tn_tensor_destroy(t);
+    tn_spectrum_destroy(&mine);
+    tn_spectrum_destroy(&theirs);
+    for (k = 0; k < 2; k++) {
+        free(norm[k]);
+        free(v[k]);
+    }
+    free(cosine);
+}
+
+/* The network of --against, as far as it can be compared. */
+static seen see_other(network *n, tn_ctx *ctx, const seen *mine)
+{
+    const char *path = look_settings.against;
+    char       *file = array_file(path);
+    seen        s;
+    if (!read_network(n, ctx, file)) fail("%s has no bilinear layer whose names are known", path);
+    if (n->broken) fail("%s has numbers that are NaN or infinite, expected none", path);
+    s = see(n, 0);
+    if (s.quadratic->out != mine->quadratic->out || s.quadratic->in[0] != mine->quadratic->in[0])
+        fail("%s has %lld inputs and %lld outputs, expected %lld and %lld, those of the first model", path,
+             (long long)s.quadratic->in[0], (long long)s.all, (long long)mine->quadratic->in[0], (long long)mine->all);
+    return s;
+}
+
 static void note_what_is_exact(const network *n)
 {
     if (n->count > 1)
@@ -635,8 +705,8 @@ static void note_what_is_exact(const network *n)
 
 bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
-    network  n;
-    seen     s;
+    network  n, m;
+    seen     s, t;
     page     p;
     pictures data;
     int64_t  k, width, height;
@@ -652,8 +722,10 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         data = read_pictures(ctx, s.quadratic->in[0]);
         note_what_is_exact(&n);
     }
+    if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
+    if (look_settings.against) t = see_other(&m, ctx, &s);
     picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
-    page_begin(&p, picture ? "images" : "tensor", title);
+    page_begin(&p, look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) {
         page_open(&p, "pixels", '{');
         page_number(&p, "width", (double)width);
@@ -667,14 +739,16 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     }
     page_open(&p, "sections", '[');
     card_section(&p, &n, n.broken ? NULL : &s, &data);
+    if (look_settings.against) compare_section(&p, &s, &t, path, look_settings.against);
     for (k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
         layer_sections(&p, &n, k, &other, picture);
     }
+    if (look_settings.against) eigen_section(&p, "eigen-b", "Eigenvectors of the other model", &t, picture);
     if (s.linear) linear_section(&p, &s);
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
-    if (picture && n.count == 1 && look_settings.live) live_part(&p, &s);
+    if (picture && n.count == 1 && look_settings.live && !look_settings.against) live_part(&p, &s);
     page_write(&p, out);
     tn_safetensors_close(n.file);
     return true;

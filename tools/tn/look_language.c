@@ -629,7 +629,7 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
     for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
     if (T) {
-        page_open(p, "text", '[');
+        page_open(p, "tokens", '[');
         for (i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
         page_close(p, ']');
     }
@@ -678,7 +678,7 @@ static void paths_section(page *p, const subject *s, const char *text)
     page_section(p, "paths", "paths", "Paths of a text", "The logit of the next token as a sum over paths from tokens through "
                  "heads and MLPs, the largest first. Patterns and denominators of norms are those of this text, and each MLP is "
                  "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3.");
-    page_open(p, "text", '[');
+    page_open(p, "tokens", '[');
     for (i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
     page_close(p, ']');
     page_text(p, "token", s->names[q.target.token]);
@@ -776,8 +776,207 @@ static char *text_to_read(const subject *s)
     return b.data;
 }
 
+/* ---- over the training ------------------------------------------------------------------------------------------------ */
+
+/* Numbers of several steps, [count] each, as series. */
+static void one_series(page *p, const char *name, const double *v, int64_t count)
+{
+    page_open(p, NULL, '{');
+    page_text(p, "name", name);
+    page_vector(p, "y", ARRAY_F64, count, v);
+    page_close(p, '}');
+}
+
+/* The eigenvalues of one token's matrix in a block, by magnitude, at most n; NaN where there are none. */
+static void spectrum_of(const subject *s, int64_t block, int64_t token, double *to, int64_t n)
+{
+    uint64_t    mark = tn_cp_mark(s->m.ctx);
+    tn_cp      *cp = block_operator(s, block);
+    tn_spectrum spectrum;
+    double     *v;
+    int64_t     i;
+    for (i = 0; i < n; i++) to[i] = NAN;
+    if (cp && tn_cp_spectrum(some_outputs(cp, &token, 1), 0, &spectrum) == TN_OK) {
+        v = numbers_in(spectrum.values);
+        for (i = 0; i < n && i < spectrum.count; i++) to[i] = v[i];
+        free(v);
+        tn_spectrum_destroy(&spectrum);
+    }
+    free(taken_error(s->m.ctx));
+    tn_cp_release(s->m.ctx, mark, NULL);
+}
+
+/* The model at earlier steps, if the run kept several: the copying scores of heads, their strongest composition, the loss on a
+   part of the held-out text, and the spectrum of a token in each block. At the end the model is that of the page again. */
+static void time_section(page *p, subject *s)
+{
+    enum { MOST = 8, VALUES = 32 };
+    const int64_t L = s->m.desc.layers, n = L * s->m.desc.heads, token = s->common[0];
+    char         *folder = folder_of(s->file);
+    int64_t       all, count, i, k, kept = 0, D, shape[2];
+    moment       *list = list_moments(folder, &all);
+    double        steps[MOST], loss[MOST], *copying, *spectra;
+    samples       x;
+    memset(&x, 0, sizeof x);
+    count = all < MOST ? all : MOST;
+    copying = (double *)allocate((size_t)(n * MOST), sizeof *copying);
+    spectra = (double *)allocate((size_t)(L * MOST * VALUES), sizeof *spectra);
+    circuit_settings.tokens = STREAM_TOKENS;
+    if (count > 1 && s->has_run && s->run.held_count > 1) x = text_samples(s, NULL, s->m.desc.context);
+    for (i = 0; count > 1 && i < count; i++) {
+        const moment *m = &list[i * (all - 1) / (count - 1)];
+        head_numbers *heads;
+        bool          bad = false;
+        tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
+        check_ctx(s->m.ctx, m->path);
+        for (k = 0; k < tn_params_count(s->m.params); k++) bad = bad || count_nonfinite(tn_params_at(s->m.params, k)->value) > 0;
+        if (bad) {
+            report_note("Step %lld is left out: its weights have NaN or infinity.", (long long)m->step);
+            continue;
+        }
+        heads = measure_heads(s, &D);
+        steps[kept] = (double)m->step;
+        for (loss[kept] = 0, k = 0; k < x.count; k++) loss[kept] += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
+        for (k = 0; k < n; k++) copying[k * MOST + kept] = heads[k].copying;
+        for (k = 0; k < L; k++) spectrum_of(s, k, token, spectra + (k * MOST + kept) * VALUES, VALUES);
+        free_heads(s, heads);
+        kept++;
+    }
+    if (count > 1) {
+        tn_params_read(s->m.params, tn_source_path(s->file), TN_MATCH_IGNORE_EXTRA);
+        check_ctx(s->m.ctx, s->file);
+    }
+    if (kept > 1) {
+        char *name = format_text("loss on %lld held-out tokens", (long long)(x.count * x.length));
+        page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
+        page_open(p, "steps", '[');
+        for (i = 0; i < kept; i++) page_number(p, NULL, steps[i]);
+        page_close(p, ']');
+        page_open(p, "series", '[');
+        if (x.count) one_series(p, name, loss, kept);
+        for (k = 0; k < n && n <= 32; k++) {
+            const int64_t H = s->m.desc.heads;
+            char         *head = format_text("copying score of %lld.%lld", (long long)(k / H), (long long)(k % H));
+            one_series(p, head, copying + k * MOST, kept);
+            free(head);
+        }
+        page_close(p, ']');
+        page_open(p, "spectra", '[');
+        shape[0] = kept, shape[1] = VALUES;
+        for (k = 0; k < L; k++) {
+            char *of = format_text("block %lld, %s", (long long)k, s->names[token]);
+            if (!isnan(spectra[k * MOST * VALUES])) {
+                page_open(p, NULL, '{');
+                page_text(p, "name", of);
+                page_numbers(p, "values", ARRAY_F64, 2, shape, spectra + k * MOST * VALUES);
+                page_close(p, '}');
+            }
+            free(of);
+        }
+        page_close(p, ']');
+        page_close(p, '}');
+        free(name);
+    }
+    for (i = 0; i < all; i++) free(list[i].path);
+    if (x.start) free_samples(&x);
+    free(copying);
+    free(spectra);
+    free(list);
+    free(folder);
+}
+
+/* ---- two models ---------------------------------------------------------------------------------------------------------- */
+
+static void compare_rows(page *p, const subject *s, const model *b, int64_t blocks)
+{
+    const int64_t H = s->m.desc.heads;
+    int64_t       l, h, g;
+    for (l = 0; l < blocks; l++) {
+        const mlp_numbers x = compare_mlps(s, b, l);
+        char             *name = format_text("MLP %lld", (long long)l);
+        page_open(p, NULL, '{');
+        page_text(p, "name", name);
+        page_number(p, "similarity", x.tokens);
+        page_number(p, "stream", x.stream);
+        page_number(p, "units", x.units);
+        page_close(p, '}');
+        free(name);
+        for (h = 0; h < H; h++) {
+            int64_t best = 0;
+            double  most = NAN;
+            for (g = 0; g < b->desc.heads; g++) {
+                const double v = head_cosine(s, b, true, true, l, h, g);
+                if (v > most || isnan(most)) most = v, best = g;
+            }
+            name = format_text("head %lld.%lld, there %lld.%lld", (long long)l, (long long)h, (long long)l, (long long)best);
+            page_open(p, NULL, '{');
+            page_text(p, "name", name);
+            page_number(p, "similarity", most);
+            page_number(p, "qk", head_cosine(s, b, false, true, l, h, best));
+            page_close(p, '}');
+            free(name);
+        }
+    }
+}
+
+static void compare_models(page *p, const subject *s, const model *b, const char *path)
+{
+    enum { VALUES = 64 };
+    static const char *const columns[][3] = {
+        {"similarity", "between tokens", "cosine through embedding and unembedding: of an MLP's operator, of a head's OV"},
+        {"qk", "QK", "cosine of the scores of heads between tokens"},
+        {"stream", "in the stream", "cosine between directions of the residual stream, which models share that have one origin"},
+        {"units", "hidden units", "their mean cosine after alignment"}
+    };
+    const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers, token = s->common[0];
+    subject       other = *s;
+    int64_t       l;
+    size_t        k;
+    other.m = *b;
+    page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
+                 "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
+    page_text(p, "a", s->path);
+    page_text(p, "b", path);
+    page_open(p, "columns", '[');
+    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    page_close(p, ']');
+    page_open(p, "rows", '[');
+    compare_rows(p, s, b, blocks);
+    page_close(p, ']');
+    page_open(p, "spectra", '[');
+    for (l = 0; l < blocks; l++) {
+        double v[2][VALUES];
+        char  *name = format_text("block %lld, %s", (long long)l, s->names[token]);
+        spectrum_of(s, l, token, v[0], VALUES);
+        spectrum_of(&other, l, token, v[1], VALUES);
+        if (!isnan(v[0][0]) && !isnan(v[1][0])) {
+            page_open(p, NULL, '{');
+            page_text(p, "name", name);
+            page_vector(p, "a", ARRAY_F64, VALUES, v[0]);
+            page_vector(p, "b", ARRAY_F64, VALUES, v[1]);
+            page_close(p, '}');
+        }
+        free(name);
+    }
+    page_close(p, ']');
+    page_close(p, '}');
+}
+
+/* The model of --against, in the context of the first. */
+static void open_other(const subject *s, model *b)
+{
+    const char *path = look_settings.against;
+    open_model_in(s->m.ctx, b, path, circuit_settings.tokenizer, NULL);
+    check_finite(b, path);
+    if (b->desc.vocab != s->m.desc.vocab)
+        fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", path, (long long)b->desc.vocab,
+             (long long)s->m.desc.vocab, s->path);
+    check_names(s, b, path);
+}
+
 void look_at_model(const char *path, const char *title, const char *out)
 {
+    model    b;
     subject  s;
     page     p;
     buffer   pairs = {0};
@@ -786,7 +985,8 @@ void look_at_model(const char *path, const char *title, const char *out)
     int64_t  T = 0, V;
     open_subject(&s, path, true);
     V = s.m.desc.vocab;
-    page_begin(&p, "language", title);
+    if (look_settings.against) open_other(&s, &b);
+    page_begin(&p, look_settings.against ? "comparison" : "language", title);
     page_open(&p, "names", '{');
     page_names(&p, "tokens", s.names, V);
     page_names(&p, "outputs", s.names, 0);
@@ -798,6 +998,7 @@ void look_at_model(const char *path, const char *title, const char *out)
     page_open(&p, "sections", '[');
     card_section(&p, &s);
     if (!note_nonfinite(&s.m)) {
+        if (look_settings.against) compare_models(&p, &s, &b, look_settings.against);
         text = text_to_read(&s);
         if (text) T = text_tokens(&s, text, &ids);
         else report_note("Patterns and paths of a text are left out: the run's text is not here, and no --text TEXT is given.");
@@ -805,8 +1006,9 @@ void look_at_model(const char *path, const char *title, const char *out)
         block_sections(&p, &s, &pairs);
         pairs_section(&p, &pairs);
         if (text) paths_section(&p, &s, text);
+        if (is_folder(path)) time_section(&p, &s);
         page_close(&p, ']');
-        if (look_settings.live) live_part(&p, &s);
+        if (look_settings.live && !look_settings.against) live_part(&p, &s);
         free(text);
     } else page_close(&p, ']');
     page_write(&p, out);

@@ -35,6 +35,7 @@
        circuits.c                 its options
        look_page.c                tn look: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
+       look_tensor.c              arrays, and tensors that are no known layer
        look_images.c              networks of bilinear layers
        look_language.c            language models
        look.c                     its options

@@ -1,0 +1,139 @@
+#!/bin/sh
+# sh tests/tn_look.sh TN: the pages of `tn look`: numbers in them against those that `tn circuits`, `tn draw` and `tn decompose`
+# print, and what it refuses. Its last line is `N passed, N failed, N skipped`.
+set -u
+npy=$PWD/tests/data/npy
+model=${TN_TEST_DATA:-no-such-folder}/bilinear-mnist-model
+case $model in /*) ;; *) model=$PWD/$model ;; esac
+. "${0%/*}/expect.sh"
+is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
+holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
+lacks() { ! grep -qF -- "$1" "$2"; }
+near() { awk -v a="$2" -v b="$3" -v c="$4" 'BEGIN { d = a - b; exit !(a != "" && b != "" && a + 0 == a && d <= c && -d <= c) }' &&
+         pass || fail "$1: \"$2\", not \"$3\""; }
+
+# The object of a page, one key per line; of a section alone, by its id.
+data() { awk '/id="tn-data">/ { on = 1 } on { print } on && /<\/script>/ { exit }' "$1" | sed 's/.*id="tn-data">//; s/<\/script>.*//'; }
+section() { data "$1" | awk -v id="\"id\":\"$2\"" '/\{"type":/ { on = 0 } index($0, id) { on = 1 } on { print }'; }
+# values KEY: the numbers of this key, in their order, in what is read
+values() { sed -n "s/^.*\"$1\":\\(-\\{0,1\\}[0-9][-+.e0-9]*\\).*/\\1/p"; }
+texts() { sed -n "s/^.*\"$1\":\"\\(.*\\)\"[]},]*\$/\\1/p"; }
+# f64 PAGE AT: the number at a place of the block of bytes
+f64() {
+    awk '/id="tn-blob">/ { sub(/.*id="tn-blob">/, ""); sub(/<\/script>.*/, ""); print; exit }' "$1" | base64 -d 2>/dev/null |
+        od -An -tf8 -j "$2" -N 8 | tr -d ' '
+}
+# alike WHAT A B BOUND: two lists of numbers, in files, of equal length and not empty
+alike() {
+    if paste "$2" "$3" | awk -v bound="$4" '{ d = $1 - $2; if (d < 0) d = -d; n++ } !(d <= bound) || NF != 2 { bad = 1 }
+        END { exit !(n > 0 && !bad) }'; then pass; else fail "$1: $(paste "$2" "$3" | head -n 3 | tr '\n\t' ' /')"; fi
+}
+
+awk 'BEGIN { srand(3); split("the cat dog saw ran and a big red </script> \"so\" tree", w, " ")
+    for (i = 0; i < 400; i++) { printf "%s%s", w[1 + int(12 * rand())], i % 9 == 8 ? ".\n" : " " } }' > text
+expect 0 "Done" train text --out run --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 12 --weights-every 6 --vocab 60 \
+    --save-every 6 --val-every 6 --val-tokens 64
+
+# ---- a language model -----------------------------------------------------------------------------
+
+said="the cat saw the"
+expect 0 "page: page.html" look run --out page.html --text "$said"
+for id in card heads spectra-0 eigen-1 interactions-0 pairs paths time; do
+    holds "a page has $id" grep -qF "\"id\":\"$id\"" page.html
+done
+is "one script element ends for each that begins" "$(grep -o '<script' page.html | wc -l)" "$(grep -o '</script' page.html | wc -l)"
+holds "a token is escaped" grep -qF 'u003c/' page.html
+"$tn" circuits run heads --json > heads.json
+for key in copying composition; do
+    section page.html heads | values $key > mine
+    sed -n "/per_head/,/\]/s/.*\"$key\": \\(-\\{0,1\\}[0-9][-+.e0-9]*\\).*/\\1/p" heads.json > theirs
+    alike "$key of heads" mine theirs 1e-12
+done
+section page.html heads | values ov_norm > mine
+sed -n 's/.*"ov": \([-+.e0-9]*\),.*/\1/p' heads.json > theirs
+alike "norms of heads" mine theirs 1e-12
+"$tn" circuits run paths "$said" --top 40 --json > paths.json
+section page.html paths | values value > mine
+sed -n '/"per_path"/,/^  \]/s/.*"value": \([-+.e0-9]*\),.*/\1/p' paths.json > theirs
+alike "values of paths" mine theirs 1e-12
+near "the logit of paths" "$(section page.html paths | values exact)" "$(sed -n 's/.*"logit": \([-+.e0-9]*\).*/\1/p' paths.json)" 1e-12
+awk '{ s += $1 } END { printf "%.17g\n", s }' mine > sum
+near "paths and remainder are the logit" "$(awk -v r="$(section page.html paths | values remainder)" '{ printf "%.17g", $1 + r }' sum)" \
+    "$(section page.html paths | values exact)" 1e-9
+# The first output of the first block: its pairs, its spectrum.
+out=$(section page.html pairs | texts output | head -n 1)
+id=$("$tn" circuits run bigrams "$out" --top 1 --json > one && echo "$out")
+"$tn" circuits run pairs "$id" --common 512 --top 6 --json > pairs.json
+section page.html pairs | awk '/"block":1/ { exit } { print }' | values value | head -n 3 > mine
+sed -n '/"for"/,/^  \]/s/.*"value": \([-+.e0-9]*\),.*/\1/p' pairs.json | head -n 3 > theirs
+alike "values of pairs of $out" mine theirs 1e-9
+expect 0 "norm" circuits run diff run/weights-00000006.safetensors
+"$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > diff.json
+expect 0 "page: both.html" look run --against run/weights-00000006.safetensors --out both.html
+sed -n '/"per_head"/,/\]/s/.*"ov_tokens": \([-+.e0-9]*\),.*/\1/p' diff.json > theirs
+section both.html compare | awk '/"name":"head/ { on = 1 } /"name":"MLP/ { on = 0 } on' | values similarity > mine
+alike "cosines of heads" mine theirs 1e-9
+expect 0 "page: same.html" look run --against run --out same.html --no-data
+is "a model is like itself" "$(section same.html compare | values similarity | awk '$1 < 0.999999' | wc -l)" 0
+
+# ---- a layer that options name: the same numbers as tn draw's --------------------------------------
+
+weights=run/model.safetensors
+expect 0 "page: layer.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html
+for k in 0 5; do
+    "$tn" draw run blocks.0.mlp --interaction $k --spectrum --out x.svg > drawn
+    near "norm of output $k" "$(section layer.html spectra | values norm | sed -n "$((k + 1))p")" "$(sed -n 's/^norm: //p' drawn)" 1e-5
+    near "effective rank of output $k" "$(section layer.html spectra | values effective_rank | sed -n "$((k + 1))p")" \
+        "$(sed -n 's/^effective_rank: //p' drawn)" 1e-2
+done
+"$tn" draw run blocks.0.mlp --interaction 0 --spectrum --out x.svg > drawn
+at=$(section layer.html eigen | values at | head -n 1)
+near "the first eigenvalue" "$(f64 layer.html "$at" | tr -d -)" \
+    "$(sed -n 's/^largest: //p; s/^smallest: -*//p' drawn | sort -g | tail -n 1)" 1e-5
+expect 0 "page: some.html" look $weights --w blocks.0.mlp.w --p blocks.0.mlp.p --outputs 3 --out some.html
+holds "says how many outputs there are" grep -qF "Of 16 outputs the 3 with the largest interaction matrices" some.html
+section layer.html spectra | values norm | sort -gr | head -n 3 > theirs
+section some.html spectra | values norm | sort -gr > mine
+alike "the largest ones are shown" mine theirs 1e-12
+expect 2 "--v is given, expected --w NAME as well" look $weights --v blocks.0.mlp.w
+expect 1 "has no tensor blocks.0.mlp.x; did you mean blocks.0.mlp." look $weights --w blocks.0.mlp.x
+expect 1 "which does not fit" look $weights --w blocks.0.mlp.w --p blocks.0.attn.o
+
+# ---- arrays, and tensors that are no layer ----------------------------------------------------------
+
+expect 0 "page: ok_f8_v2.html" look "$npy/ok_f8_v2.npy"
+"$tn" decompose run --name blocks.0.mlp.p --svd --out svd.safetensors > svd
+expect 0 "page: svd.html" look svd.safetensors
+holds "is shown as it is" grep -qF "names in this file are not those of a layer" svd.html
+expect 0 "page: nan.html" look "$npy/ok_nan_inf.npy" --out nan.html
+holds "names what is not finite" grep -qF "numbers that are NaN or infinite" nan.html
+holds "JSON has no NaN" lacks ":nan" nan.html
+expect 1 "no such run or file" look missing
+echo text > plain
+expect 1 "plain" look plain
+expect 1 "bad_truncated_header.npy" look "$npy/bad_truncated_header.npy"
+expect 2 "no model is given, expected tn look RUN|FILE" look
+expect 2 "--vectors is 0, expected" look run --vectors 0
+expect 2 "--pixels is \"3\", expected WIDTHxHEIGHT" look $weights --w blocks.0.mlp.w --pixels 3
+mkdir locked
+expect 1 "cannot write nowhere/x.html" look run --out nowhere/x.html
+is "nothing is left" "$(ls | grep -c 'tmp$')" 0
+if [ "$(id -u)" != 0 ]; then
+    chmod a-w locked
+    expect 1 "cannot write locked/x.html" look run --out locked/x.html
+    is "nothing half-written" "$(ls locked)" ""
+    chmod u+w locked
+fi
+
+# ---- a published model -------------------------------------------------------------------------------
+
+if [ -f "$model/bilinear_mnist_noise0.15.safetensors" ]; then
+    expect 0 "page: digits.html" look "$model/bilinear_mnist_noise0.15.safetensors" --vectors 4 --out digits.html \
+        --data "$model/first3_test_images.npy"
+    at=$(section digits.html spoke | sed -n 's/.*"logits":{"at":\([0-9]*\),*$/\1/p')
+    near "the first logit" "$(f64 digits.html "$at")" -3.877668 1e-4
+    near "the eighth logit" "$(f64 digits.html $((at + 56)))" 18.188983 1e-4
+    near "a logit of the third image" "$(f64 digits.html $((at + 168)))" 9.07934 1e-4
+else sh "${0%/*}/missing.sh" digits "(bilinear-mnist-model in TN_TEST_DATA)" | sed '$d'; skipped=$((skipped + 1)); fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
