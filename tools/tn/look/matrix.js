@@ -37,7 +37,7 @@ const fitted = (context, text, width) => {
 tn.matrix = matrix => {
     const source = tn.source(matrix), rows = source.rows, columns = source.columns;
     const rowNames = namesOf(matrix.rownames, rows), columnNames = namesOf(matrix.colnames, columns);
-    const outputNames = tn.names(matrix.outputs || "outputs", source.outputs);
+    const outputNames = tn.names(matrix.outputs || (source.outputs > 1 ? "outputs" : []), source.outputs);
     const cells = tn.h("canvas", { class: "cells" }), above = tn.h("canvas", { class: "above" });
     const words = { row: matrix.row_label || "row", column: matrix.column_label || "column" };
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
