@@ -24781,7 +24781,8 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
     if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
     for (all = (size_t)cp->out, i = 0; i < cp->order; i++)
-        if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all) || all > INT64_MAX)
+        if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
+            || (uint64_t)all > INT64_MAX)
             return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
     if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
     memset(t, 0, sizeof *t);

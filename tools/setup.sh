@@ -5,17 +5,19 @@
 # network.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
 # --mpi: also what `make tn-mpi` needs, training by many processes: Open MPI.
+# --look: also what pages need that run the library in the browser, and their tests: clang for WebAssembly, and Chromium.
 # --bench: also what `make bench` compares the library with: OpenBLAS, and in data/bench/python the newest PyTorch, NumPy,
 #   opt_einsum, TensorKrowch and LiteRT (5.5 GB; 1 GB where pip's index has a PyTorch without CUDA). `make clean` leaves that
 #   folder alone; PYTHON is the Python it is made from.
 set -eu
-check='' bench='' mpi=''
+check='' bench='' mpi='' live=''
 for option; do
     case $option in
     --check) check=yes ;;
     --bench) bench=yes ;;
     --mpi) mpi=yes ;;
-    *) echo "setup: $option is unknown; there are --check, --bench and --mpi" >&2; exit 2 ;;
+    --look) live=yes ;;
+    *) echo "setup: $option is unknown; there are --check, --bench, --mpi and --look" >&2; exit 2 ;;
     esac
 done
 cd "$(dirname "$0")/.."
@@ -53,6 +55,10 @@ look() {
     if [ "$mpi" ]; then
         need "MPI"             libopenmpi-dev    builds mpicc -x c -include mpi.h
         need "mpirun"          openmpi-bin       has mpirun
+    fi
+    if [ "$live" ]; then
+        need "clang for wasm32" "lld wasi-libc libclang-rt-dev-wasm32" sh tools/tn/look/wasm.sh --here
+        need "Chromium"        chromium          chromium --version
     fi
 }
 look_for_check() {

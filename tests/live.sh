@@ -1,0 +1,67 @@
+#!/bin/sh
+# sh tests/live.sh PROGRAM: the library in pages. The header compiles for wasm32 without a warning, whole and with what pages
+# leave out; what a page carries asks for nothing that a browser lacks; and its functions answer in Chromium as PROGRAM
+# (tests/look/live.c), which calls them natively. Its last line is `N passed, N failed, N skipped`.
+set -u
+passed=0 failed=0 skipped=0
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAIL live: $*"; }
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+    exit
+}
+# skip NEED FOR
+skip() { if sh tests/missing.sh "$@"; then fail "$1"; elif [ $? = 77 ]; then skipped=$((skipped + 1)); else fail "$1"; fi; }
+folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/live.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+
+if ! sh tools/tn/look/wasm.sh --here > /dev/null; then
+    skip wasm "(clang, wasm-ld and wasi-libc; sh tools/setup.sh --look installs them)"
+    finish
+fi
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+echo '#include "tensornet.h"' > "$folder/header.c"
+for left_out in "" -DTN_NO_STDIO "-DTN_NO_STDIO -DTN_NO_TRAINING -DTN_NO_IMAGE -DTN_NO_F64"; do
+    if "${CLANG:-clang}" --target=wasm32-wasi -std=c99 $warnings -msimd128 -DTN_NO_THREADS -DTENSORNET_IMPLEMENTATION \
+        $left_out -I. -fsyntax-only "$folder/header.c"; then pass; else fail "the header for wasm32: $left_out"; fi
+done
+if sh tools/tn/look/wasm.sh tools/tn/look/live.c "$folder/wasm" $warnings; then pass; else
+    fail "live.c does not compile"
+    finish
+fi
+# A module names those that it imports from, each after its length.
+if grep -q -e wasi_ -e "$(printf '\003env')" "$folder/wasm"; then fail "live.wasm imports functions"; else pass; fi
+echo "live_wasm_bytes: $(wc -c < "$folder/wasm")"
+
+cp tests/data/stories/tokenizer.json "$folder"
+if "$1" models "$folder" && "$1" values "$folder" > "$folder/native"; then pass; else fail "$1"; fi
+chromium=$(command -v chromium || command -v chromium-browser) || {
+    skip chromium "(sh tools/setup.sh --look installs it), so nothing is compared with a browser"
+    finish
+}
+{
+    echo '<!DOCTYPE html><meta charset="utf-8"><link rel="icon" href="data:,"><title>live</title>'
+    for file in wasm images.safetensors model.safetensors config.json tokenizer.json; do
+        echo "<script type=\"text/plain\" id=\"${file%%.*}\">$(base64 < "$folder/$file")</script>"
+    done
+    echo '<pre id="values"></pre><script>"use strict"; const tn = {};'
+    cat tools/tn/look/wasm.js tests/look/live.js
+    echo '</script>'
+} > "$folder/page.html"
+"$chromium" --headless=new --no-sandbox --disable-gpu --user-data-dir="$folder/profile" --virtual-time-budget=60000 \
+    --dump-dom "file://$(cd "$folder" && pwd)/page.html" > "$folder/dom" 2> "$folder/said"
+sed -n 's/.*<pre id="values">//; /^images.count/,/^done/p' "$folder/dom" > "$folder/browser"
+if [ "$(tail -n 1 "$folder/browser")" = done ]; then pass; else
+    fail "no answer of $chromium: $(sed -n 's/.*<pre id="values">//p' "$folder/dom"; tail -n 3 "$folder/said")"
+    finish
+fi
+if [ "$(grep -c '^refused: .' "$folder/browser")" = 5 ]; then pass; else fail "wrong arguments: $(grep refused "$folder/browser")"; fi
+grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"
+# Equal to 1e-5, relative to numbers above 1.
+if awk 'NR == FNR { name[FNR] = $1; value[FNR] = $2; count = FNR; next }
+        { x = value[FNR]; d = $2 - x; if (d < 0) d = -d; size = x < 0 ? -x : x; if (size > 1) d /= size
+          if ($1 != name[FNR] || !(d <= 1e-5)) { print "FAIL " name[FNR] " is " x ", in the browser " $1, $2; bad = 1 } }
+        END { print "live_values: " FNR; exit bad || FNR != count || FNR < 100 }' \
+    "$folder/native" "$folder/values"; then pass; else fail "values of the browser differ from the native ones"; fi
+finish

@@ -1,0 +1,138 @@
+/* live.c - the functions of tools/tn/look/live.c, called natively: `live models FOLDER` makes two small models, and
+   `live values FOLDER` prints what they answer, one number in a line. tests/look/live.js makes the same calls in a browser. */
+#include "../../tools/tn/look/live.c"
+#include <stdio.h>
+
+enum { PIXELS = 64, INNER = 12, HIDDEN = 16, CLASSES = 5 };
+
+static void stop(const char *why)
+{
+    fprintf(stderr, "live: %s\n", why);
+    exit(1);
+}
+
+static char *read_file(const char *folder, const char *name, size_t *bytes)
+{
+    char  path[1024], *data = (char *)malloc(1 << 24);
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(path, "rb");
+    if (!f || !data) stop(path);
+    *bytes = fread(data, 1, 1 << 24, f);
+    fclose(f);
+    return data;
+}
+
+/* ---- models */
+
+static tn_tensor *random_matrix(int64_t rows, int64_t columns)
+{
+    const int64_t shape[2] = {rows, columns};
+    return tn_normal(ctx, 2, shape, 0, 1 / sqrt((double)columns));
+}
+
+static void make_classifier(const char *path)
+{
+    const tn_note  note = {"constant", "yes"};
+    const tn_named list[5] = {
+        {"p", random_matrix(HIDDEN, HIDDEN)}, {"w", random_matrix(HIDDEN, INNER + 1)}, {"v", random_matrix(HIDDEN, INNER + 1)},
+        {"embed", random_matrix(INNER, PIXELS)}, {"head", random_matrix(CLASSES, HIDDEN)}
+    };
+    if (tn_safetensors_write(ctx, tn_sink_path(path), list, 5, &note, 1) != TN_OK) stop(tn_ctx_error(ctx));
+}
+
+static void make_models(const char *folder)
+{
+    char                path[1024];
+    size_t              bytes;
+    char               *tokens = read_file(folder, "tokenizer.json", &bytes);
+    tn_transformer_desc desc;
+    tn_transformer      model;
+    tn_params          *params;
+    if (!new_context(5)) stop(wasm_words());
+    snprintf(path, sizeof path, "%s/images.safetensors", folder);
+    make_classifier(path);
+    memset(&desc, 0, sizeof desc);
+    desc.vocab = tn_tokenizer_count(tn_tokenizer_read(ctx, tn_source_memory(tokens, bytes)));
+    desc.layers = 2;
+    desc.heads = 4;
+    desc.dim = desc.context = 32;
+    desc.init_std = 0.3;
+    params = tn_params_create(ctx);
+    tn_transformer_init(params, "", &desc, &model);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    tn_params_save(params, path);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    tn_transformer_config_write(ctx, &desc, tn_sink_path(path));
+    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
+    free(tokens);
+}
+
+/* ---- values */
+
+/* The first `most` numbers of an answer. */
+static void print(const char *name, int count, size_t most)
+{
+    size_t i;
+    if (count < 0) stop(wasm_words());
+    printf("%s.count %d\n", name, count);
+    for (i = 0; i < numbers_used && i < most; i++) printf("%s.%d %.17g\n", name, (int)i, numbers[i]);
+}
+
+static void print_images(const char *folder)
+{
+    float  picture[PIXELS];
+    size_t bytes;
+    char  *file = read_file(folder, "images.safetensors", &bytes);
+    int    i;
+    for (i = 0; i < PIXELS; i++) picture[i] = (float)(i * 37 % 64) / 64;
+    print("images", live_images(file, bytes), 10);
+    print("see", live_see(picture, PIXELS), 10);
+    print("spoke", live_spoke(3), 25);
+    print("picture", live_picture(3, 1), 10);
+    print("ablate", live_ablate(3, 1, 1), 0);
+    print("see.ablated", live_see(NULL, 0), 10);
+    print("spoke.ablated", live_spoke(3), 10);
+    if (live_see(picture, 3) != -1 || live_spoke(CLASSES) != -1 || live_ablate(0, -1, 1) != -1)
+        stop("a wrong argument was accepted");
+    free(file);
+}
+
+static void print_language(const char *folder)
+{
+    static const char once[] = "Once upon a time";
+    size_t            bytes[3];
+    char             *weights = read_file(folder, "model.safetensors", &bytes[0]);
+    char             *config = read_file(folder, "config.json", &bytes[1]);
+    char             *tokens = read_file(folder, "tokenizer.json", &bytes[2]);
+    print("language", live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]), 10);
+    print("text", live_text(once, strlen(once)), 10);
+    print("next", live_next(), 10);
+    print("parts", live_parts(7), 20);
+    print("paths", live_paths(7, 200, 10), 13);
+    print("ablate", live_ablate(0, 2, 1), 0);
+    print("ablate", live_ablate(1, 4, 1), 0);
+    print("next.ablated", live_next(), 10);
+    print("ablate", live_ablate(0, 2, 0), 0);
+    print("ablate", live_ablate(1, 4, 0), 0);
+    print("next.restored", live_next(), 10);
+    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1) stop("a wrong argument was accepted");
+    free(weights);
+    free(config);
+    free(tokens);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) stop("expected models or values, and a folder");
+    if (!strcmp(argv[1], "models")) make_models(argv[2]);
+    else {
+        print_images(argv[2]);
+        print_language(argv[2]);
+    }
+    forget();
+    tn_ctx_destroy(ctx);
+    free(words);
+    free(numbers);
+    return 0;
+}

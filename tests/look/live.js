@@ -1,0 +1,41 @@
+/* live.js - the calls of tests/look/live.c in a browser; its numbers become the text of the page. Files come as base64. */
+const bytesOf = id => Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
+const run = async () => {
+    const lines = [], call = await tn.engine(bytesOf("wasm"));
+    const print = (name, answer, most) => {
+        lines.push(`${name}.count ${answer.count}`);
+        answer.numbers.slice(0, most).forEach((x, i) => lines.push(`${name}.${i} ${x}`));
+    };
+    const refused = (...given) => {
+        try { call(...given); } catch (error) { return lines.push("refused: " + error.message); }
+        throw new Error("a wrong argument was accepted: " + given[0]);
+    };
+    const none = new Float32Array(0);
+    const picture = Float32Array.from({ length: 64 }, (_, i) => i * 37 % 64 / 64);
+    print("images", call("live_images", bytesOf("images")), 10);
+    print("see", call("live_see", picture), 10);
+    print("spoke", call("live_spoke", 3), 25);
+    print("picture", call("live_picture", 3, 1), 10);
+    print("ablate", call("live_ablate", 3, 1, 1), 0);
+    print("see.ablated", call("live_see", none), 10);
+    print("spoke.ablated", call("live_spoke", 3), 10);
+    refused("live_see", picture.slice(0, 3));
+    refused("live_spoke", 5);
+    refused("live_ablate", 0, -1, 1);
+    print("language", call("live_language", bytesOf("model"), bytesOf("config"), bytesOf("tokenizer")), 10);
+    print("text", call("live_text", "Once upon a time"), 10);
+    print("next", call("live_next"), 10);
+    print("parts", call("live_parts", 7), 20);
+    print("paths", call("live_paths", 7, 200, 10), 13);
+    print("ablate", call("live_ablate", 0, 2, 1), 0);
+    print("ablate", call("live_ablate", 1, 4, 1), 0);
+    print("next.ablated", call("live_next"), 10);
+    print("ablate", call("live_ablate", 0, 2, 0), 0);
+    print("ablate", call("live_ablate", 1, 4, 0), 0);
+    print("next.restored", call("live_next"), 10);
+    refused("live_ablate", 2, 0, 1);
+    refused("live_see", none);
+    return lines;
+};
+const show = lines => { document.getElementById("values").textContent = lines.join("\n") + "\ndone\n"; };
+run().then(show, error => show(["failed: " + error.message]));

@@ -1,0 +1,26 @@
+#!/bin/sh
+# sh tools/tn/look/wasm.sh SOURCE.c OUT.wasm [FLAG...]: compiles a program for pages, with the library, to WebAssembly that
+# imports nothing. Needs clang, wasm-ld and wasi-libc (sh tools/setup.sh --look installs them); CLANG is another clang.
+# sh tools/tn/look/wasm.sh --here: whether they are here, and say what is missing.
+set -eu
+clang=${CLANG:-clang}
+cd "$(dirname "$0")/../../.."
+
+# -Oz is the size that a page carries. Functions that the exported ones do not call are left out by the linker.
+build() {
+    "$clang" --target=wasm32-wasi -std=c99 -Oz -msimd128 -ffunction-sections -fdata-sections -fvisibility=hidden -I. \
+        -DTN_NO_STDIO -DTN_NO_THREADS -DTN_NO_F64 -DTN_SIMD_MAX=0 "$@" -nostartfiles -Wl,--no-entry -Wl,--gc-sections \
+        -Wl,--strip-all -Wl,-z,stack-size=1048576
+}
+
+if [ "${1-}" = --here ]; then
+    program=$(mktemp)
+    trap 'rm -f "$program"' EXIT
+    echo '#include <math.h>' | build -Wl,--export=__heap_base -x c - -o "$program" 2>&1 || exit 1
+    exit 0
+fi
+source=$1 out=$2
+shift 2
+# Compiled beside its place, so that what is there is whole.
+build -Wall -Wextra "$@" "$source" -o "$out.part" -lm
+mv "$out.part" "$out"
