@@ -94,7 +94,7 @@ if [ "$faults" = planted ]; then
     planted images 1200 "a colour of the map" '\.188, 29' '.188, 39'
     planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
     planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
-    planted images 360 "a table wider than a phone" '\.scroll { overflow-x: auto;' '.scroll { overflow-x: visible;'
+    planted images 360 "a paragraph wider than a phone" "max-width: 44rem" "min-width: 44rem"
     planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
 fi
 
