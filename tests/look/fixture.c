@@ -253,8 +253,12 @@ static void write_images(void)
     say("},\n{\"type\": \"matrix\", \"id\": \"linear\", \"title\": \"The linear part\", \"text\": \"A row of weights for each output.\", \"of\": \"dense\", "
         "\"rownames\": \"outputs\", \"outputs\": [\"all\"], \"values\": ");
     f64(inputs[0], OUTPUTS, PIXELS, 0);
-    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", \"rows\": [");
-    for (o = 0; o < OUTPUTS; o++) say("%s{\"name\": \"output %d\", \"similarity\": %.17g}", o ? ", " : "", o, 0.91 - o / 7.0);
+    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", "
+        "\"columns\": [[\"similarity\", \"cosine similarity\"], [\"rank\", \"rank\"]], \"rows\": [");
+    for (o = 0; o < OUTPUTS; o++) {
+        say("%s{\"name\": \"output %d\", \"similarity\": %.17g", o ? ", " : "", o, 0.91 - o / 7.0);
+        say(o % 2 ? "}" : ", \"rank\": 4}");
+    }
     say("], \"spectra\": [{\"name\": \"output 0\", \"a\": ");
     f64(values[0], VECTORS, 0, 0);
     say(", \"b\": ");

@@ -129,7 +129,8 @@ whenFilled({
         equal("linear: value", number("#linear .readout .num"), expected.linear);
     },
     compare() {
-        equal("compare: similarity", Number(all("#compare .num")[2].dataset.value), expected.similarity);
+        equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value), expected.similarity);
+        equal("compare: other columns", all("#compare tbody tr").map(row => row.lastChild.textContent).join(), "4,–,4,–");
         const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
         press(one("#compare .picker [role=radio]"), "End");
         check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines, "the same");

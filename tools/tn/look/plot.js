@@ -13,7 +13,11 @@ tn.ticks = (low, high, count) => {
 const powers = (low, high) => {
     const ticks = [], apart = Math.ceil((Math.log10(high) - Math.log10(low)) / 6) || 1;
     for (let p = Math.ceil(Math.log10(low) - 1e-9); p <= Math.log10(high) + 1e-9; p += apart) ticks.push(10 ** p);
-    return ticks.length > 1 ? ticks : [low, high];
+    if (ticks.length > 2) return ticks;
+    const finer = [];                                   /* 1, 2 and 5 in each decade */
+    for (let p = Math.floor(Math.log10(low)); p <= Math.log10(high); p++)
+        for (const k of [1, 2, 5]) if (k * 10 ** p >= low * 0.999 && k * 10 ** p <= high * 1.001) finer.push(Number((k * 10 ** p).toPrecision(3)));
+    return finer.length > 1 ? finer : [low, high];
 };
 
 /* A ruler turns a value into a place and knows its ticks. A logarithmic one ends where values are rounding errors. */
@@ -138,7 +142,7 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, note?}: bars to both sides of zero, with the numbers beside them. */
+/* Rows of {label, value, note?, notes?}: bars to both sides of zero, with the number and notes beside them. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -153,5 +157,5 @@ tn.bars = (rows, options = {}) => {
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
         tn.h("td", { class: "right" }, tn.number(row.value)),
-        row.note !== undefined ? tn.h("td", { class: "right soft" }, row.note) : null))));
+        (row.notes || (row.note === undefined ? [] : [row.note])).map(note => tn.h("td", { class: "right soft" }, note))))));
 };
