@@ -191,30 +191,33 @@ const language = (call, live, box) => {
             paths.replaceChildren(tn.h("p", { class: "soft small" }, "This model has no paths here: ", tn.h("bdi", { text: error.message })));
         }
     };
-    /* Paths take longer than a key press: they follow when the typing pauses. */
+    /* The prediction answers a key press; its parts follow in a task of their own, and paths when the typing pauses. */
     const later = () => {
         clearTimeout(waiting);
-        paths.classList.add("old");
-        waiting = setTimeout(() => { showPaths(); paths.classList.remove("old"); }, 250);
+        for (const box of [parts, paths]) box.classList.add("old");
+        waiting = setTimeout(() => {
+            showParts();
+            parts.classList.remove("old");
+            waiting = setTimeout(() => { showPaths(); paths.classList.remove("old"); }, 200);
+        }, 30);
     };
-    const ask = () => { answer(() => { showNext(); showParts(); }); later(); };
+    const ask = () => { answer(showNext); later(); };
     const read = () => {
         answer(() => {
             const ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
             if (!ids.length) throw new Error("type something: the text has no tokens");
             showNext();
-            showParts();
         });
-        later();
+        if (tokens.childElementCount) later();
     };
     const ablate = (block, head) => {
         const name = partOf(block, head);
         if (!gone.delete(name)) gone.add(name);
         call("live_ablate", block, head, gone.has(name) ? 1 : 0);
-        ask();
-        const button = parts.querySelector(`[data-part="${name}"]`);
-        if (button) button.focus();
+        answer(showNext);
+        showParts();
+        parts.querySelector(`[data-part="${name}"]`).focus();
     };
     const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
         for (let block = 0; block < layers; block++) for (let head = 0; head <= heads; head++) call("live_ablate", block, head, 0);
