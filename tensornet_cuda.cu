@@ -256,7 +256,10 @@ static __device__ __forceinline__ unsigned tnc_shared_address(const void *shared
 }
 
 /* What this thread has written to shared memory becomes visible to wgmma, after a barrier also for other warps. */
-static __device__ __forceinline__ void tnc_fence_async(void) { TNC_WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
+[[maybe_unused]] static __device__ __forceinline__ void tnc_fence_async(void)       /* below sm_90 nothing uses it */
+{
+    TNC_WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory");
+}
 
 /* Keeps accesses of registers that wgmma uses where they are written: call it before the fence and after the wait. */
 template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(float (&x)[N][4])
@@ -272,8 +275,11 @@ template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(unsign
         TNC_WGMMA_ASM("" : "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3]) : : "memory");
 }
 
-static __device__ __forceinline__ void tnc_wgmma_fence(void) { TNC_WGMMA_ASM("wgmma.fence.sync.aligned;" : : : "memory"); }
-static __device__ __forceinline__ void tnc_wgmma_commit(void)
+[[maybe_unused]] static __device__ __forceinline__ void tnc_wgmma_fence(void)
+{
+    TNC_WGMMA_ASM("wgmma.fence.sync.aligned;" : : : "memory");
+}
+[[maybe_unused]] static __device__ __forceinline__ void tnc_wgmma_commit(void)
 {
     TNC_WGMMA_ASM("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
@@ -5859,7 +5865,7 @@ static __device__ __forceinline__ void tnc_wgmma_load(tnc_bf16 *tile, const tnc_
 }
 
 /* The descriptor of a tile, of all or from a row on that is a multiple of 8. panel: rows of a panel, or 0 if k is contiguous */
-static __device__ __forceinline__ uint64_t tnc_wgmma_tile(const tnc_bf16 *tile, int panel)
+[[maybe_unused]] static __device__ __forceinline__ uint64_t tnc_wgmma_tile(const tnc_bf16 *tile, int panel)
 {
     return (uint64_t)(tnc_shared_address(tile) >> 4) | (uint64_t)(panel ? panel * 8 : 1) << 16 | (uint64_t)64 << 32
          | (uint64_t)1 << 62;
@@ -5889,7 +5895,7 @@ static __device__ __forceinline__ void tnc_wgmma_step(float (&out)[C / 8][4], co
 }
 
 /* The first multiple of 1,024 in dynamic shared memory */
-static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
+[[maybe_unused]] static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
 {
     return shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 / 2;
 }
