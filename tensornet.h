@@ -2961,8 +2961,9 @@ TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, 
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
 
 /* Makes all matrices of blocks and the unembedding compact, see tn_compact; not gains, biases and tables that are only looked
-   up: positions, and an embedding that is not tied. error may be NULL: `largest` is then that of any matrix, `rms` that of
-   all weights together. If it fails, no matrix has changed. */
+   up: positions, and an embedding that is not tied. A matrix that several parts share counts once. error may be NULL. Its
+   `largest` is the maximum over the matrices, its `rms` that of all weights together. If it fails, no matrix has changed,
+   except after a failure of the device. */
 TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
@@ -8358,7 +8359,8 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* Adds the compact copy of the rows w to a product x w^T, which need not use it; in[2] may be absent. */
+/* Adds the compact copy of w to a product x w^T, which need not use it, if the rows of w are whole rows of the matrix. in[2] may
+   then be absent. */
 static void tni_compact_operands(tn_call *c, const tn_tensor *w)
 {
     const tn_tensor   *root = tni_root(w);
@@ -8367,7 +8369,7 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
     columns = root->shape[root->rank - 1];
     row = (const float *)w->data - (const float *)root->data;
-    if (row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
+    if (w->shape[1] != columns || row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
     row /= columns;
     c->n_in = 5;
     c->in[3].data = (uint32_t *)copy->data + row * copy->words;
@@ -19738,7 +19740,7 @@ static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_co
 
 static double tni_quotient(double part, double of) { return of > 0 ? part / of : 0; }
 
-/* Some matrices at once: what can fail is done for all of them before the first one changes. */
+/* Some matrices at once: what can fail on a device that works is done for all of them before the first one changes. */
 static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
                                  tn_compact_error *error)
 {
@@ -36908,6 +36910,13 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 }
 
 /* ---- compact weights ----------------------------------------------------- >>model-compact */
+static bool tni_listed(tn_tensor *const *w, int64_t n, const tn_tensor *t)
+{
+    int64_t i;
+    for (i = 0; i < n && w[i] != t; i++) {}
+    return i < n;
+}
+
 tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
 {
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
@@ -36929,13 +36938,15 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
         for (i = 0; i < 5; i++) {
-            if (!of[i]) continue;
+            if (!of[i] || tni_listed(w, n, of[i])) continue;            /* tied ones are there */
             w[n] = of[i];
             tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
         }
     }
-    w[n] = m->head.w;
-    tni_print(name[n++], sizeof *name, "head.w");
+    if (!tni_listed(w, n, m->head.w)) {
+        w[n] = m->head.w;
+        tni_print(name[n++], sizeof *name, "head.w");
+    }
     s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
     tni_free(ctx, w, bytes);
     return s;
