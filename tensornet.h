@@ -3841,6 +3841,7 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #include <omp.h>
 #endif
 #if defined(__linux__)
+#include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #ifndef __cplusplus
@@ -45529,7 +45530,7 @@ typedef struct tni_cpu {
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
-    struct tni_reserve *reserves;         /* newest first, see >>cpu-memory */
+    struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
     bool         large;                 /* whether memory is asked for in large pages */
     double       part[TNI_CPU_PARTS];
     tni_update   update[TNI_CPU_SERIES]; /* calls that wait for the rest of their series, see >>pass-optim */
@@ -45553,7 +45554,10 @@ static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t by
    machine, a fifth beside others. Linux gives pages of 2 MB where madvise asks for them and a whole one fits. Most tensors
    are smaller, so those of 16 KB to 8 MB share reserves. A reserve is a row of blocks, each after a header; a tensor gets
    the first free block that is large enough, and the reserve is released with its last tensor. This is done with the
-   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG. */
+   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG.
+   What was asked of madvise cannot be taken back: memory that malloc does not return to the system keeps its large pages, and
+   smaller blocks that later lie there can make more memory resident. Pages of the library's own, from mmap, would not, but
+   would be cleared each time that a large tensor is made. */
 #if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
 #define TNI_LARGE_PAGES false
 #elif defined(__has_feature)
@@ -45568,13 +45572,16 @@ enum {
     TNI_PAGE          = 2 << 20,
     TNI_SHARE_LEAST   = 16 << 10,       /* bytes of tensors that share a reserve */
     TNI_SHARE_MOST    = 8 << 20,
-    TNI_RESERVE_LEAST = 4 << 20,
+    TNI_RESERVE_LEAST = (4 << 20) + 2 * TNI_ALIGN,      /* an arena's first block, and the headers */
     TNI_RESERVE_MOST  = 256 << 20
 };
 
 /* The headers of a block and of a reserve, TNI_ALIGN bytes each. */
-typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;                    /* bytes with this header   */
-typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* left: of blocks not used */
+typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;    /* bytes with this header */
+typedef struct tni_reserve {
+    struct tni_reserve *next;
+    size_t bytes, left, first;          /* left: of free blocks; first: a place before which there is no free block */
+} tni_reserve;
 
 /* Aligned to 64 bytes, or to a large page; the allocator's own pointer is stored just before. */
 static size_t tni_cpu_align(const tni_cpu *cpu, size_t bytes)
@@ -45594,7 +45601,11 @@ static void *tni_cpu_alone(tni_cpu *cpu, size_t bytes)
     p += (0 - (uintptr_t)p) % align;
     memcpy(p - sizeof raw, &raw, sizeof raw);
 #if defined(__linux__) && defined(SYS_madvise)
-    if (align == TNI_PAGE) (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+    if (align == TNI_PAGE) {
+        const int before = errno;               /* a system without large pages refuses */
+        (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+        errno = before;
+    }
 #endif
     return p;
 }
@@ -45611,11 +45622,12 @@ static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_
 /* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
 static void *tni_reserve_take(tni_reserve *r, size_t bytes)
 {
-    size_t at, next;
+    size_t at, next, free_at = 0;               /* the first free block */
     if (r->left < bytes) return NULL;
-    for (at = TNI_ALIGN; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+    for (at = r->first; at < r->bytes; at += tni_block_at(r, at)->bytes) {
         tni_mem_block *b = tni_block_at(r, at);
         if (b->used) continue;
+        if (free_at == 0) free_at = at;
         while ((next = at + b->bytes) < r->bytes && !tni_block_at(r, next)->used) b->bytes += tni_block_at(r, next)->bytes;
         if (b->bytes < bytes) continue;
         if (b->bytes > bytes) {
@@ -45626,8 +45638,10 @@ static void *tni_reserve_take(tni_reserve *r, size_t bytes)
         b->bytes = bytes;
         b->used = true;
         r->left -= bytes;
+        r->first = free_at == at ? at + bytes : free_at;
         return (char *)r + at + TNI_ALIGN;
     }
+    r->first = free_at;                         /* there is one, for `left` is not 0 */
     return NULL;
 }
 
@@ -45645,6 +45659,7 @@ static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
     r->next = cpu->reserves;
     r->bytes = bytes;
     r->left = bytes - TNI_ALIGN;
+    r->first = TNI_ALIGN;
     tni_block_at(r, TNI_ALIGN)->bytes = r->left;
     tni_block_at(r, TNI_ALIGN)->used = false;
     cpu->reserves = r;
@@ -45671,15 +45686,18 @@ static void tni_cpu_release(void *state, void *p, size_t bytes)
     tni_cpu       *cpu = (tni_cpu *)state;
     tni_reserve  **at = &cpu->reserves, *r, *other;
     tni_mem_block *b;
+    size_t         place;
     if (!p) return;
     while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
     if (!r) {
         tni_cpu_alone_release(cpu, p, bytes);
         return;
     }
-    b = (tni_mem_block *)(void *)((char *)p - TNI_ALIGN);
+    place = (size_t)((char *)p - (char *)r) - TNI_ALIGN;
+    b = tni_block_at(r, place);
     b->used = false;
     r->left += b->bytes;
+    if (place < r->first) r->first = place;
     if (!tni_reserve_empty(r)) return;
     for (other = cpu->reserves; other && (other == r || !tni_reserve_empty(other)); other = other->next) {}
     if (!other) return;
