@@ -45470,6 +45470,14 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
 #endif
 
+/* Requests what lies n elements after p for this level of the caches. It may be past the array, where no pointer may point. */
+#ifdef __GNUC__
+#define TNI_REQUEST(p, n, cache) \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(n) * sizeof *(p)), 0, 4 - (cache))
+#else
+#define TNI_REQUEST(p, n, cache) (void)0
+#endif
+
 /* The best level up to the wanted one that both processor and operating system support. A level of another kind of
    processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
@@ -46712,8 +46720,8 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
         TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
 #if TNI_LEVEL == 2                      /* the next panel of a B in place; in a packed one, the next step */
         if (packed) {
-            __builtin_prefetch(b + TNI_NR, 0, 2);
-            __builtin_prefetch(b + TNI_NR + TNI_W, 0, 2);
+            TNI_REQUEST(b, TNI_NR, 2);
+            TNI_REQUEST(b, TNI_NR + TNI_W, 2);
         }
 #endif
         TNI_ROWS(TNI_STEP)
@@ -47219,10 +47227,10 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
         TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
 #if TNI_LEVEL == 1 || TNI_LEVEL == 2
         if (fetch) {
-            __builtin_prefetch(b0 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b1 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b2 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b3 + 4 * b_col + d, 0, 2);
+            TNI_REQUEST(b0, 4 * b_col + d, 2);
+            TNI_REQUEST(b1, 4 * b_col + d, 2);
+            TNI_REQUEST(b2, 4 * b_col + d, 2);
+            TNI_REQUEST(b3, 4 * b_col + d, 2);
         }
 #endif
         TNI_DOTS(TNI_WHOLE)
@@ -48686,8 +48694,8 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
         TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
         for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
 #if TNI_LEVEL > 0                       /* a step to the next row is too long for the processor's own prefetching */
-            __builtin_prefetch(x + 8 * l->strides[1][0]);
-            if (k2 > 0) __builtin_prefetch(x + 8 * l->strides[1][0] + TNI_W);
+            TNI_REQUEST(x, 8 * l->strides[1][0], 1);
+            if (k2 > 0) TNI_REQUEST(x, 8 * l->strides[1][0] + TNI_W, 1);
 #endif
             TNI_T(wide_add)(&a, TNI_LOAD(x, k));
             if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
@@ -50593,9 +50601,7 @@ TNI_FAST void TNI_T(head_rows)(const tn_view *v, int64_t head, int64_t heads, fl
     for (t = 0; t < v->shape[1]; t++)
         for (s = 0; s < sets; s++, x += d) {
             const int64_t at = head / heads * v->strides[0] + t * v->strides[1] + (head % heads + s * heads) * v->strides[2];
-#ifdef __GNUC__
-            __builtin_prefetch((const char *)v->data + (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype));
-#endif
+            TNI_REQUEST((const char *)v->data, (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype), 1);
             if (v->dtype == TN_BF16 && back) TNI_T(halve)((uint16_t *)v->data + at, x, d);
             else if (v->dtype == TN_BF16) TNI_T(widen)(x, (const uint16_t *)v->data + at, d);
             else if (back) memcpy((float *)v->data + at, x, sizeof *x * (size_t)d);
@@ -52298,13 +52304,13 @@ TNI_ISA512 static bool tni_bf16_pack_halves(char *dst, const uint16_t *src, int6
             if (!along) {
                 const __mmask16 mask = (__mmask16)(0xffffu >> (16 - lines));
                 const uint16_t *from = src + (d + 2 * q) * depth_step;
-                __builtin_prefetch(from + 32 * depth_step);
+                TNI_REQUEST(from, 32 * depth_step, 1);
                 if (2 * q < left) x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from), 0);
                 if (2 * q + 1 < left)
                     x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from + depth_step), 1);
                 x = _mm512_permutexvar_epi16(order, x);
             } else if (q < lines && depth_step == 1) {
-                __builtin_prefetch(src + (q + 16) * line_step + d);
+                TNI_REQUEST(src, (q + 16) * line_step + d, 1);
                 x = _mm512_maskz_loadu_epi16((__mmask32)(0xffffffffu >> (32 - left)), src + q * line_step + d);
             } else if (q < lines) {
                 uint16_t some[32] = {0};
@@ -53436,6 +53442,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF
+#undef TNI_REQUEST
 #undef TNI_ROW
 #undef TNI_NAMED
 #undef TNI_SHAPE
