@@ -47864,7 +47864,8 @@ TNI_FAST int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 #undef TNI_ANY_ABOVE
 
 /* One chain from its first matrix in y [d,d] on; rest: d d numbers of workspace. Returns the logarithm of the divisors. Whether
-   a product is divided is decided as for chains that are recorded, so results are bit-identical to theirs. */
+   a product is divided is decided as for chains that are recorded, so results are bit-identical to theirs, but for the signs of
+   zeros. */
 TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int64_t, TNI_REAL *), const TNI_REAL *m, int64_t n,
                                         int64_t d, TNI_REAL *y, TNI_REAL *rest)
 {
