@@ -197,10 +197,10 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
    cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
    F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. With TN_GEMM_BF16, BF16 operands
-   (desc.activations) are taken as they are, in attention of at least 16 queries and 8 heads of all texts as well, whose
-   weights and their gradients are rounded to BF16 before they are multiplied. In products, infinities, NaN and numbers
-   of at least 2^48 are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an error of at most
-   that much each.
+   (desc.activations) are taken as they are, in attention of at least 16 queries, 16 keys, d = 16, dv = 16 and 8 heads of
+   all texts as well, whose weights and their gradients are rounded to BF16 before they are multiplied. In products,
+   infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts and products of parts below 2^-126 count
+   as zero: an error of at most that much each.
    cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
    and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
    tensor cores in every setting: its factors are exact, its sums are F32.
@@ -1315,9 +1315,12 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
    A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
    So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
    the backend cpu read the copy, widen it in registers and compute in float32.
-       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|
+       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|  for |w| >= 2^-126
        INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
-              exact: |w - w'| <= s/2, about max |row| / 254. Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022 */
+              exact: |w - w'| <= s/2, about max |row| / 254. A row of numbers that are all below 1.49e-36 becomes zeros.
+              Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022
+   The product of a single x with INT8 rows sums x q before it multiplies by s. So that the sum does not overflow, the k
+   numbers of x must be below 2.6e36 / k in magnitude. */
 typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
 
 /* What rounding has changed. */
@@ -19633,7 +19636,7 @@ static int64_t tni_compact_words(tn_weights kind, int64_t columns)
     return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
 }
 
-/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1e-36, which become zeros. */
+/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
 static float tni_compact_scale(const float *row, int64_t n)
 {
     float    most = 0, scale;
@@ -45463,6 +45466,8 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
+   mask pass a vector that is not initialised, of which g++ 12 warns. */
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -46514,7 +46519,7 @@ typedef TNI_REAL TNI_T(v);
 #elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
-#if TNI_LEVEL == 2                      /* masked with all lanes: gcc 12 warns of its own unmasked max */
+#if TNI_LEVEL == 2
 #define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
 #define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
 #define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
@@ -47331,7 +47336,7 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     }
 }
 
-/* Columns j to j + 3 of B, as far as there are so many, from their compact copy. */
+/* Columns j to j + 3 of B, up to the last column, from their compact copy. */
 TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
 {
     int64_t q, d;
@@ -47352,8 +47357,8 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
     const bool    wider = as != TNI_T(as_real);
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
-    TNI_REAL      room[4 * DEPTH + 64 / sizeof(TNI_REAL)];
-    TNI_REAL     *wide = room + (64 - (uintptr_t)room % 64) / sizeof(TNI_REAL);         /* whole cache lines */
+    TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
+    TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
     int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
@@ -52500,8 +52505,7 @@ TNI_ISA512 static void tni_bf16_wild(const tni_bf16 *w, int64_t row, int64_t col
         }
 }
 
-/* 16 numbers as BF16, bits as tni_bf16_bits gives them. The forms with a mask of all: those without one pass an undefined
-   vector, of which g++ 12 warns. */
+/* 16 numbers as BF16, bits as tni_bf16_bits gives them. */
 TNI_ISA512 static __m256i tni_bf16_narrow(__m512 x)
 {
     const __m512i   bits = _mm512_castps_si512(x), quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
@@ -52688,7 +52692,8 @@ static bool tni_bf16_has_dots(void)
    A left factor is made of scores, except in the first two. It is rounded to BF16, once: P = exp(s - top) in the forward
    pass, c P = c exp(s - l) and f0 dS in the backward pass, or what products of scores give for these: a relative error of up
    to 2^-9 of each term. Scores, their maxima and sums, log-sum-exps, dP and all sums of products are F32, and each result is
-   rounded once. Infinities and NaN give what they give in F32.
+   rounded once. Infinities and NaN follow the rules of tn_attend; which rows nearby become NaN as well, those of the same tile
+   or others, depends on the kernel.
    Dao et al. 2022, and its implementations with tensor cores */
 enum { TNI_BF16_SPAN = 4, TNI_BF16_TOKENS = 32 * TNI_BF16_SPAN };   /* a block of scores, each way: in tiles, in tokens */
 
@@ -52702,7 +52707,7 @@ typedef struct tni_bf16_head {
     int64_t  i, j, n, m;                                /* the block: first tile of queries, of keys, tiles of both */
     char    *q[2], *k[2], *v, *dout;                    /* by tokens  */
     char    *q_columns[2], *k_columns[2], *v_columns, *dout_columns;
-    char    *p, *p_turned, *s[2], *s_turned[2];         /* the block's P and dS: lines are keys; lines are queries */
+    char    *p, *p_transposed, *s[2], *s_transposed[2]; /* the block's P and dS: lines are keys; lines are queries */
     float   *scores[2], *slopes;                        /* tiles of sums; slopes: dp */
     float   *dq[2], *dk[2], *out;                       /* out: o, or dv */
     float   *top, *sum, *factor;                        /* of each query of the block; backwards l, w and c */
@@ -52748,7 +52753,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
         w.q_columns[set] = (char *)tni_bf16_take(&w, w.queries * w.d * 2048);
         w.k_columns[set] = (char *)tni_bf16_take(&w, w.keys * w.d * 2048);
         w.s[set] = (char *)tni_bf16_take(&w, block);
-        w.s_turned[set] = (char *)tni_bf16_take(&w, block);
+        w.s_transposed[set] = (char *)tni_bf16_take(&w, block);
         w.dq[set] = (float *)tni_bf16_take(&w, line * w.d * 32);
         w.dk[set] = (float *)tni_bf16_take(&w, w.keys * w.d * 4096);
     }
@@ -52761,7 +52766,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
         w.out = (float *)tni_bf16_take(&w, w.keys * w.dv * 4096);
     } else {
         w.v_columns = (char *)tni_bf16_take(&w, w.keys * w.dv * 2048);
-        w.p_turned = (char *)tni_bf16_take(&w, block / TNI_BF16_SPAN);
+        w.p_transposed = (char *)tni_bf16_take(&w, block / TNI_BF16_SPAN);
         w.out = (float *)tni_bf16_take(&w, w.dv * 4096);
     }
     return w;
@@ -52824,7 +52829,8 @@ static void tni_bf16_queries(tni_bf16_head *w, int64_t i, int64_t most)
     }
 }
 
-/* Whether a query of tile i of the block sees a key of tile j. The last queries may be none, and see what they would see. */
+/* Whether a query of tile i of the block sees a key of tile j. Rows after the last query are padding, for which the last query
+   counts. */
 static bool tni_bf16_visible(const tni_bf16_head *w, int64_t i, int64_t j)
 {
     const int64_t last = tni_min((w->i + i) * 32 + 31, w->t->queries - 1);
@@ -52839,11 +52845,11 @@ TNI_ISA512 static __mmask16 tni_bf16_seen(__m512i low, __m512i high, int64_t j)
 }
 
 /* Rounds x and y, of two keys: to a pair for each query, and, if there are strips of keys, to both rows of these. */
-TNI_ISA512 static void tni_bf16_put(char *turned, char *rows, __m512 x, __m512 y)
+TNI_ISA512 static void tni_bf16_put(char *transposed, char *rows, __m512 x, __m512 y)
 {
     const __m512i  first = _mm512_castps_si512(tni_bf16_round(x)), second = _mm512_castps_si512(tni_bf16_round(y));
     const __m512i  upper = _mm512_maskz_srli_epi32(0xffff, first, 16);
-    if (turned) _mm512_storeu_si512(turned, _mm512_or_si512(upper, second));
+    if (transposed) _mm512_storeu_si512(transposed, _mm512_or_si512(upper, second));
     if (!rows) return;
     _mm256_storeu_si256((__m256i *)(void *)rows, _mm512_maskz_cvtepi32_epi16(0xffff, upper));
     _mm256_storeu_si256((__m256i *)(void *)(rows + 64),
@@ -52860,7 +52866,7 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
     int64_t       a, j;
     for (a = 0; a < 32; a += 16) {
         float        *s = w->scores[0] + a, *other = w->scores[t->sets - 1] + a;
-        char         *p = w->p_turned + a / 16 * w->m * 1024;
+        char         *p = w->p_transposed + a / 16 * w->m * 1024;
         const __m512i low = _mm512_loadu_si512(w->low + a), high = _mm512_loadu_si512(w->high + a);
         __m512        old = _mm512_loadu_ps(w->top + a), top = old, sum = _mm512_setzero_ps(), more = sum;
         for (j = 0; t->softmax && j < n; j++) {
@@ -52893,7 +52899,7 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
 }
 
 /* n numbers: y = factor x, or y += x */
-TNI_ISA512 static void tni_bf16_give(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
+TNI_ISA512 static void tni_bf16_store_row(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
 {
     int64_t i;
     for (i = 0; i < n; i += 16) {
@@ -52918,7 +52924,7 @@ static void tni_bf16_finish(const tni_bf16_head *w)
         const bool    none = seen == 0 || (t->softmax && sum == 0);
         uint16_t     *o = tni_bf16_row(&c->out[0], w, 0, row);
         if (none) memset(o, 0, sizeof *o * (size_t)t->dv);
-        else tni_bf16_give(o, w->out + q * w->dv * 32, t->dv, false, (float)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+        else tni_bf16_store_row(o, w->out + q * w->dv * 32, t->dv, false, (float)(t->softmax ? tni_attend_row_scale(c, seen) / sum
                                                           : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
         if (stat)
             stat[(w->b * t->heads + w->h) * t->queries + row] =
@@ -52948,7 +52954,7 @@ static void tni_bf16_attention_task(void *arg, int64_t head, int worker)
                 for (set = 0; set < t->sets; set++)
                     tni_bf16_scores(&w, w.d, w.k[set], w.j + w.m, w.q[set], i, w.scores[set] + w.m * 1024);
             tni_bf16_weights(&w);
-            tni_bf16_add(w.products_pairs, w.m, w.p_turned, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
+            tni_bf16_add(w.products_pairs, w.m, w.p_transposed, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
         }
         tni_bf16_finish(&w);
     }
@@ -53003,7 +53009,7 @@ TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_
         const int64_t q = i * 32 + a;
         const __m512i low = _mm512_loadu_si512(w->low + q), high = _mm512_loadu_si512(w->high + q);
         const __m512  l = _mm512_loadu_ps(w->top + q), wi = _mm512_loadu_ps(w->sum + q), ci = _mm512_loadu_ps(w->factor + q);
-        const int64_t turned = (q / 16 * TNI_BF16_SPAN + j) * 1024;
+        const int64_t transposed = (q / 16 * TNI_BF16_SPAN + j) * 1024;
         for (r = 0; r < 32; r += 2) {
             const int64_t row = ((2 * j + r / 16) * TNI_BF16_SPAN + i) * 1024 + r % 16 * 64 + a * 2;
             __m512        p[2], ds[2], ds2[2];
@@ -53024,10 +53030,10 @@ TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_
                 }
             }
             tni_bf16_put(NULL, w->p + row, p[0], p[1]);
-            tni_bf16_put(w->s_turned[0] + turned + r * 32, w->s[0] + row, ds[0], ds[1]);
-            if (t->sets > 1) tni_bf16_put(w->s_turned[1] + turned + r * 32, w->s[1] + row, ds2[0], ds2[1]);
+            tni_bf16_put(w->s_transposed[0] + transposed + r * 32, w->s[0] + row, ds[0], ds[1]);
+            if (t->sets > 1) tni_bf16_put(w->s_transposed[1] + transposed + r * 32, w->s[1] + row, ds2[0], ds2[1]);
         }
-        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_turned[set] + turned);
+        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_transposed[set] + transposed);
     }
 }
 
@@ -53057,19 +53063,19 @@ static void tni_bf16_block(const tni_bf16_head *w)
         for (from = 0; from < w->m && !tni_bf16_visible(w, i, w->j + from); from++) {}
         for (to = from; to < w->m && tni_bf16_visible(w, i, w->j + to); to++) {}
         for (set = 0; from < to && set < w->t->sets; set++)
-            tni_bf16_add(w->products_pairs, to - from, w->s_turned[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
+            tni_bf16_add(w->products_pairs, to - from, w->s_transposed[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
                          w->k_columns[set], w->j + from, w->keys, w->d, NULL, w->dq[set] + i * w->d * 1024);
     }
 }
 
 /* Rows [first,end) of a result += sums */
-static void tni_bf16_give_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
+static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
                                const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     int64_t       r;
     for (r = first; r < end && out->data; r++, sums += width)
-        tni_bf16_give(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
+        tni_bf16_store_row(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
 }
 
 static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker)
@@ -53099,10 +53105,10 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
             w.m = tni_min(TNI_BF16_SPAN, w.keys - w.j);
             tni_bf16_block(&w);
         }
-        for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
+        for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
     }
-    for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
-    tni_bf16_give_rows(&w, &out[2], 0, 0, t->keys, w.out);
+    for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
+    tni_bf16_add_rows(&w, &out[2], 0, 0, t->keys, w.out);
     if (!w.pairs) tni_bf16_tiles_end();
 }
 #endif
