@@ -47112,7 +47112,8 @@ TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, T
 TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
 {
     const __m512i v = _mm512_loadu_si512(p);
-    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(v, 16));
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536))
+                                    : _mm512_maskz_slli_epi32(0xffff, v, 16));
 }
 
 TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
