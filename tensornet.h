@@ -259,7 +259,8 @@ typedef struct tn_desc {
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
     bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
-                                           sm_90a that no GPU has run yet; others ignore it             */
+                                           sm_90a that no GPU has run yet; others ignore it. TN_WGMMA=1 or
+                                           0 overrides this                                      */
 } tn_desc;
 
 typedef struct tn_memory {
