@@ -28,6 +28,7 @@ TENSORNET_LIBRARY=$PWD/$library PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pi
     --no-build-isolation --no-deps --root-user-action=ignore --target "$folder/site" "$folder/tree/tools/python" \
     > "$folder/log" 2>&1 || { cat "$folder/log"; fail "pip install"; }
 export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
+[ ! -x build/gcc/tn ] || export TN="$PWD/build/gcc/tn"
 
 case $step in
 package)
@@ -51,4 +52,14 @@ package)
         /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' docs/howto.md
     "$python" "$folder/page.py" > "$folder/page.out" || fail "docs/howto.md: the blocks of Python"
     diff "$folder/page.txt" "$folder/page.out" || fail "docs/howto.md: what the blocks of Python print" ;;
+notebook)
+    "$python" tests/python/notebook.py examples/guide.ipynb > "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb"; }
+    for line in "step 300  loss" "10 outputs, 64 inputs, 32 terms" "effective rank of zero" "with noise:" "<svg"; do
+        grep -q "^$line" "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb does not print: $line"; }
+    done ;;
+analyses)
+    "$python" examples/studies/analyses.py > "$folder/said" || { cat "$folder/said"; fail "examples/studies/analyses.py"; }
+    awk '/^2 right with k pairs/ { right = $NF } /^5 head/ { heads++ } /^lines:/ { lines = $2 }
+         END { exit !(right > 0.8 && heads == 2 && lines > 10 && lines <= 26) }' "$folder/said" ||
+        { cat "$folder/said"; fail "five analyses in at most 26 lines"; } ;;
 esac

@@ -13,6 +13,8 @@ Functions have their names of C without tn_ and the name of the object that they
 cp.fold_in(e, b). Numbers of elements are not given, nor the context where an object has one. help() of a function shows the
 header's comment. A failed call raises TensornetError; enumerations are tn.ATTEND_SQUARED, tn.AttendKind.SQUARED or "squared".
 """
+import operator
+
 import numpy as np
 
 from . import objects
@@ -95,12 +97,13 @@ Tensor.__array__ = lambda self, dtype=None, copy=None: numpy(self, copy is not F
 Tensor.shape = property(lambda self: tuple((f := self._fields()).shape[:f.rank]))
 Tensor.T = property(lambda self: self.transpose(0, 1))
 Tensor.__len__ = lambda self: self.shape[0]
+Tensor.__index__ = lambda self: operator.index(self.numpy().item())
 Tensor.__float__ = lambda self: self.item()
 Tensor.__repr__ = lambda self: self.format() if self._at is not None else "<tn_tensor, freed>"
 Tensor.__neg__ = lambda self: self.scale(-1)
-for operator, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "matmul": "matmul"}.items():
-    setattr(Tensor, f"__{operator}__", binary(function))
-    setattr(Tensor, f"__r{operator}__", binary(function, True))
+for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "matmul": "matmul"}.items():
+    setattr(Tensor, f"__{sign}__", binary(function))
+    setattr(Tensor, f"__r{sign}__", binary(function, True))
 
 
 # ---- texts

@@ -8,6 +8,7 @@ were made in. What ends takes its views along: later uses raise TensornetError, 
 import contextlib
 import ctypes
 import keyword
+import operator
 import os
 import threading
 import weakref
@@ -121,8 +122,7 @@ class Context(Object):
         self._lock, self._depth, self._dead = threading.RLock(), 0, []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
         self._serial, self._raised = iter(range(1 << 62)), None
-        self._ctx, self._owners, self._handle, self._at = self, (), None, 0
-        self._keep = []
+        self._owners, self._keep, self._at = (), [], 0
         address, why = ctypes.c_void_p(), ctypes.create_string_buffer(header["constants"]["TN_WHY"])
         filled = self._fill("tn_desc", desc, self._keep)
         status = lib.tn_ctx_create(ctypes.byref(filled), ctypes.byref(address), why)
@@ -147,13 +147,13 @@ class Context(Object):
             raise TensornetError("the context is closed")
         return self._number
 
-    @_handle.setter
-    def _handle(self, _):
-        pass
-
     @property
     def _address(self):
         return self._handle
+
+    @property
+    def _ctx(self):                                 # no attribute: a context that is dropped ends at once, without a cycle
+        return self
 
     # ---- what ends
 
@@ -321,7 +321,8 @@ class Context(Object):
                     "data": np.frombuffer(value, np.uint8), "bytes": len(value)}
             if base in structs:
                 return self._fill(base, value, keep)
-            return enum_of(base, value) if base in enums else value
+            return (enum_of(base, value) if base in enums else float(value) if base in ("double", "float") else
+                    bool(value) if base == "bool" else operator.index(value))
         if value is None:
             return None
         if base == "char" and stars == 1 and isinstance(value, (str, bytes, os.PathLike)):
@@ -535,16 +536,14 @@ def wrap(function, implied):
                 raise TensornetError(f"{call.__name__}: {lib.tn_status_name(returned).decode()}", Status(returned))
             if returned is None and result_stars and function not in NONE:
                 raise TensornetError(f"{call.__name__} returned NULL: is an argument None, or a number out of range?")
-            # The results. What is made from parameters, or from a result with a _destroy of its own, ends with these.
-            owners = (self,) if self is not None and (isinstance(self, Params) or self.destroy and self.c_name in structs
-                                                      and self.c_name not in POINTED) else ()
+            owners = owners_of(function, self, keep, made)
             answer = []
             if not failed and result_base != "void":
                 if result_stars and result_base in classes:
                     borrowed = what["result"][2] or result_base in ("tn_param", "tn_name_map")
                     held = () if result_base in COMPLETE else keep
-                    returned = ctx._object(result_base, returned, owners if borrowed or result_base == "tn_optim" else (),
-                                           held, not borrowed)
+                    tied = borrowed or result_base in ("tn_optim", "tn_net")
+                    returned = ctx._object(result_base, returned, owners if tied else (), held, not borrowed)
                 elif result_base in structs and not result_stars:
                     returned = classes[result_base](ctx, returned)
                 elif result_base in enums and not result_stars:
@@ -566,6 +565,17 @@ def wrap(function, implied):
     call.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}" + (
         f"\n\nSettings, as keywords: {', '.join(structs_fields(desc.kind[0]))}" if desc else "")
     return call
+
+
+def owners_of(function, self, keep, made):
+    """What the results of a call end with: parameters that their tensors belong to, or what C says they refer to"""
+    if function == "tn_net_create":
+        return tuple(o for o in keep if isinstance(o, Tensor)) if made["nodes"] else ()
+    if header["functions"][function]["result"][0] == "tn_net":
+        return tuple(o for o in (self, *keep) if isinstance(o, classes["tn_net"]) and o._owners)
+    if function == "tn_circuit_freeze":
+        return tuple(o for o in (self, *keep) if isinstance(o, classes["tn_transformer"]))
+    return (self,) if isinstance(self, Params) or self is not None and self.destroy and self.c_name not in POINTED else ()
 
 
 def structs_fields(c_name):
@@ -598,11 +608,16 @@ def short(c_name):
     return c_name + "_"
 
 
+# Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
+BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_arena_release", "tn_ctx_error", "tn_cp_mark", "tn_cp_release",
+           "tn_params_rebind"}
+
+
 def attach():
     """Makes each function a method of what its first argument is; and of its second one if the first is only the context."""
     free = {}
     for function, what in header["functions"].items():
-        if function in ("tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_arena_release", "tn_ctx_error"):
+        if function in BY_HAND:
             continue
         kinds = [kind for _, kind in what["arguments"][:2]]
         bases = [base if stars == 1 and base in classes and not (name == "desc") else None
@@ -618,7 +633,9 @@ def attach():
                 bases[1] == "tn_tensor" or function.startswith(short(bases[1]))):
             places.append((bases[1], 2))
         for base, implied in places:
-            name = function[len(short(base)):] if function.startswith(short(base)) else function[len("tn_"):]
+            name = function[len(short(base)):]
+            if not function.startswith(short(base)) or name in classes[base].kinds and base != "tn_tensor":
+                name = function[len("tn_"):]                    # a field has the shorter name
             method = wrap(function, implied)
             method.__name__ = method.__qualname__ = name
             target, name = classes[base], name + "_" * keyword.iskeyword(name)
