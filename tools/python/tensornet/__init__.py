@@ -17,7 +17,7 @@ import operator
 
 import numpy as np
 
-from . import objects
+from . import functions, objects
 from .abi import class_name, enums, header, version as __version__
 from .look import Page, look, look_at, svg
 from .objects import Context, Dtype, Object, Params, Status, Tensor, TensornetError, classes
@@ -62,7 +62,7 @@ def copied(read, function):
         ctx = self._ctx
         with ctx._lock:
             ctx._collect()
-            ctx._raise(function(self._address, dtype, array.ctypes.data, array.size))
+            ctx._check(function(self._address, dtype, array.ctypes.data, array.size))
     return call
 
 
@@ -124,7 +124,7 @@ def decode(self, ids):
     return room[:-1].tobytes().decode(errors="replace")
 
 
-globals().update(objects.attach())
+globals().update(functions.attach())
 Tensor.read = copied(True, objects.lib.tn_read)
 Tensor.write = copied(False, objects.lib.tn_write)
 Tokenizer = classes["tn_tokenizer"]

@@ -1,5 +1,5 @@
 """The objects of tensornet.h in Python. Nearly all of it is made from the declarations: a function whose first argument is a
-tn_cp is a method of Cp, and so on; `wrap` below says how arguments and results become Python's.
+tn_cp is a method of Cp, and so on; functions.py says how arguments and results become Python's.
 
 Who owns what: a context owns everything, and every object holds its context. What C calls owned is freed when its Python
 object goes, or by close() or the end of a `with`. Arena tensors end with ctx.reset(), or with the `with ctx.scratch():` they
@@ -44,7 +44,8 @@ class Object:
         self._memory = None if isinstance(memory, int) else memory
         self._at = memory if isinstance(memory, int) else ctypes.addressof(memory)
         if owned and self.destroy:
-            self._end = weakref.finalize(self, ctx._bury, next(ctx._serial), self.destroy, memory)
+            # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
+            self._end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory))
 
     @property
     def _address(self):
@@ -186,7 +187,7 @@ class Context(Object):
         self._check_views(since=serial)
         with self._lock:
             status = lib.tn_arena_release(self._handle, mark._fields())
-            self._raise(status)
+            self._check(status)
             self._expire(serial)
 
     def _expire(self, serial):
@@ -203,10 +204,6 @@ class Context(Object):
         if seen:
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
 
-    def _bury(self, serial, destroy, memory):
-        """From a finalizer, which may run in any thread and inside any call: the next call frees it."""
-        self._dead.append((serial, destroy, memory))
-
     def _collect(self):
         with self._lock:
             while self._dead and not self._depth:
@@ -216,13 +213,18 @@ class Context(Object):
 
     # ---- from C
 
-    def _raise(self, status=0, message=""):
+    def _check(self, status=0, name=""):
+        """Raises what a function of Python raised that C called, or the error of the context, which is then forgotten"""
+        raised, self._raised = self._raised, None
         said = lib.tn_ctx_status(self._handle)
+        message = lib.tn_ctx_error(self._handle).decode(errors="replace") if said else ""
         if said:
-            message = lib.tn_ctx_error(self._handle).decode(errors="replace")
             lib.tn_ctx_clear_error(self._handle)
+        if raised:
+            raise raised
         if said or status:
-            raise TensornetError(message or lib.tn_status_name(status or said).decode(), Status(said or status))
+            status = Status(said or status)
+            raise TensornetError(message or f"{name}: {lib.tn_status_name(status).decode()}", status)
 
     def _object(self, c_name, address, owners=(), keep=(), owned=True):
         """The Python object of a pointer; None for NULL"""
@@ -394,261 +396,3 @@ def enum_of(base, value):
     if found is None:
         raise ValueError(f"{base} has no {value!r}; it has {', '.join(n.lower() for n in items)}")
     return int(found)
-
-
-# ---- functions
-
-# The number of elements comes with an array, and Python counts them itself.
-COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
-UNCOUNTED = {"tn_tt_elements", "tn_tt_log_conditionals", "tn_tt_sample", "tn_plan_create", "tn_plan_create_labels",
-             "tn_circuit_tops", "tn_lanczos", "tn_einsum_labels", "tn_params_rebind", "tn_comm_sum", "tn_shard_read"}
-ARRAYS = {"double", "float", "int", "int32_t", "int64_t", "tn_tap", "tn_note", "tn_named", "tn_series", "tn_name_map"}
-# Outputs that are arrays of the caller, not one number.
-BUFFERS = {"tn_tt_elements", "tn_tt_conditional", "tn_tt_log_conditionals", "tn_tt_sample", "tn_shard_read", "tn_comm_sum",
-           "tn_tokenizer_encode", "tn_tokenizer_decode", "tn_safetensors_read_bytes", "tn_read", "tn_sink_memory",
-           "tn_transformer_points", "tn_transformer_parts", "tn_circuit_tops", "tn_params_rebind", "tn_colour"}
-# Counts that do not stand beside their array.
-COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left", ("tn_cp_stack_inner", "layers"): "a"}
-NO_OUTPUT = {"values": ("tn_attention_forward", "tn_attention_decode")}     # goes in and out: not given
-# NULL is an answer of these.
-NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
-# Results that hold copies of all that they are made of.
-COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
-
-
-class Argument:
-    """A parameter of C: where its value comes from."""
-
-    def __init__(self, function, name, kind, index):
-        base, stars, const, extents = kind
-        self.name, self.kind, self.role, self.count = name, kind, "in", None
-        written = not const and index > 0 and function not in BUFFERS
-        if name == "user" and (base, stars) == ("void", 1):
-            self.role = "null"
-        elif name in NO_OUTPUT and function in NO_OUTPUT[name]:
-            self.role = "null"
-        elif stars == 1 and written and base in structs and base not in POINTED:
-            self.role = "struct"
-        elif stars == 2 and written and base in classes:
-            self.role = "object"
-        elif stars == 1 and not const and function not in BUFFERS and base in ("double", "int64_t"):
-            self.role = "number"
-        elif name == "desc" and stars == 1:
-            self.role = "desc"
-        # What may be left out is zero in C, too.
-        self.optional = index > 1 if stars else base in enums or base in structs and base not in (
-            "tn_source", "tn_sink", "tn_mark")
-
-    def counted(self, name):
-        """Whether it is an array that an argument of this name counts"""
-        base, stars, const, extents = self.kind
-        return self.role == "in" and const and (
-            stars == 2 or stars == 1 and (base in ("char", "void") and name == "bytes" or base in ARRAYS))
-
-
-def arguments_of(function):
-    declared = header["functions"][function]["arguments"]
-    result = [Argument(function, name, kind, i) for i, (name, kind) in enumerate(declared)]
-    for i, argument in enumerate(result):
-        of = COUNT_OF.get((function, argument.name))
-        before, after = i and result[i - 1], i + 1 < len(result) and result[i + 1]
-        if of:
-            argument.count = next(a for a in result if a.name == of)
-        elif argument.name in COUNTS and function not in UNCOUNTED and not argument.kind[1]:
-            if before and before.counted(argument.name) and argument.name not in ("rank", "known"):
-                argument.count = before
-            elif after and after.counted(argument.name):
-                argument.count = after
-        argument.role = "count" if argument.count else argument.role
-    return result
-
-
-def wrap(function, implied):
-    """The Python function of a C function; implied: how many of the first arguments are self (ctx, and perhaps the object)"""
-    raw, what, declared = getattr(lib, function), header["functions"][function], arguments_of(function)
-    text_out = [a.name for a in declared[-2:]] == ["dst", "bytes"]
-    if text_out:
-        for a in declared[-2:]:
-            a.role = "text"
-    taken = [a for a in declared[implied:] if a.role in ("in", "desc")]
-    outputs = [a for a in declared if a.role in ("struct", "object", "number")]
-    desc = next((a for a in taken if a.role == "desc"), None)
-    result_base, result_stars = what["result"][:2]
-    self_at = implied - 1
-
-    def call(self, *args, **kw):
-        ctx = self._ctx if self is not None else _free
-        if len(args) > len(taken):
-            raise TypeError(f"{call.__name__} takes {len(taken)} arguments: {', '.join(a.name for a in taken)}")
-        given = dict(zip((a.name for a in taken), args))
-        fields = {}
-        for name, value in kw.items():
-            plain = name.rstrip("_")
-            target = given if any(a.name == plain for a in taken) else fields
-            if target is fields and not desc:
-                raise TypeError(f"{call.__name__} has no argument {name}")
-            target[plain] = value
-        keep, made, values, results = [], {}, [], []
-        with ctx._lock:
-            ctx._collect()
-            for i, a in enumerate(declared):
-                base, stars = a.kind[:2]
-                if i < implied:
-                    values.append(self._address if i == self_at else ctx._address)
-                elif a.role == "desc":
-                    value = given.get(a.name)
-                    value = value if value is not None and not fields else {**(value or {}), **fields}
-                    values.append(ctypes.addressof(filled := ctx._fill(base, value, keep)))
-                    keep.append(filled)
-                elif a.role == "in":
-                    if a.name not in given and not a.optional:
-                        raise TypeError(f"{call.__name__} needs {a.name}")
-                    value = given.get(a.name, 0 if not stars and base in enums else None)
-                    value = {"tn_name_map": lambda v: v[0]}.get(base, lambda v: v)(value) if stars else value
-                    made[a.name] = ctx._in(a.kind, value, keep)
-                    values.append(made[a.name])
-                elif a.role == "null" or a.role == "text":
-                    values.append(0 if a.name == "bytes" else None)
-                elif a.role == "count":
-                    values.append(counted(given.get(a.count.name), a.count.kind))
-                else:
-                    output = structs[base]() if a.role == "struct" else ctypes.c_void_p() if a.role == "object" else (
-                        ctypes.c_double() if base == "double" else ctypes.c_int64())
-                    values.append(ctypes.addressof(output))
-                    results.append((a, output))
-            ctx._depth += 1
-            try:
-                returned = raw(*values)
-                if text_out and returned >= 0:
-                    room = ctypes.create_string_buffer(returned + 1)
-                    raw(*values[:-2], room, returned + 1)
-                    returned = room.value.decode(errors="replace")
-            finally:
-                ctx._depth -= 1
-            raised, ctx._raised = ctx._raised, None
-            if raised:
-                lib.tn_ctx_clear_error(ctx._handle)
-                raise raised
-            failed = result_base == "tn_status" and not result_stars and function != "tn_ctx_status"
-            if self is not None:
-                ctx._raise(returned if failed else 0, call.__name__ + " failed, and has no message")
-            elif failed and returned:
-                raise TensornetError(f"{call.__name__}: {lib.tn_status_name(returned).decode()}", Status(returned))
-            if returned is None and result_stars and function not in NONE:
-                raise TensornetError(f"{call.__name__} returned NULL: is an argument None, or a number out of range?")
-            owners = owners_of(function, self, keep, made)
-            answer = []
-            if not failed and result_base != "void":
-                if result_stars and result_base in classes:
-                    borrowed = what["result"][2] or result_base in ("tn_param", "tn_name_map")
-                    held = () if result_base in COMPLETE else keep
-                    tied = borrowed or result_base in ("tn_optim", "tn_net")
-                    returned = ctx._object(result_base, returned, owners if tied else (), held, not borrowed)
-                elif result_base in structs and not result_stars:
-                    returned = classes[result_base](ctx, returned)
-                elif result_base in enums and not result_stars:
-                    returned = enums[result_base](returned)
-                elif isinstance(returned, bytes):
-                    returned = returned.decode(errors="replace")
-                answer.append(returned)
-            for a, output in results:
-                if a.role == "struct":
-                    answer.append(classes[a.kind[0]](ctx, output, owners, keep, True))
-                elif a.role == "object":
-                    answer.append(ctx._object(a.kind[0], output.value))
-                else:
-                    answer.append(output.value)
-            if function == "tn_arena_mark":
-                answer[0]._serial = next(ctx._serial)
-        return answer[0] if len(answer) == 1 else tuple(answer) or None
-
-    call.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}" + (
-        f"\n\nSettings, as keywords: {', '.join(structs_fields(desc.kind[0]))}" if desc else "")
-    return call
-
-
-def owners_of(function, self, keep, made):
-    """What the results of a call end with: parameters that their tensors belong to, or what C says they refer to"""
-    if function == "tn_net_create":
-        return tuple(o for o in keep if isinstance(o, Tensor)) if made["nodes"] else ()
-    if header["functions"][function]["result"][0] == "tn_net":
-        return tuple(o for o in (self, *keep) if isinstance(o, classes["tn_net"]) and o._owners)
-    if function == "tn_circuit_freeze":
-        return tuple(o for o in (self, *keep) if isinstance(o, classes["tn_transformer"]))
-    return (self,) if isinstance(self, Params) or self is not None and self.destroy and self.c_name not in POINTED else ()
-
-
-def structs_fields(c_name):
-    return [name + "_" * keyword.iskeyword(name) for name, _ in header["structs"][c_name]]
-
-
-def counted(value, kind):
-    if value is None:
-        return 0
-    if kind[0] == "tn_name_map":
-        return value[1]
-    if kind[0] == "char" and isinstance(value, str):
-        return len(value.encode())
-    return np.size(value) if kind[1] == 1 and kind[0] not in classes else len(value)
-
-
-class _Free:
-    """What stands for the context of a function that needs none."""
-    _lock, _depth, _raised, _handle = threading.RLock(), 0, None, None
-    _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
-
-    def _collect(self):
-        pass
-
-
-_free = _Free()
-
-
-def short(c_name):
-    return c_name + "_"
-
-
-# Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
-BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_arena_release", "tn_ctx_error", "tn_cp_mark", "tn_cp_release",
-           "tn_params_rebind"}
-
-
-def attach():
-    """Makes each function a method of what its first argument is; and of its second one if the first is only the context."""
-    free = {}
-    for function, what in header["functions"].items():
-        if function in BY_HAND:
-            continue
-        kinds = [kind for _, kind in what["arguments"][:2]]
-        bases = [base if stars == 1 and base in classes and not (name == "desc") else None
-                 for name, (base, stars, _, _) in what["arguments"][:2]]
-        places = []
-        if not bases or not bases[0] or bases[0].endswith("_desc") or bases[0] in ("tn_truncation", "tn_schedule"):
-            free[function[len("tn_"):]] = staticmethod_of(function)
-            continue
-        if function.endswith(("_destroy", "_close")) and len(kinds) == 1:
-            continue
-        places.append((bases[0], 1))
-        if bases[0] == "tn_ctx" and len(bases) > 1 and bases[1] and (
-                bases[1] == "tn_tensor" or function.startswith(short(bases[1]))):
-            places.append((bases[1], 2))
-        for base, implied in places:
-            name = function[len(short(base)):]
-            if not function.startswith(short(base)) or name in classes[base].kinds and base != "tn_tensor":
-                name = function[len("tn_"):]                    # a field has the shorter name
-            method = wrap(function, implied)
-            method.__name__ = method.__qualname__ = name
-            target, name = classes[base], name + "_" * keyword.iskeyword(name)
-            if name not in target.__dict__:
-                setattr(target, name, method)
-    return free
-
-
-def staticmethod_of(function):
-    method = wrap(function, 0)
-
-    def call(*args, **kw):
-        return method(None, *args, **kw)
-    call.__name__, call.__doc__ = function[len("tn_"):], method.__doc__
-    method.__name__ = call.__name__
-    return call
