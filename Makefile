@@ -6,7 +6,9 @@
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
 # make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer
 # make install     PREFIX=/usr/local DESTDIR=: the sources for pkg-config and CMake; tn, its manual page and completions; the
-#                  documents. make install-library: the sources alone. make uninstall removes what was installed
+#                  shared library; the documents. make install-library: the sources alone. make uninstall removes what was installed
+# make lib         the shared library, build/lib/libtensornet.so with its version; pip install tools/python makes the Python
+#                  package of it
 # make tn          the command build/tn: tokenizer, train, generate, info, clean
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as test-gpu,
@@ -257,12 +259,26 @@ build/bench/%.o: tools/bench/%.c $(wildcard tools/bench/*.h) tensornet.h
 PREFIX  = /usr/local
 DESTDIR =
 TN      = build/tn
-VERSION = $(shell awk '/^.define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' tensornet.h)
+VERSION := $(shell awk '/^.define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' tensornet.h)
+SHARED  = build/lib/libtensornet.so.$(VERSION)
 
-.PHONY: install install-library uninstall
-install: $(TN)
+.PHONY: lib install install-library uninstall
+install: $(TN) $(SHARED)
 install install-library uninstall:
-	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" TN="$(TN)" sh tools/install/install.sh $@
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" TN="$(TN)" SHARED="$(SHARED)" \
+	    sh tools/install/install.sh $@
+
+# The shared library, for Python and other languages. Before version 1 a new minor version may change structs, so the soname
+# has both numbers. Without interposition the library's calls of its own functions cost as much as in a program.
+SONAME = libtensornet.so.$(basename $(VERSION))
+lib: $(SHARED)
+build/lib/libtensornet.so.$(VERSION): tools/tn/library.c tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -Wno-misleading-indentation -I. -fPIC \
+	    $(call links,-fno-semantic-interposition) $(if $(PNG_FLAGS),$(PNG_FLAGS) -DSTB_IMAGE_WRITE_IMPLEMENTATION \
+	    -DSTB_IMAGE_WRITE_STATIC) -shared -Wl,-soname,$(SONAME) $< $(LDFLAGS) -o $@ -lm
+	ln -sf $(@F) $(@D)/$(SONAME)
+	ln -sf $(SONAME) $(@D)/libtensornet.so
 
 clean:
 	rm -rf build
