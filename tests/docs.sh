@@ -8,7 +8,8 @@
 #                 main. A block with a main of its own is a program by itself. ```cpp is the same in C++.
 #   ```text       What the block before it prints. A block without one prints nothing.
 #   ```sh         Run in a folder where everything of the repository is; build/tn is there, and nothing else is built.
-#   ```make, ```cmake, ```json and blocks without a name are not checked. Any other name is an error.
+#   ```make, ```cmake, ```json and blocks without a name are not checked; ```python is run by tests/python.sh. Any other
+#                 name is an error.
 # A block may be preceded by one or more of these; any other such line is an error, and what follows it is not run:
 #   <!-- program: NAME -->    from here on the blocks are of this program, across sections, until the next such line
 #   <!-- needs: PATH -->      the program is run only where this file or folder exists
@@ -80,7 +81,7 @@ for page; do
     !inside && /^ *```/ {
         lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang)
         inside = 1; first = NR + 1; block = hash = ""; own_main = 0
-        if (lang != "" && lang !~ /^(c|cpp|text|sh|make|cmake|json)$/)
+        if (lang != "" && lang !~ /^(c|cpp|text|sh|make|cmake|json|python)$/)
             print "FAIL", page, NR, "an unknown kind of block: " lang
         next
     }

@@ -17,13 +17,14 @@ small=$(sed -n 's/^#define \(TN_[A-Z0-9_]*\) *\(.*\)/-D\1=\2/p' tests/compile/sm
 version=$(awk '/^#define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $3; dot = "." }' tensornet.h)
 fail() { echo "FAIL $*"; exit 1; }
 quiet() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "$*"; }; }
-install_() { quiet make -s --no-print-directory TN="$folder/tn" "$@"; }
+install_() { quiet make -s --no-print-directory TN="$folder/tn" SHARED="$folder/shared" "$@"; }
 # Here tn is a script with its options for installing. tests/tn.sh has what tn itself answers.
 cat > "$folder/tn" <<'END'
 #!/bin/sh
 case "$*" in man|"completions bash"|"completions zsh"|"completions fish") echo "tn $*" ;; *) exit 2 ;; esac
 END
 chmod +x "$folder/tn"
+echo "the shared library" > "$folder/shared"
 
 prints_version() {   # PROGRAM
     said=$("$1") || fail "$1 does not run"
@@ -56,6 +57,10 @@ files)
         case $part in *" "*) [ "$(cat "$place/${part%% *}")" = "${part#* }" ] || fail "another content: ${part%% *}" ;; esac
     done
     [ -x "$place/bin/tn" ] || fail "bin/tn cannot be run"
+    cmp "$folder/shared" "$place/lib/libtensornet.so" || fail "the shared library is another one"
+    for name in "libtensornet.so libtensornet.so.${version%.*}" "libtensornet.so.${version%.*} libtensornet.so.$version"; do
+        [ "$(readlink "$place/lib/${name% *}")" = "${name#* }" ] || fail "${name% *} does not lead to ${name#* }"
+    done
     for document in README.md docs/*.md docs/images/*; do
         cmp "$document" "$place/share/doc/tensornet/$document" || fail "not installed: $document"
     done
@@ -73,7 +78,8 @@ files)
 
     # What a killed installation made can be removed.
     echo 'kill -9 $PPID' > "$folder/tn"
-    if make -s --no-print-directory TN="$folder/tn" install DESTDIR="$stage" PREFIX=/opt/tn 2>"$folder/log"; then
+    if make -s --no-print-directory TN="$folder/tn" SHARED="$folder/shared" install DESTDIR="$stage" PREFIX=/opt/tn \
+        2>"$folder/log"; then
         fail "an installation survived its end"
     fi
     [ -f "$place/include/tensornet.h" ] || fail "the killed installation did not begin"
@@ -82,7 +88,8 @@ files)
 
     # A failure on the way is reported, and what there is can be removed.
     echo 'exit 1' > "$folder/tn"
-    if make -s --no-print-directory TN="$folder/tn" install DESTDIR="$stage" PREFIX=/opt/tn 2>"$folder/log"; then
+    if make -s --no-print-directory TN="$folder/tn" SHARED="$folder/shared" install DESTDIR="$stage" PREFIX=/opt/tn \
+        2>"$folder/log"; then
         fail "install succeeded without a manual page"
     fi
     grep -q 'tn man failed' "$folder/log" || { cat "$folder/log"; fail "no word about the manual page"; }

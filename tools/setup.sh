@@ -6,18 +6,21 @@
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
 # --mpi: also what `make tn-mpi` needs, training by many processes: Open MPI.
 # --look: also what pages need that run the library in the browser, and their tests: clang for WebAssembly, and Chromium.
+# --python: also what the tests of tools/python need: in data/python NumPy, setuptools and what runs a notebook without a
+#   browser, nbclient and ipykernel (about 210 MB). Without it a Python with NumPy runs all but the notebook.
 # --bench: also what `make bench` compares the library with: OpenBLAS, and in data/bench/python the newest PyTorch, NumPy,
 #   opt_einsum, TensorKrowch and LiteRT (5.5 GB; 1 GB where pip's index has a PyTorch without CUDA). `make clean` leaves that
 #   folder alone; PYTHON is the Python it is made from.
 set -eu
-check='' bench='' mpi='' live=''
+check='' bench='' mpi='' live='' python=''
 for option; do
     case $option in
     --check) check=yes ;;
     --bench) bench=yes ;;
     --mpi) mpi=yes ;;
     --look) live=yes ;;
-    *) echo "setup: $option is unknown; there are --check, --bench, --mpi and --look" >&2; exit 2 ;;
+    --python) python=yes ;;
+    *) echo "setup: $option is unknown; there are --check, --bench, --mpi, --look and --python" >&2; exit 2 ;;
     esac
 done
 cd "$(dirname "$0")/.."
@@ -52,6 +55,9 @@ look() {
     need "cmake"               cmake             cmake --version
     if [ "$check" ]; then look_for_check; fi
     if [ "$bench" ]; then look_for_bench; fi
+    if [ "$python" ]; then
+        need "venv of Python"  python3-venv      "${PYTHON:-python3}" -c 'import ensurepip, venv'
+    fi
     if [ "$mpi" ]; then
         need "MPI"             libopenmpi-dev    builds mpicc -x c -include mpi.h
         need "mpirun"          openmpi-bin       has mpirun
@@ -107,6 +113,22 @@ bench_python() {
         || echo "setup: there is no opt_einsum or TensorKrowch for this Python; make bench skips them"
     $pip install ai-edge-litert flatbuffers || echo "setup: there is no LiteRT for this Python; make bench skips it"
     "$peers/bin/python" -c 'import torch; print("setup: PyTorch", torch.__version__)'
+}
+# The same for the tests of tools/python.
+notebook_python() {
+    folder=data/python
+    if "$folder/bin/python" -c 'import numpy, nbclient, ipykernel, setuptools, wheel' >/dev/null 2>&1; then
+        echo "setup: $folder has what the tests of tools/python need"
+        return
+    fi
+    echo "setup: installing NumPy, setuptools, nbclient and ipykernel in $folder: about 210 MB"
+    rm -rf "$folder"
+    mkdir -p data
+    "${PYTHON:-python3}" -m venv "$folder"
+    "$folder/bin/python" -m pip --disable-pip-version-check -q install numpy setuptools wheel nbclient ipykernel || {
+        rm -rf "$folder"
+        echo "setup: pip could not install them; the notebook is skipped" >&2
+    }
 }
 m32() { builds i686-linux-gnu-gcc -x c -include math.h -static || builds gcc -m32 -x c -include math.h -static; }
 # clang++ uses the newest gcc folder it finds, whether that has C++ headers or not.
@@ -172,6 +194,7 @@ elsewhere() {
         echo "    make STB=build/stb demo" ;;
     esac
     [ -z "$bench" ] || bench_python
+    [ -z "$python" ] || notebook_python
     exec sh examples/get_data.sh fashion
 }
 if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi
@@ -192,6 +215,7 @@ if [ -n "$packages" ]; then
 fi
 
 [ -z "$bench" ] || bench_python
+[ -z "$python" ] || notebook_python
 
 # Lists of packages that are missing or out of date are the one failure that an update may cure.
 data() { sh examples/get_data.sh fashion; }

@@ -1,7 +1,8 @@
 #!/bin/sh
-# sh tools/install/install.sh install|install-library|uninstall, called by the Makefile with DESTDIR, PREFIX, VERSION and TN,
-# the command tn, in the environment. PREFIX/share/tensornet/installed lists the files and folders that an installation made,
-# so that `uninstall` removes these and no others, whatever its version. To install again removes the last installation.
+# sh tools/install/install.sh install|install-library|uninstall, called by the Makefile with DESTDIR, PREFIX, VERSION, TN, the
+# command tn, and SHARED, the shared library, in the environment. PREFIX/share/tensornet/installed lists the files and folders
+# that an installation made, so that `uninstall` removes these and no others, whatever its version. To install again removes
+# the last installation.
 set -eu
 umask 022
 work=$(mktemp -d)
@@ -30,6 +31,11 @@ put() {
     rm -f "$DESTDIR$PREFIX/$3/$name"
     cp "$2" "$DESTDIR$PREFIX/$3/$name"
     chmod "$1" "$DESTDIR$PREFIX/$3/$name"
+}
+# link TARGET FOLDER NAME: a symbolic link PREFIX/FOLDER/NAME to TARGET
+link() {
+    note "file $2/$3"
+    ln -sf "$1" "$DESTDIR$PREFIX/$2/$3"
 }
 fill() {   # tensornet.pc and the like, from NAME.in
     prefix=$(echo "$PREFIX" | sed 's/[&\\|]/\\&/g')
@@ -60,6 +66,13 @@ install_command() {
         case $file in */*) put 644 "$file" "share/doc/tensornet/${file%/*}" ;; *) put 644 "$file" share/doc/tensornet ;; esac
     done
 }
+install_shared() {
+    fill tensornet-shared.pc
+    put 644 "$work/tensornet-shared.pc" share/pkgconfig
+    put 755 "$SHARED"                   lib   "libtensornet.so.$VERSION"
+    link "libtensornet.so.$VERSION"     lib   "libtensornet.so.${VERSION%.*}"
+    link "libtensornet.so.${VERSION%.*}" lib  libtensornet.so
+}
 uninstall() {
     [ -f "$DESTDIR$PREFIX/$list" ] || return 0
     cp "$DESTDIR$PREFIX/$list" "$work/old"
@@ -79,7 +92,7 @@ install|install-library)
     folder "$PREFIX/${list%/*}"
     note "file $list"
     install_library
-    [ "$1" = install-library ] || install_command ;;
+    if [ "$1" = install ]; then install_shared; install_command; fi ;;
 *)  echo "install: the goal is $1, expected install, install-library or uninstall" >&2
     exit 2 ;;
 esac

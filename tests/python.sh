@@ -1,0 +1,65 @@
+#!/bin/sh
+# sh tests/python.sh package|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
+# `package`: its tests, with a C program that computes the same, and docs/howto.md; `notebook`: examples/guide.ipynb; `analyses`:
+# examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
+set -eu
+step=$1
+for python in "${PYTHON:-}" data/python/bin/python /usr/bin/python3 python3; do
+    if [ "$python" ] && "$python" -c 'import setuptools, wheel, numpy, pip' 2>/dev/null; then break; fi
+    python=
+done
+[ "$python" ] || exec sh tests/missing.sh numpy "(sh tools/setup.sh --python), so that the Python package is not tried"
+case $step in
+notebook) "$python" -c 'import nbclient, ipykernel' 2>/dev/null ||
+    exec sh tests/missing.sh nbclient "(sh tools/setup.sh --python), so that the notebook is not run" ;;
+esac
+case $python in */*) python=$(cd "${python%/*}" && pwd)/${python##*/} ;; esac
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAIL $*"; exit 1; }
+version=$(awk '/^#define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $3; dot = "." }' tensornet.h)
+library=build/lib/libtensornet.so.$version
+
+# A copy, because a build leaves files behind; the network is out of order.
+mkdir -p "$folder/tree/tools"
+cp tensornet.h "$folder/tree"
+cp -r tools/python "$folder/tree/tools"
+TENSORNET_LIBRARY=$PWD/$library PIP_INDEX_URL=http://127.0.0.1:9 "$python" -m pip install --disable-pip-version-check -q \
+    --no-build-isolation --no-deps --root-user-action=ignore --target "$folder/site" "$folder/tree/tools/python" \
+    > "$folder/log" 2>&1 || { cat "$folder/log"; fail "pip install"; }
+export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
+[ ! -x build/gcc/tn ] || export TN="$PWD/build/gcc/tn"
+
+case $step in
+package)
+    for name in "libtensornet.so libtensornet.so.${version%.*}" "libtensornet.so.${version%.*} libtensornet.so.$version"; do
+        [ "$(readlink "build/lib/${name% *}")" = "${name#* }" ] || fail "${name% *} does not lead to ${name#* }"
+    done
+    cc -std=c99 -I. tests/python/program.c -o "$folder/program" -Lbuild/lib -ltensornet
+    export LD_LIBRARY_PATH="$PWD/build/lib"
+    "$folder/program" > "$folder/said"
+    if command -v readelf >/dev/null; then
+        readelf -d "$folder/program" | grep -q "\[libtensornet.so.${version%.*}\]" || fail "the soname: $(readelf -d "$library")"
+    fi
+    "$python" tests/python/layout.py "$folder/site/tensornet/declarations.json" > "$folder/layout.c"
+    cc -std=c99 -I. "$folder/layout.c" -o "$folder/layout"
+    "$folder/layout" > "$folder/layout.txt"
+    "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
+    # The page: each block, and the text below it.
+    awk -v out="$folder/page" '/^```$/ { inside = "" }
+        inside { print > (out inside) }
+        /^```python$/ { inside = ".py" } /^```text$/ && last ~ /py$/ { inside = ".txt" }
+        /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' docs/howto.md
+    "$python" "$folder/page.py" > "$folder/page.out" || fail "docs/howto.md: the blocks of Python"
+    diff "$folder/page.txt" "$folder/page.out" || fail "docs/howto.md: what the blocks of Python print" ;;
+notebook)
+    "$python" tests/python/notebook.py examples/guide.ipynb > "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb"; }
+    for line in "step 300  loss" "10 outputs, 64 inputs, 32 terms" "effective rank of zero" "with noise:" "<svg"; do
+        grep -q "^$line" "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb does not print: $line"; }
+    done ;;
+analyses)
+    "$python" examples/studies/analyses.py > "$folder/said" || { cat "$folder/said"; fail "examples/studies/analyses.py"; }
+    awk '/^2 right with k pairs/ { right = $NF } /^5 head/ { heads++ } /^lines:/ { lines = $2 }
+         END { exit !(right > 0.8 && heads == 2 && lines > 10 && lines <= 26) }' "$folder/said" ||
+        { cat "$folder/said"; fail "five analyses in at most 26 lines"; } ;;
+esac

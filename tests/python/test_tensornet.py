@@ -1,0 +1,544 @@
+"""The Python package: python3 test_tensornet.py PROGRAM (compiled program.c) LAYOUT (what the C compiler says of structs)."""
+import contextlib
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import warnings
+import weakref
+
+import numpy as np
+import tensornet as tn
+from tensornet import abi, functions
+
+PROGRAM, LAYOUT = sys.argv[1:3]
+BITS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float32)
+
+
+def resident():
+    """Bytes of memory that this process has"""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Declarations(unittest.TestCase):
+    def test_layout(self):
+        """Sizes and offsets of every struct, and the number of every name, as the C compiler has them"""
+        with open(LAYOUT) as file:
+            said = dict(line.rsplit(" ", 1) for line in file.read().splitlines())
+        checked = 0
+        for name, kind in abi.structs.items():
+            self.assertEqual(ctypes.sizeof(kind), int(said.pop(name)), name)
+            for field, _ in kind._fields_:
+                self.assertEqual(getattr(kind, field).offset, int(said.pop(f"{name}.{field}")), f"{name}.{field}")
+                checked += 1
+        for items in abi.header["enums"].values():
+            for name, value in items.items():
+                self.assertEqual(value, int(said.pop(name)), name)
+        self.assertEqual(said, {})
+        self.assertGreater(checked, 500)
+
+    def test_every_function(self):
+        """Every public function is bound, and reached by some object or by the module"""
+        names = {function.__doc__.split("(")[0] for kind in tn.classes.values() for function in vars(kind).values()
+                 if callable(function) and (function.__doc__ or "").startswith("tn_")}
+        names |= {function.__doc__.split("(")[0] for function in vars(tn).values()
+                  if callable(function) and (getattr(function, "__doc__", "") or "").startswith("tn_")}
+        by_hand = functions.BY_HAND | {"tn_read", "tn_write", "tn_tokenizer_encode", "tn_tokenizer_decode"}
+        left = {name for name in abi.header["functions"] if not name.endswith(("_destroy", "_close"))} - names - by_hand
+        self.assertEqual(left, set())
+
+    def test_names(self):
+        self.assertEqual((tn.F64, tn.MLP_RELU2, tn.Status.OK, tn.MAX_RANK), (2, 2, 0, 8))
+        self.assertIn("settings", tn.Params.mlp_init.__doc__.lower())
+        self.assertIn("in_", tn.Params.mlp_init.__doc__)
+
+
+class Base(unittest.TestCase):
+    desc = {}
+
+    def setUp(self):
+        self.ctx = tn.Context(seed=7, threads=1, **self.desc)
+
+    def tearDown(self):
+        self.ctx.close()
+
+    @contextlib.contextmanager
+    def fails(self, text, status=None, error=tn.TensornetError):
+        with self.assertRaisesRegex(error, text) as caught:
+            yield
+        if status is not None:
+            self.assertEqual(caught.exception.status, status)
+
+
+class Arrays(Base):
+    def test_all_dtypes(self):
+        for dtype in ("f4", "f8", "f2", "i4", "i8", "i2", "u1", "u8", "?"):
+            array = np.arange(6).reshape(2, 3).astype(dtype)
+            t = self.ctx.tensor(array)
+            self.assertEqual(t.dtype, tn.F32 if dtype[0] == "f" else tn.I32)
+            np.testing.assert_array_equal(t.numpy(), array)
+            self.assertEqual(t.shape, (2, 3))
+        for dtype, kind in (("f32", np.float32), ("f64", np.float64), ("bf16", np.float32), ("i32", np.int32)):
+            t = self.ctx.tensor([[1.0, 2], [3, -4]], dtype) if dtype != "i32" else self.ctx.tensor([[1, 2], [3, -4]])
+            self.assertEqual(t.numpy().dtype, kind)
+            np.testing.assert_array_equal(t.numpy(), [[1, 2], [3, -4]])
+        with tn.Context(dtype="f64") as ctx:
+            self.assertEqual(ctx.tensor(np.array([0.1], np.float64)).item(), 0.1)
+            self.assertEqual(ctx.dtype(), tn.F64)
+        self.assertEqual(self.ctx.tensor(np.array([1 + 2**-30])).numpy()[0], 1)
+        np.testing.assert_array_equal(self.ctx.tensor([[1, 2]], "real").numpy(), np.array([[1, 2]], np.float32))
+
+    def test_swapped_bytes(self):
+        for dtype in (">f8", ">i4", "<f4"):
+            np.testing.assert_array_equal(self.ctx.tensor(np.array([1, 256, -3], dtype)).numpy(), [1, 256, -3])
+
+    def test_refused(self):
+        for wrong in (np.array([1j]), np.array(["a"]), np.array([None])):
+            with self.fails("is no tensor", tn.ERR_DTYPE):
+                self.ctx.tensor(wrong)
+        with self.fails("does not fit into I32", tn.ERR_DATA):
+            self.ctx.tensor([2**31])
+        with self.fails("9 axes", tn.ERR_SHAPE):
+            self.ctx.tensor(np.zeros((1,) * 9))
+        with self.fails("matmul: a is \\[2,3\\] but b is \\[2,3\\]", tn.ERR_SHAPE):
+            a = self.ctx.tensor(np.ones((2, 3)))
+            a @ a
+        with self.fails("dtype|I32|F32", tn.ERR_DTYPE):
+            self.ctx.matmul(np.ones((2, 2), int), np.ones((2, 2)))
+        t = self.ctx.tensor(np.ones((2, 3)))
+        with self.fails("array is \\[3, 2\\] but the tensor is \\[2, 3\\]", tn.ERR_SHAPE):
+            t.write(np.ones((3, 2)))
+        for array in (np.ones((3, 2)).T, np.ones((2, 3), np.int64)):
+            with self.fails("expected a contiguous array", tn.ERR_DTYPE):
+                t.write(array)
+        fixed = np.ones((2, 3))
+        fixed.flags.writeable = False
+        t.write(fixed)
+        with self.fails("expected a contiguous array", tn.ERR_DTYPE):
+            t.read(fixed)
+
+    def test_no_elements(self):
+        for shape in ((0,), (0, 3), (3, 0), (2, 0, 4)):
+            t = self.ctx.tensor(np.zeros(shape))
+            self.assertEqual(t.shape, shape)
+            self.assertEqual(t.numpy().shape, shape)
+            self.assertEqual(t.numpy(copy=False).shape, shape)
+        np.testing.assert_array_equal((self.ctx.tensor(np.zeros((2, 0))) @ np.zeros((0, 3))).numpy(), np.zeros((2, 3)))
+
+    def test_not_contiguous(self):
+        array = np.arange(24.0).reshape(2, 3, 4)
+        for view in (array.T, array[::-1], array[:, ::2], array[:, :, 1], np.broadcast_to(array[0], (5, 3, 4)),
+                     np.asfortranarray(array)):
+            t = self.ctx.tensor(view)
+            np.testing.assert_array_equal(t.numpy(), view)
+        t = self.ctx.tensor(array)
+        np.testing.assert_array_equal(t.transpose(0, 2).numpy(), array.T)
+        np.testing.assert_array_equal(t.transpose(0, 2).numpy(copy=False), array.T)
+        np.testing.assert_array_equal(t[1, :, ::-2].numpy(), array[1, :, ::-2])
+        np.testing.assert_array_equal(t[-1].numpy(), array[-1])
+        np.testing.assert_array_equal(t[:, 1].numpy(), array[:, 1])
+        np.testing.assert_array_equal(t[5:, 1:1].numpy(), array[5:, 1:1])
+        with self.assertRaises(IndexError):
+            t[2]
+
+    def test_operators(self):
+        a, b = np.random.default_rng(1).normal(size=(2, 3, 3)).astype(np.float32)
+        t = self.ctx.tensor(a)
+        for got, expected in ((t + b, a + b), (t - b, a - b), (b - t, b - a), (t * 2, a * 2), (t / b, a / b), (1 / t, 1 / a),
+                              (-t, -a), (t.T, a.T), (t.exp(), np.exp(a)), (t.sum_axis(0), a.sum(0))):
+            np.testing.assert_allclose(got.numpy(), expected, rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose((b @ t).numpy(), b @ a, rtol=1e-5, atol=1e-5)
+        self.assertEqual(float(self.ctx.tensor(3.5)), 3.5)
+        self.assertEqual(len(t), 3)
+        np.testing.assert_array_equal(np.asarray(t), a)
+
+    def test_no_copies(self):
+        t = self.ctx.tensor(np.zeros((2, 3)), keep=True)
+        view = t.numpy(copy=False)
+        view[1] = 5                                         # NumPy writes the tensor's own bytes
+        np.testing.assert_array_equal(t.numpy(), view)
+        self.assertEqual(view.__array_interface__["data"][0], t._fields().data)
+        self.assertTrue(view.flags.writeable)
+        one = t[1].numpy(copy=False)
+        self.assertEqual(one.__array_interface__["data"][0], t._fields().data + 12)
+        half = self.ctx.tensor([1.0, -2], "bf16").numpy(copy=False)
+        np.testing.assert_array_equal(half, [0x3f80, 0xc000])
+
+    def test_looked_at(self):
+        """While NumPy looks at memory, it is not freed"""
+        kept, arena = self.ctx.tensor([1.0], keep=True), self.ctx.tensor([2.0])
+        view, other = kept.numpy(copy=False), arena.numpy(copy=False)
+        part = other[:]
+        del other
+        for free in (kept.close, self.ctx.reset, self.ctx.close):
+            with self.fails("1 arrays? look|2 arrays look", error=BufferError):
+                free()
+        del arena, kept
+        gc.collect()
+        self.ctx.memory()
+        self.assertEqual((view[0], part[0]), (1, 2))
+        del part
+        self.ctx.reset()
+        self.assertEqual(view[0], 1)
+        del view
+        self.ctx.close()
+
+    def test_array_outlives_names(self):
+        ctx = tn.Context()
+        view = ctx.tensor([1.0, 2], keep=True).numpy(copy=False)
+        del ctx
+        gc.collect()
+        np.testing.assert_array_equal(view, [1, 2])
+
+
+class Lifetimes(Base):
+    def test_after_reset(self):
+        t = self.ctx.tensor([1.0, 2])
+        view, kept = t[:1], t.keep()
+        self.ctx.reset()
+        for use in (t.numpy, view.item, lambda: t + t, lambda: t.shape, lambda: self.ctx.sum(t)):
+            with self.fails("was freed, or the arena"):
+                use()
+        self.assertIn("freed", repr(t))
+        np.testing.assert_array_equal(kept.numpy(), [1, 2])
+
+    def test_scratch(self):
+        before = self.ctx.tensor([1.0])
+        live = self.ctx.memory().live
+        for _ in range(100):
+            with self.ctx.scratch():
+                inside = self.ctx.full((100, 100), 1)
+        self.assertEqual(self.ctx.memory().live, live)
+        self.assertEqual(before.item(), 1)
+        with self.fails("was freed"):
+            inside.numpy()
+        mark = self.ctx.arena_mark()
+        later = self.ctx.tensor([2.0])
+        self.ctx.arena_release(mark)
+        with self.fails("was freed"):
+            later.item()
+
+    def test_closed(self):
+        params = self.ctx.params_create()
+        layer = params.mlp_init("l", in_=2, hidden=2)
+        optim = params.optim_create()
+        cp = self.ctx.cp_from_mlp(layer)
+        e = cp.eigen_all(2)
+        values = e.values
+        with e:
+            pass
+        for use in (lambda: e.values, values.numpy):
+            with self.fails("was freed"):
+                use()
+        params.close()
+        params.close()
+        for use in (lambda: layer.w, optim.step, lambda: layer.forward([[1.0, 2]])):
+            with self.fails("tn_params: it was freed"):
+                use()
+        self.assertEqual(cp.apply(np.ones((1, 2))).shape, (1, 2))   # an operator has copies of its own
+        self.ctx.close()
+        for use in (lambda: cp.out, lambda: cp.norm(), self.ctx.memory, lambda: self.ctx.tensor([1.0])):
+            with self.fails("the context is closed"):
+                use()
+        self.assertIn("closed", repr(self.ctx))
+
+    def test_refers(self):
+        """A net of the caller's tensors, and a frozen run of a model, end with these"""
+        params = self.ctx.params_create()
+        w = params.linear_init("l", in_=2, out=3).w
+        copies, refers = (self.ctx.net_create("oi->o|i", [w], nodes) for nodes in ("copy", "refer"))
+        folded = refers.freeze(0, np.ones(2))
+        model = params.transformer_init("m", vocab=5, layers=1, dim=4, heads=1, context=4, attention="bilinear", no_norm=True)
+        frozen = self.ctx.circuit_freeze(model, np.zeros((1, 4), int))
+        parts = frozen.circuit_parts_of(dict(position=3, token=1))
+        self.assertEqual(refers.apply(np.ones((1, 2))).shape, (1, 3))
+        params.close()
+        self.assertEqual(copies.apply(np.ones((1, 2))).shape, (1, 3))
+        for use in (lambda: refers.apply(np.ones((1, 2))), folded.contract, lambda: frozen.logits,
+                    lambda: parts.values):
+            with self.fails("tn_params: it was freed"):
+                use()
+
+    def test_order_of_destruction(self):
+        """In any order, in one cycle of garbage, and at the end of a program"""
+        def make():
+            ctx = tn.Context(threads=1)
+            params = ctx.params_create()
+            layer = params.mlp_init("l", in_=2, hidden=2)
+            cp = ctx.cp_from_mlp(layer)
+            return [ctx, params, layer, params.optim_create(), cp, cp.eigen_all(1), ctx.tensor([1.0], keep=True), ctx.eye(2)]
+        for first in range(8):
+            objects = make()
+            while objects:
+                objects.pop(first % len(objects))
+        objects = make()
+        objects.append(objects)
+        del objects
+        gc.collect()
+        kept = []
+        ctx = tn.Context(log=lambda level, message: kept)   # a cycle through a function that C calls
+        kept += [ctx, ctx.params_create()]
+        gone = weakref.ref(ctx)
+        del ctx, kept
+        gc.collect()
+        self.assertIsNone(gone())
+        program = "import tensornet as tn; c = tn.Context(); p = c.params_create(); o = p.optim_create(); x = [c, p, o]; x += [x]"
+        self.assertEqual(subprocess.run([sys.executable, "-c", program], capture_output=True).stderr, b"")
+
+    def test_no_leak_in_a_context(self):
+        params = self.ctx.params_create()
+        layer = params.mlp_init("l", in_=8, hidden=8)
+
+        def step():
+            cp = self.ctx.cp_from_mlp(layer)
+            cp.eigen_all(3)
+            cp.split()
+            self.ctx.tensor(np.ones(1000), keep=True)
+            self.ctx.svd(np.ones((4, 4)))
+            self.ctx.reset()
+        step()
+        live = self.ctx.memory().live
+        for _ in range(50):
+            step()
+        self.assertEqual(self.ctx.memory().live, live)
+
+    def test_contexts(self):
+        def some(count):
+            for i in range(count):
+                ctx = tn.Context(seed=i, threads=1)
+                ctx.cp_from_mlp(ctx.params_create().mlp_init("l", in_=20, hidden=20)).eigen_all(2)
+                (ctx.tensor(np.ones((100, 100))) @ np.ones((100, 100))).item if i % 2 else ctx.close()
+        gc.disable()                                        # nothing is left to the collector of cycles
+        try:
+            some(100)
+            before = resident()
+            some(1000)
+            self.assertLess(resident() - before, 20e6)
+        finally:
+            gc.enable()
+
+    def test_threads(self):
+        """Calls of several threads wait for each other, and finalizers of others do not disturb them"""
+        errors = []
+
+        def work():
+            try:
+                for i in range(100):
+                    t = self.ctx.tensor(np.full((20, 20), i / 64), keep=True)
+                    assert self.ctx.cp_from_tensor(np.ones((2, 3, 3))).out == 2
+                    assert t.numpy()[3, 4] == np.float32(i / 64)
+            except BaseException as error:
+                errors.append(error)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+
+
+class Calls(Base):
+    def test_descs(self):
+        params = self.ctx.params_create()
+        layer = params.mlp_init("l", in_=3, hidden=4, kind="relu2", bias=True, init=dict(rule="normal", std=0.5))
+        self.assertEqual((layer.desc.in_, layer.desc.hidden, layer.desc.out, layer.desc.kind), (3, 4, 3, tn.MLP_RELU2))
+        self.assertEqual((layer.desc.init.rule, layer.desc.init.std, layer.w.shape), (tn.INIT_NORMAL, 0.5, (1, 4, 3)))
+        for i, kind in enumerate((tn.MLP_RELU, 1, "relu", "RELU", "TN_MLP_RELU")):
+            self.assertEqual(params.mlp_init(f"l{i}", in_=2, hidden=2, kind=kind).desc.kind, tn.MLP_RELU)
+        self.assertEqual(params.mlp_init("copy", layer.desc).desc.kind, tn.MLP_RELU2)
+        with self.fails("tn_mlp_desc has no field hiden; it has in, hidden", error=TypeError):
+            params.mlp_init("m", in_=3, hiden=4)
+        with self.fails("no 'rellu'; it has bilinear, relu", error=ValueError):
+            params.mlp_init("m", in_=3, hidden=4, kind="rellu")
+        with self.fails("mlp m: hidden is 0", tn.ERR_SHAPE):
+            params.mlp_init("m", in_=3)
+        with self.fails("the name|exists|already|l.w", tn.ERR_ARG):
+            params.mlp_init("l", in_=3, hidden=4)
+        with self.fails("takes 2 arguments: a, b", error=TypeError):
+            self.ctx.add(1.0, 2.0, 3.0)
+        with self.fails("needs factor", error=TypeError):
+            self.ctx.scale([1.0])
+        with self.fails("scale has factor twice", error=TypeError):
+            self.ctx.scale([1.0], 2, factor=3)
+        with self.fails("no argument size", error=TypeError):
+            self.ctx.eye(2, size=3)
+        with self.fails("expected tn_params, not tn_cp|has no field or function", error=(TypeError, AttributeError)):
+            self.ctx.params_clone(self.ctx.cp_from_tensor(np.ones((1, 2, 2))))
+        with self.fails("returned NULL|NULL"):
+            self.ctx.add(None, [1.0])
+        with self.fails("Context|F16|no 'f16'", error=ValueError):
+            tn.Context(dtype="f16")
+        with self.fails("dtype"):
+            tn.Context(dtype="i32")
+
+    def test_outputs(self):
+        x, ids = self.ctx.topk([[3.0, 1, 2]], 1, 2)
+        np.testing.assert_array_equal(ids.numpy(), [[0, 2]])
+        product, log = self.ctx.chain(np.ones((1, 3, 2, 2)))
+        np.testing.assert_allclose(product.numpy() * np.exp(log.numpy()), np.full((1, 2, 2), 4), rtol=1e-6)
+        self.assertEqual(tn.effective_rank([1, 1, 1]), 3)
+        table, count = tn.name_map_gpt2()
+        self.assertGreater(count, 5)
+        self.assertEqual(self.ctx.tensor([[1.0, 2]]).table(row_names=["a"], column_names=["x", "y"]).split(),
+                         ["x", "y", "a", "1", "2"])
+        tt = self.ctx.tt_svd(np.ones((6,)), [2, 3])
+        self.assertEqual((tt.count, len(tt.core), tt.core[1].shape), (2, 2, (1, 3, 1)))
+        out = np.zeros(2)
+        tt.elements(2, np.array([[0, 0], [1, 2]]), out)
+        np.testing.assert_allclose(out, 1, rtol=1e-6)
+
+    def test_callbacks(self):
+        said = []
+        with tn.Context(backend=None, log=lambda level, message: said.append((level, message)), dtype="f64",
+                        gemm_precision="bf16") as ctx:
+            ctx.matmul(np.ones((64, 64)), np.ones((64, 64)))
+        params = self.ctx.params_create()
+        w = params.linear_init("l", in_=2, out=2).w
+        x = self.ctx.tensor([[1.0, 2]])
+        self.ctx.record()
+        y = self.ctx.recompute(lambda ctx, with_, given: (given[0] @ w.T).exp(), None, [x])
+        self.ctx.backward(y.sum())
+        again = np.exp(np.array([[1, 2]], np.float32) @ w.numpy().T)
+        np.testing.assert_allclose(w.grad.numpy(), again.T @ [[1, 2]], rtol=1e-5)
+
+        def bad(ctx, with_, given):
+            raise KeyError("mine")
+        self.ctx.reset()
+        with self.fails("mine", error=KeyError):
+            self.ctx.recompute(bad, None, [self.ctx.tensor([1.0])])
+        self.assertEqual(self.ctx.eye(2).numpy()[1, 1], 1)      # the error is not left behind
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model é.safetensors")
+            params = self.ctx.params_create()
+            layer = params.linear_init("l", in_=2, out=2)
+            params.save(path)
+            before = layer.w.numpy()
+            layer.w.write(np.zeros((2, 2)))
+            params.load(path)
+            np.testing.assert_array_equal(layer.w.numpy(), before)
+            file = self.ctx.safetensors_open(path)
+            self.assertEqual((file.count(), file.at(0).name, file.read("l.w").shape), (1, "l.w", (2, 2)))
+            self.assertEqual((file.find("l.w").bytes, file.find("l.b"), file.metadata("none")), (16, None, None))
+            with self.fails("returned NULL"):
+                file.at(1)
+            file.close()
+            self.ctx.safetensors_write(path, [dict(name="x", tensor=before)], [dict(key="a", value="b")])
+            with open(path, "rb") as stream:
+                raw = stream.read()
+            file = self.ctx.safetensors_open(raw)
+            self.assertEqual(file.metadata("a"), "b")
+            np.testing.assert_array_equal(file.read("x").numpy(), before)
+            self.ctx.tensor(before).npy_save(os.path.join(folder, "a.npy"))
+            np.testing.assert_array_equal(np.load(os.path.join(folder, "a.npy")), before)
+            with self.fails("nothing here|No such file|could not", tn.ERR_FILE):
+                params.load(os.path.join(folder, "nothing here"))
+
+    def test_texts(self):
+        letters = self.ctx.tokenizer_create_bytes()
+        for text in ("", "héllo 🙂", "a\0b"):
+            ids = letters.encode(text)
+            np.testing.assert_array_equal(ids, np.frombuffer(text.encode(), np.uint8))
+            self.assertEqual(letters.decode(ids), text)
+        trained = self.ctx.tokenizer_train("the cat and the dog and the bird. " * 20, 40)
+        self.assertEqual(trained.decode(trained.encode("the dog")), "the dog")
+
+    def test_transformer(self):
+        params = self.ctx.params_create()
+        model = params.transformer_init("m", vocab=11, layers=2, dim=8, heads=2, context=16, attention="bilinear")
+        ids = np.arange(6).reshape(1, 6)
+        logits = model.forward(ids).numpy()
+        self.assertEqual((logits.shape, len(model.blocks)), ((1, 6, 11), 2))
+        self.assertEqual(model.blocks[1].attn.o.shape, (8, 8))
+        cache = model.cache_create(1, 8)
+        np.testing.assert_allclose(np.concatenate([model.decode(ids[:, i:i + 1], cache).numpy() for i in range(6)], 1), logits,
+                                   atol=1e-5)
+        params.close()
+        with self.fails("tn_params: it was freed"):
+            model.blocks[1].attn.o
+
+    def test_pictures(self):
+        image = self.ctx.image_matrix_of(np.eye(3), title="a <b>")
+        self.assertIn("a &lt;b&gt;", image._repr_svg_())
+        with tempfile.TemporaryDirectory() as folder:
+            command = os.path.join(folder, "tn")
+            with open(command, "w") as file:
+                file.write('#!/bin/sh\n[ "$1" = look ] && [ -f "$2" ] || { echo "look: $2 is no model" >&2; exit 1; }\n'
+                           'echo "<p title=\\"x\\">$3" > "$5"\n')
+            os.chmod(command, 0o755)
+            params = self.ctx.params_create()
+            params.linear_init("l", in_=2, out=2)
+            with environment(TN=command):
+                page = params.look("--dark")
+                self.assertEqual(page.text, '<p title="x">--dark\n')
+                self.assertIn('srcdoc="&lt;p title=&quot;x&quot;&gt;--dark', page._repr_html_())
+                with self.fails("nothing is no model"):
+                    tn.look("nothing")
+            with environment(TN="", PATH=folder + "/none"), self.fails("make tn builds it"):
+                tn.look("nothing")
+
+    def test_same_as_c(self):
+        expected = {}
+        for line in subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.splitlines():
+            name, *numbers = line.split()
+            expected.setdefault(name, []).append([float.fromhex(number) for number in numbers])
+        got = {}
+
+        def show(name, t):
+            got.setdefault(name, []).append([float(x) for x in np.ravel(t.numpy() if isinstance(t, tn.Tensor) else t)])
+        ctx = self.ctx
+        params = ctx.params_create()
+        layer = params.mlp_init("xor", in_=2, hidden=3, out=1, bias=True, out_bias=True)
+        optim = params.optim_create(lr=0.05, schedule=dict(kind="cosine", warmup=10, total=100))
+        for step in range(100):
+            ctx.reset()
+            x, y = ctx.tensor(BITS), ctx.tensor([[0.0], [1], [1], [0]])
+            ctx.record()
+            loss = layer.forward(x).mse(y)
+            ctx.backward(loss)
+            optim.step()
+            if step % 25 == 0:
+                show("loss", loss)
+        show("w", layer.w)
+        cp = ctx.cp_from_mlp(layer)
+        eigen, spectrum = cp.eigen_all(3), cp.spectrum(3)
+        quadratic, linear, constant = cp.split()
+        show("values", eigen.values)
+        show("vectors", eigen.vectors)
+        show("linear", linear)
+        show("dense", quadratic.dense_symmetric())
+        show("norm", cp.norm())
+        show("rank", spectrum.rank_low)
+        a = ctx.normal((7, 5), 0, 1)
+        show("einsum", ctx.einsum("ij,ik->jk", [a, a]))
+        show("s", ctx.svd(a).s)
+        top, ids = a.topk(1, 2, "magnitude")
+        show("top", top)
+        show("ids", ids)
+        self.assertEqual(got, expected)
+
+
+@contextlib.contextmanager
+def environment(**variables):
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    result = unittest.main(argv=sys.argv[:1] + sys.argv[3:], exit=False).result
+    bad = len(result.failures) + len(result.errors)
+    sys.stdout.flush()
+    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed, {len(result.skipped)} skipped")
+    sys.exit(bad > 0)

@@ -1,0 +1,139 @@
+"""tensornet.h from Python.
+
+    import tensornet as tn
+
+    with tn.Context(seed=7) as ctx:
+        params = ctx.params_create()
+        layer = params.mlp_init("layer", in_=2, hidden=3, out=1, bias=True)     # descs are keywords; in_, as in is Python's
+        y = layer.forward(np.ones((4, 2)))                                      # arrays become tensors
+        y.numpy()                                                               # and tensors arrays
+        e = ctx.cp_from_mlp(layer).eigen_all(3)                                 # outputs are what a function returns
+
+Functions have their names of C without tn_ and the name of the object that they belong to: tn_cp_fold_in(cp, e, b) is
+cp.fold_in(e, b). Numbers of elements are not given, nor the context where an object has one. help() of a function shows the
+header's comment. A failed call raises TensornetError; enumerations are tn.ATTEND_SQUARED, tn.AttendKind.SQUARED or "squared".
+"""
+import operator
+
+import numpy as np
+
+from . import functions, objects
+from .abi import class_name, enums, header, version as __version__
+from .look import Page, look, look_at, svg
+from .objects import Context, Dtype, Object, Params, Status, Tensor, TensornetError, classes
+
+globals().update({class_name(name): kind for name, kind in {**classes, **enums}.items() if name != "tn_ctx"})
+globals().update({name[len("TN_"):]: enum(value) for c_name, enum in enums.items()
+                  for name, value in header["enums"][c_name].items()})
+globals().update({name[len("TN_"):]: value for name, value in header["constants"].items()})
+
+
+# ---- tensors
+
+def numpy(self, copy=True):
+    """An array of the tensor's numbers, BF16 as float32. copy=False: its own bytes (BF16 as uint16), which the array can
+    write; they are not freed while it exists: what would free them raises BufferError."""
+    if not copy:
+        if not self._ctx._host:
+            raise TensornetError(f"the numbers are on {self._ctx.backend_name()}: only copies of them can be had",
+                                 Status.ERR_BACKEND)
+        fields, kind = self._fields(), np.dtype(objects.NUMPY[self.dtype])
+        view = objects._Memory(self, {
+            "version": 3, "typestr": kind.str, "shape": self.shape, "data": (fields.data or 0, False),
+            "strides": tuple(kind.itemsize * stride for stride in fields.strides[:fields.rank])})
+        self._ctx._views.add(view)
+        return np.asarray(view)
+    array = np.empty(self.shape, np.float32 if self.dtype == Dtype.BF16 else objects.NUMPY[self.dtype])
+    if array.size:
+        self.read(array)
+    return array
+
+
+def copied(read, function):
+    def call(self, array):
+        kinds = {np.float32: Dtype.F32, np.float64: Dtype.F64, np.int32: Dtype.I32}
+        dtype = kinds.get(array.dtype.type)
+        if dtype is None or not array.flags.c_contiguous or read and not array.flags.writeable:
+            raise TensornetError(f"{function.__name__}: expected a contiguous array of float32, float64 or int32, not "
+                                 f"{array.dtype} with strides {array.strides}", Status.ERR_DTYPE)
+        if array.shape != self.shape:
+            raise TensornetError(f"{function.__name__}: the array is {list(array.shape)} but the tensor is "
+                                 f"{list(self.shape)}", Status.ERR_SHAPE)
+        ctx = self._ctx
+        with ctx._lock:
+            ctx._collect()
+            ctx._check(function(self._address, dtype, array.ctypes.data, array.size))
+    return call
+
+
+def index(self, key):
+    """t[1], t[2:5], t[:, ::2]: views along the axes, as in NumPy, without new axes and lists."""
+    at, view = 0, self
+    for part in key if isinstance(key, tuple) else (key,):
+        extent = view.shape[at] if at < view.rank else 0
+        if isinstance(part, slice):
+            start, stop, step = part.indices(extent)
+            view = view.slice_step(at, start, stop, step) if step != 1 else view.slice(at, start, max(start, stop))
+            at += 1
+        else:
+            one = np.arange(extent)[part]                       # the range check and negative indices of NumPy
+            shape = view.shape
+            view = view.slice(at, int(one), int(one) + 1)
+            view = (view if view.contiguous() else view.copy()).reshape(shape[:at] + shape[at + 1:])
+    return view
+
+
+def binary(function, reverse=False):
+    def call(self, other):
+        ctx = self._ctx
+        if not isinstance(other, Tensor):
+            other = ctx.tensor(np.asarray(other, float))
+        return getattr(ctx, function)(*((other, self) if reverse else (self, other)))
+    return call
+
+
+Tensor.numpy, Tensor.__getitem__, Tensor.__array_priority__ = numpy, index, 100
+Tensor.__array__ = lambda self, dtype=None, copy=None: numpy(self, copy is not False).astype(dtype or None, copy=False)
+Tensor.shape = property(lambda self: tuple((f := self._fields()).shape[:f.rank]))
+Tensor.T = property(lambda self: self.transpose(0, 1))
+Tensor.__len__ = lambda self: self.shape[0]
+Tensor.__index__ = lambda self: operator.index(self.numpy().item())
+Tensor.__float__ = lambda self: self.item()
+Tensor.__repr__ = lambda self: self.format() if self._at is not None else "<tn_tensor, freed>"
+Tensor.__neg__ = lambda self: self.scale(-1)
+for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "matmul": "matmul"}.items():
+    setattr(Tensor, f"__{sign}__", binary(function))
+    setattr(Tensor, f"__r{sign}__", binary(function, True))
+
+
+# ---- texts
+
+def encode(self, text, bos=0):
+    """The ids of a text, int32"""
+    raw = text.encode()
+    ids = np.empty(len(raw) + 2, np.int32)
+    count = self._encode(text, bos=bos, ids=ids, room=len(ids))
+    return ids[:count]
+
+
+def decode(self, ids):
+    """The text of ids"""
+    ids = np.ascontiguousarray(ids, np.int32)
+    room = np.empty(self._decode(ids, room=0) + 1, np.uint8)
+    self._decode(ids, dst=room, room=len(room))
+    return room[:-1].tobytes().decode(errors="replace")
+
+
+globals().update(functions.attach())
+Tensor.read = copied(True, objects.lib.tn_read)
+Tensor.write = copied(False, objects.lib.tn_write)
+Tokenizer = classes["tn_tokenizer"]
+Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
+Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
+
+
+# ---- in a notebook
+
+classes["tn_image"]._repr_svg_ = svg
+Params.look = look_at
+classes["tn_transformer"].look = lambda self, *options, **kw: self._owners[0].look(*options, **kw)

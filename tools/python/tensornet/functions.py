@@ -1,0 +1,256 @@
+"""The functions of tensornet.h in Python. The header's arguments follow rules, and so does this: the object comes first, counts
+stand beside their arrays, outputs come last and are not const. What breaks a rule is listed here by name."""
+import ctypes
+import keyword
+import threading
+
+import numpy as np
+
+from .abi import enums, header, lib, structs
+from .objects import POINTED, Context, Params, Status, TensornetError, classes
+
+# Integers that count the elements of the array beside them, and the arrays that can be counted.
+COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
+ARRAYS = {"double", "float", "int", "int32_t", "int64_t", "tn_tap", "tn_note", "tn_named", "tn_series", "tn_name_map"}
+# Counts that stand elsewhere, and functions whose numbers of these names count something else.
+COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left", ("tn_cp_stack_inner", "layers"): "a"}
+UNCOUNTED = {"tn_tt_elements", "tn_tt_log_conditionals", "tn_tt_sample", "tn_plan_create", "tn_plan_create_labels",
+             "tn_circuit_tops", "tn_lanczos", "tn_einsum_labels", "tn_comm_sum", "tn_shard_read"}
+# Functions whose outputs are arrays of the caller, not one number or one struct.
+BUFFERS = {"tn_tt_elements", "tn_tt_conditional", "tn_tt_log_conditionals", "tn_tt_sample", "tn_shard_read", "tn_comm_sum",
+           "tn_tokenizer_encode", "tn_tokenizer_decode", "tn_safetensors_read_bytes", "tn_read", "tn_sink_memory",
+           "tn_transformer_points", "tn_transformer_parts", "tn_circuit_tops", "tn_colour"}
+# What goes in and out, and may be NULL.
+NOT_GIVEN = {("tn_attention_forward", "values"), ("tn_attention_decode", "values")}
+# NULL is an answer of these.
+NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
+# Results that hold copies of all that they are made of.
+COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
+# Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
+BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
+           "tn_arena_release", "tn_cp_mark", "tn_cp_release", "tn_params_rebind"}
+
+
+class Argument:
+    """An argument of C. role: where its value comes from, as below; count: the argument whose elements it counts"""
+
+    def __init__(self, function, name, kind, index):
+        base, stars, const, extents = kind
+        written = stars and not const and function not in BUFFERS
+        inner = written and index > 0
+        self.name, self.kind, self.base, self.stars, self.count = name, kind, base, stars, None
+        self.role = (
+            "null" if name == "user" and (base, stars) == ("void", 1) or (function, name) in NOT_GIVEN else
+            "struct" if inner and stars == 1 and base in structs and base not in POINTED else
+            "object" if inner and stars == 2 and base in classes else
+            "number" if written and stars == 1 and base in ("double", "int64_t") else
+            "desc" if name == "desc" and stars == 1 else "in")
+        # What may be left out is zero in C, too.
+        self.optional = index > 1 if stars else base in enums or base in structs and base not in (
+            "tn_source", "tn_sink", "tn_mark")
+
+    def can_be_counted(self, by):
+        base, stars, const, _ = self.kind
+        return self.role == "in" and const and (
+            stars == 2 or stars == 1 and (base in ("char", "void") and by == "bytes" or base in ARRAYS))
+
+    def length(self, value):
+        if value is None:
+            return 0
+        if self.base == "tn_name_map":                      # (map, lines), as tn_name_map_gpt2 returns it
+            return value[1]
+        if isinstance(value, str):
+            return len(value.encode())
+        return np.size(value) if self.stars == 1 and self.base not in classes else len(value)
+
+
+def arguments_of(function):
+    result = [Argument(function, name, kind, i) for i, (name, kind) in enumerate(header["functions"][function]["arguments"])]
+    for before, argument, after in zip([None, *result], result, [*result[1:], None]):
+        name = argument.name
+        if (function, name) in COUNT_OF:
+            argument.count = next(a for a in result if a.name == COUNT_OF[function, name])
+        elif name in COUNTS and function not in UNCOUNTED and not argument.stars:
+            if before and before.can_be_counted(name) and name not in ("rank", "known"):
+                argument.count = before
+            elif after and after.can_be_counted(name):
+                argument.count = after
+        argument.role = "count" if argument.count else argument.role
+    if [a.name for a in result[-2:]] == ["dst", "bytes"]:
+        result[-2].role = result[-1].role = "text"
+    return result
+
+
+class Call:
+    """A call of a C function, until C is called: what is given, what is made of it, and what is kept alive"""
+
+    def __init__(self, ctx, given, fields):
+        self.ctx, self.given, self.fields, self.keep, self.made, self.outputs = ctx, given, fields, [], {}, []
+
+    def value(self, a):
+        """What C gets for an argument"""
+        if a.role == "in":
+            value = self.given.get(a.name, 0 if not a.stars and a.base in enums else None)
+            if a.base == "tn_name_map" and a.stars and value is not None:
+                value = value[0]
+            self.made[a.name] = value = self.ctx._in(a.kind, value, self.keep)
+            return value
+        if a.role == "count":
+            return a.count.length(self.given.get(a.count.name))
+        if a.role == "desc":
+            value = self.given.get(a.name)
+            value = {**(value or {}), **self.fields} if self.fields or value is None else value
+            self.keep.append(filled := self.ctx._fill(a.base, value, self.keep))
+            return ctypes.addressof(filled)
+        if a.role in ("null", "text"):
+            return None if a.stars else 0
+        output = structs[a.base]() if a.role == "struct" else {"double": ctypes.c_double, "int64_t": ctypes.c_int64}.get(
+            a.base, ctypes.c_void_p)()
+        self.outputs.append((a, output))
+        return ctypes.addressof(output)
+
+    def owners(self, function, self_):
+        """What the results end with: parameters that their tensors belong to, or what C says they refer to"""
+        def of(kind):
+            return tuple(o for o in (self_, *self.keep) if isinstance(o, classes[kind]))
+        if function == "tn_net_create":
+            return of("tn_tensor") if self.made["nodes"] else ()
+        if header["functions"][function]["result"][0] == "tn_net":
+            return tuple(net for net in of("tn_net") if net._owners)
+        if function == "tn_circuit_freeze":
+            return of("tn_transformer")
+        result = self_ is not None and self_.destroy and self_.c_name not in POINTED    # a struct that C fills and frees
+        return (self_,) if isinstance(self_, Params) or result else ()
+
+    def answer(self, what, returned, owners):
+        """What Python gets: what C returns, and its outputs"""
+        base, stars, const, _ = what["result"]
+        answer = []
+        if stars and base in classes:
+            borrowed = const or base in ("tn_param", "tn_name_map")
+            tied = borrowed or base in ("tn_optim", "tn_net")
+            answer.append(self.ctx._object(base, returned, owners if tied else (), () if base in COMPLETE else self.keep,
+                                           not borrowed))
+        elif base in structs:
+            answer.append(classes[base](self.ctx, returned))
+        elif base in enums:
+            answer += [] if base == "tn_status" else [enums[base](returned)]
+        elif base != "void":
+            answer.append(returned.decode(errors="replace") if isinstance(returned, bytes) else returned)
+        for a, output in self.outputs:
+            answer.append(classes[a.base](self.ctx, output, owners, self.keep, True) if a.role == "struct" else
+                          self.ctx._object(a.base, output.value) if a.role == "object" else output.value)
+        return answer[0] if len(answer) == 1 else tuple(answer) or None
+
+
+def sort_out(name, taken, desc, args, kw):
+    """Which value belongs to which argument, and which to fields of the desc"""
+    if len(args) > len(taken):
+        raise TypeError(f"{name} takes {len(taken)} arguments: {', '.join(a.name for a in taken)}")
+    given, fields = dict(zip((a.name for a in taken), args)), {}
+    for key, value in kw.items():
+        key = key.rstrip("_")
+        if key in given:
+            raise TypeError(f"{name} has {key} twice")
+        if any(a.name == key for a in taken):
+            given[key] = value
+        elif desc:
+            fields[key] = value
+        else:
+            raise TypeError(f"{name} has no argument {key}")
+    for a in taken:
+        if a.name not in given and not a.optional and a is not desc:
+            raise TypeError(f"{name} needs {a.name}")
+    return given, fields
+
+
+def wrap(function, name, implied):
+    """The Python function of a C function; implied: the number of first arguments that are self: the context, or also an object
+    of it"""
+    raw, what, declared = getattr(lib, function), header["functions"][function], arguments_of(function)
+    first, others = declared[:implied], declared[implied:]
+    taken = [a for a in others if a.role in ("in", "desc")]
+    desc = next((a for a in taken if a.role == "desc"), None)
+    is_text = bool(declared) and declared[-1].role == "text"
+    is_status = what["result"][:2] == ["tn_status", 0]
+
+    def method(self, *args, **kw):
+        ctx = self._ctx if self is not None else nobody
+        with ctx._lock:
+            ctx._collect()
+            call = Call(ctx, *sort_out(name, taken, desc, args, kw))
+            values = [*([ctx._address, self._address][-len(first):] if first else ()), *map(call.value, others)]
+            ctx._depth += 1
+            try:
+                returned = raw(*values)
+                if is_text and returned >= 0:               # the first call says how long the text is
+                    room = ctypes.create_string_buffer(returned + 1)
+                    raw(*values[:-2], room, len(room))
+                    returned = room.value
+            finally:
+                ctx._depth -= 1
+            ctx._check(returned if is_status else 0, name)
+            if returned is None and what["result"][1] and function not in NONE:
+                raise TensornetError(f"{name} returned NULL: is an argument None, or a number out of range?")
+            answer = call.answer(what, returned, call.owners(function, self))
+            if function == "tn_arena_mark":
+                answer._serial = next(ctx._serial)
+            return answer
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}"
+    if desc:
+        fields = (field + "_" * keyword.iskeyword(field) for field, _ in header["structs"][desc.base])
+        method.__doc__ += f"\n\nSettings, as keywords: {', '.join(fields)}"
+    return method
+
+
+class Nobody:
+    """In place of a context, for functions that need none"""
+    _lock, _depth, _handle = threading.RLock(), 0, None
+    _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
+
+    def _collect(self):
+        pass
+
+    def _check(self, status, name):
+        if status:
+            raise TensornetError(f"{name}: {lib.tn_status_name(status).decode()}", Status(status))
+
+
+nobody = Nobody()
+
+
+def attach():
+    """Makes each function a method of what its first argument is, and of its second one if the first is only the context.
+    Returns those that belong to nobody."""
+    free = {}
+    for function, what in header["functions"].items():
+        bases = [base for name, (base, stars, _, _) in what["arguments"][:2]
+                 if stars == 1 and base in classes and name not in ("desc", "rule", "schedule")]
+        if function in BY_HAND or function.endswith(("_destroy", "_close")):
+            continue
+        if not bases or what["arguments"][0][1][0] != bases[0]:
+            method = wrap(function, function[len("tn_"):], 0)
+            free[method.__name__] = unbound(method)
+            continue
+        place(function, bases[0], 1)
+        if bases[0] == "tn_ctx" and len(bases) > 1 and (bases[1] == "tn_tensor" or function.startswith(bases[1] + "_")):
+            place(function, bases[1], 2)
+    return free
+
+
+def place(function, base, implied):
+    kind, name = classes[base], function[len(base) + 1:]
+    if not function.startswith(base + "_") or name in kind.kinds and base != "tn_tensor":
+        name = function[len("tn_"):]                        # a field has the shorter name
+    name += "_" * keyword.iskeyword(name)
+    if name not in vars(kind):
+        setattr(kind, name, wrap(function, name, implied))
+
+
+def unbound(method):
+    def function(*args, **kw):
+        return method(None, *args, **kw)
+    function.__name__, function.__doc__ = method.__name__, method.__doc__
+    return function

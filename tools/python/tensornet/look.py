@@ -1,0 +1,52 @@
+"""Pages and pictures in a notebook. The pages are those of the command `tn look`, which is made by `make tn`."""
+import html
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .objects import TensornetError
+
+
+class Page:
+    """A page of `tn look`: a notebook shows it inline, save() writes it to a file."""
+
+    def __init__(self, text, height=720):
+        self.text, self.height = text, height
+
+    def save(self, path):
+        Path(path).write_text(self.text, encoding="utf-8")
+
+    def _repr_html_(self):
+        return (f'<iframe srcdoc="{html.escape(self.text)}" style="width:100%;height:{self.height}px;border:0" '
+                'title="tn look"></iframe>')
+
+
+def look(model, *options, height=720):
+    """The page that `tn look MODEL [options]` makes, of a file or the folder of a run. The command is $TN, or tn in the PATH."""
+    command = os.environ.get("TN") or shutil.which("tn")
+    if not command:
+        raise TensornetError("look: the command tn is not in the PATH; make tn builds it, and TN can name it")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        done = subprocess.run([command, "look", os.fspath(model), *options, "--out", page], capture_output=True, text=True)
+        if done.returncode or not page.exists():
+            raise TensornetError("look: " + (done.stderr or done.stdout or f"{command} made no page").strip())
+        return Page(page.read_text(encoding="utf-8"), height)
+
+
+def look_at(self, *options, height=720):
+    """The page that `tn look` makes of these parameters; tn.look of a run's folder knows its texts and its training, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        self.save(path)
+        return look(path, *options, height=height)
+
+
+def svg(image):
+    """A picture as a notebook shows it"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "image.svg"
+        image.save_svg(path)
+        return path.read_text(encoding="utf-8")

@@ -1,0 +1,398 @@
+"""The objects of tensornet.h in Python. Nearly all of it is made from the declarations: a function whose first argument is a
+tn_cp is a method of Cp, and so on; functions.py says how arguments and results become Python's.
+
+Who owns what: a context owns everything, and every object holds its context. What C calls owned is freed when its Python
+object goes, or by close() or the end of a `with`. Arena tensors end with ctx.reset(), or with the `with ctx.scratch():` they
+were made in. What ends takes its views along: later uses raise TensornetError, and never reach C.
+"""
+import contextlib
+import ctypes
+import keyword
+import operator
+import os
+import threading
+import weakref
+
+import numpy as np
+
+from .abi import callback, class_name, enums, header, lib, prefix, structs
+
+Status, Dtype = enums["tn_status"], enums["tn_dtype"]
+OWNED = 1                                           # of tn_tensor.flags
+# Pointers to arrays of structs or objects inside of structs: the field that counts them.
+COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "desc.layers", ("tn_tt", "core"): "count",
+           ("tn_circuit_frozen", "block"): "layers"}
+NUMPY = {Dtype.F32: np.float32, Dtype.F64: np.float64, Dtype.BF16: np.uint16, Dtype.I32: np.int32}
+classes = {}
+
+
+class TensornetError(Exception):
+    """What a failed call says: `status` is a Status, the text is the message of the context."""
+
+    def __init__(self, message, status=Status.ERR_ARG):
+        super().__init__(message)
+        self.status = status
+
+
+class Object:
+    """Something of C: a struct or what a pointer leads to. Fields are attributes (`in_` where Python has a keyword)."""
+    c_name = layout = destroy = None
+
+    def __init__(self, ctx, memory, owners=(), keep=(), owned=False):
+        """memory: an address, or a ctypes struct, which then belongs to this object; owners: what it ends with"""
+        self._ctx, self._owners, self._keep, self._end = ctx, owners, keep, None
+        self._memory = None if isinstance(memory, int) else memory
+        self._at = memory if isinstance(memory, int) else ctypes.addressof(memory)
+        if owned and self.destroy:
+            # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
+            self._end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory))
+
+    @property
+    def _address(self):
+        if self._at is None:
+            raise TensornetError(f"{self.c_name}: it was freed, or the arena that it lived in was reset")
+        for owner in self._owners:
+            owner._address
+        self._ctx._handle
+        return self._at
+
+    @property
+    def ctx(self):
+        return self._ctx
+
+    def _fields(self):
+        if not self.layout:
+            raise AttributeError(f"{self.c_name} has no public fields")
+        return self.layout.from_address(self._address)
+
+    def close(self):
+        """Frees the object now. A second call does nothing."""
+        if self._end and self._end.alive and self._at is not None:
+            self._ctx._check_views(self)
+            self._end()
+            self._at = None
+            self._ctx._collect()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __getattr__(self, name):
+        kind = self.kinds.get(name.rstrip("_")) if not name.startswith("__") and self.kinds else None
+        if kind is None:
+            raise AttributeError(f"{self.c_name} has no field or function {name}")
+        return self._ctx._field(self, name.rstrip("_"), kind)
+
+    def __dir__(self):
+        return [*super().__dir__(), *(name + "_" * keyword.iskeyword(name) for name in self.kinds or ())]
+
+    def __repr__(self):
+        if not self.layout or self._at is None:
+            return f"<{self.c_name}>"
+        shown = (f"{name}={value!r}" for name in self.kinds if not isinstance(value := getattr(self, name), (Object, list)))
+        return f"<{self.c_name} {' '.join(shown)}>"
+
+
+for c_name in [*structs, *header["opaque"]]:
+    name = class_name(c_name)
+    destroy = getattr(lib, c_name + "_destroy", None) or getattr(lib, c_name + "_close", None)
+    destroy = destroy or getattr(lib, c_name[:-len("_result")] + "_destroy", None) if c_name.endswith("_result") else destroy
+    classes[c_name] = type(name, (Object,), {
+        "__module__": "tensornet", "c_name": c_name, "layout": structs.get(c_name),
+        "kinds": dict(header["structs"][c_name]) if c_name in structs else {},
+        "destroy": staticmethod(destroy) if destroy else None})
+# What functions return a pointer to, or what only pointers lead to; all other structs are filled by their caller.
+POINTED = {f["result"][0] for f in header["functions"].values() if f["result"][1]} & {*classes} | {*header["opaque"]}
+Tensor, Params = classes["tn_tensor"], classes["tn_params"]
+
+
+class _Memory:
+    """The bytes of a tensor for NumPy: while an array looks at them, they cannot be freed."""
+
+    def __init__(self, tensor, interface):
+        self.tensor, self.__array_interface__ = tensor, interface
+
+
+class Context(Object):
+    """A context: memory, backend, random numbers. Settings are those of tn_desc: Context(seed=7, dtype="f64", threads=2)"""
+    c_name, kinds = "tn_ctx", {}
+
+    def __init__(self, **desc):
+        self._lock, self._depth, self._dead = threading.RLock(), 0, []
+        self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
+        self._serial, self._raised = iter(range(1 << 62)), None
+        self._owners, self._keep, self._at = (), [], 0
+        address, why = ctypes.c_void_p(), ctypes.create_string_buffer(header["constants"]["TN_WHY"])
+        filled = self._fill("tn_desc", desc, self._keep)
+        status = lib.tn_ctx_create(ctypes.byref(filled), ctypes.byref(address), why)
+        if status:
+            raise TensornetError(why.value.decode(), Status(status))
+        self._open, self._number = True, address.value
+        self._end = weakref.finalize(self, lib.tn_ctx_destroy, address.value)
+        self._host = lib.tn_ctx_backend_name(address.value) in (b"cpu", b"reference")
+
+    def __getattr__(self, name):
+        raise AttributeError(f"a context has no function {name}")
+
+    def __dir__(self):
+        return object.__dir__(self)
+
+    def __repr__(self):
+        return f"<tn_ctx {self.backend_name()}, {self.dtype().name}>" if self._end.alive else "<tn_ctx, closed>"
+
+    @property
+    def _handle(self):
+        if not self._end.alive:
+            raise TensornetError("the context is closed")
+        return self._number
+
+    @property
+    def _address(self):
+        return self._handle
+
+    @property
+    def _ctx(self):                                 # no attribute: a context that is dropped ends at once, without a cycle
+        return self
+
+    # ---- what ends
+
+    def close(self):
+        """Frees the context and all that it owns. A second call does nothing."""
+        if self._end.alive:
+            self._check_views(self)
+            with self._lock:
+                self._end()
+
+    def reset(self):
+        """Frees all arena tensors and the tape, and keeps their memory for the next step."""
+        self._check_views()
+        with self._lock:
+            lib.tn_ctx_reset(self._handle)
+            self._expire(-1)
+
+    @contextlib.contextmanager
+    def scratch(self):
+        """with ctx.scratch(): frees the arena tensors that are made inside. Not while recording."""
+        serial, mark = next(self._serial), self.arena_mark()
+        try:
+            yield
+        finally:
+            self.arena_release(mark, _serial=serial)
+
+    def arena_release(self, mark, _serial=None):
+        """Frees the arena tensors that were made after the mark."""
+        serial = mark._serial if _serial is None else _serial
+        self._check_views(since=serial)
+        with self._lock:
+            status = lib.tn_arena_release(self._handle, mark._fields())
+            self._check(status)
+            self._expire(serial)
+
+    def _expire(self, serial):
+        for tensor in [t for t in self._arena if t._serial > serial]:
+            tensor._at = None
+            self._arena.discard(tensor)
+
+    def _check_views(self, ending=None, since=-1):
+        """Refuses to free bytes that arrays of NumPy look at; ending: what is freed, None: the arena"""
+        def ends(o):
+            return o is ending or ending is self or any(map(ends, o._owners)) or (
+                ending is None and getattr(o, "_serial", -1) > since)
+        seen = sum(ends(view.tensor) for view in self._views)
+        if seen:
+            raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
+
+    def _collect(self):
+        with self._lock:
+            while self._dead and not self._depth:
+                self._dead.sort(key=lambda dead: dead[0])      # what was made last is freed first
+                _, destroy, memory = self._dead.pop()
+                destroy(memory if isinstance(memory, int) else ctypes.byref(memory))
+
+    # ---- from C
+
+    def _check(self, status=0, name=""):
+        """Raises what a function of Python raised that C called, or the error of the context, which is then forgotten"""
+        raised, self._raised = self._raised, None
+        said = lib.tn_ctx_status(self._handle)
+        message = lib.tn_ctx_error(self._handle).decode(errors="replace") if said else ""
+        if said:
+            lib.tn_ctx_clear_error(self._handle)
+        if raised:
+            raise raised
+        if said or status:
+            status = Status(said or status)
+            raise TensornetError(message or f"{name}: {lib.tn_status_name(status).decode()}", status)
+
+    def _object(self, c_name, address, owners=(), keep=(), owned=True):
+        """The Python object of a pointer; None for NULL"""
+        if not address:
+            return None
+        if c_name == "tn_ctx":
+            return self
+        if c_name != "tn_tensor":
+            return classes[c_name](self, address, owners, keep, owned)
+        arena = not owners and not structs[c_name].from_address(address).flags & OWNED
+        tensor = Tensor(self, address, owners, keep, owned and not arena and not owners)
+        if arena:
+            tensor._serial = next(self._serial)
+            self._arena.add(tensor)
+        return tensor
+
+    def _field(self, holder, name, kind):
+        base, stars, const, extents = kind
+        value = getattr(holder._fields(), name)
+        place = holder._address + getattr(holder.layout, name).offset
+        if extents and base != "char":
+            size = ctypes.sizeof(value) // extents[0]
+            return [self._value(one, base, stars, holder, place + i * size) for i, one in enumerate(value)]
+        counted = COUNTED.get((holder.c_name, name))
+        if counted:
+            count = holder
+            for part in counted.split("."):
+                count = getattr(count, part)
+            if stars == 2:
+                return [self._object(base, address, (holder,)) for address in (ctypes.c_void_p * count).from_address(value)]
+            size = ctypes.sizeof(structs[base])
+            return [classes[base](self, value + i * size, (holder,)) for i in range(count)]
+        return self._value(value, base, stars, holder, place)
+
+    def _value(self, value, base, stars, holder, place):
+        if stars == 1 and base in classes:
+            return self._object(base, value, (holder,), owned=False)
+        if not stars and base in structs:
+            return classes[base](self, place, (holder,))
+        if not stars and base in enums:
+            return enums[base](value)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    # ---- to C
+
+    def tensor(self, numbers, dtype=None, keep=False):
+        """An arena tensor (keep: an owned one) of an array, a list or a number. Integers become I32, floats the context's."""
+        array = numbers.numpy() if isinstance(numbers, Tensor) else np.asarray(numbers)
+        if array.dtype.kind not in "fiub":
+            raise TensornetError(f"an array of {array.dtype} is no tensor: expected floats, integers or bools",
+                                 Status.ERR_DTYPE)
+        if array.ndim > header["constants"]["TN_MAX_RANK"]:
+            raise TensornetError(f"an array has {array.ndim} axes, expected at most 8", Status.ERR_SHAPE)
+        whole = array.dtype.kind != "f"
+        if whole and array.size and not -1 << 31 <= int(array.min()) <= int(array.max()) < 1 << 31:
+            raise TensornetError("an integer does not fit into I32", Status.ERR_DATA)
+        dtype = enum_of("tn_dtype", (Dtype.I32 if whole else Dtype.REAL) if dtype is None else dtype)
+        same = array.dtype == np.float64 or whole and dtype != Dtype.I32
+        array = np.ascontiguousarray(array, np.float64 if same else np.int32 if whole else np.float32)
+        result = (self.tensor_create if keep else self.tensor_nd)(dtype, array.shape)
+        result.write(array)
+        return result
+
+    def _fill(self, c_name, values, keep):
+        """A ctypes struct of a dictionary, or of one of our structs"""
+        if isinstance(values, Object) and values.c_name == c_name:
+            keep.append(values)
+            return values._fields()
+        result, kinds = structs[c_name](), dict(header["structs"][c_name])
+        for name, value in (values or {}).items():
+            kind = kinds.get(name.rstrip("_"))
+            if kind is None:
+                raise TypeError(f"{c_name} has no field {name}; it has {', '.join(kinds)}")
+            if value is None:
+                continue
+            base, stars, _, extents = kind
+            if extents:
+                array = getattr(result, name.rstrip("_"))
+                for i, v in enumerate(value):
+                    array[i] = self._in([base, stars, True, []], v, keep)
+            else:
+                setattr(result, name.rstrip("_"), self._in(kind, value, keep))
+        return result
+
+    def _in(self, kind, value, keep):
+        """What C takes for a Python value. keep: what must live as long as C may look at it"""
+        base, stars, const, extents = kind
+        stars += len(extents)
+        if base in header["callbacks"] and not stars:
+            function = value and self._callback(base, value)
+            keep.append(function)
+            return function and ctypes.cast(function, ctypes.c_void_p).value
+        if not stars:
+            if base in ("tn_source", "tn_sink") and not isinstance(value, (dict, Object)):
+                value = {"path": os.fspath(value)} if not isinstance(value, (bytes, bytearray)) else {
+                    "data": np.frombuffer(value, np.uint8), "bytes": len(value)}
+            if base in structs:
+                return self._fill(base, value, keep)
+            return (enum_of(base, value) if base in enums else float(value) if base in ("double", "float") else
+                    bool(value) if base == "bool" else operator.index(value))
+        if value is None:
+            return None
+        if base == "char" and stars == 1 and isinstance(value, (str, bytes, os.PathLike)):
+            value = os.fspath(value)
+            keep.append(value := value.encode() if isinstance(value, str) else value)
+            return value
+        if base == "char" and stars == 2:
+            value = (ctypes.c_char_p * len(value))(*(name.encode() for name in value))
+        elif stars == 2 and base in classes:
+            value = [self._in([base, 1, const, []], one, keep) for one in value]
+            value = (ctypes.c_void_p * len(value))(*value)
+        elif base == "tn_tensor" and not isinstance(value, Object):
+            value = self.tensor(value)
+        elif base in structs and base not in POINTED and not isinstance(value, Object):
+            value = self._fill(base, value, keep) if isinstance(value, dict) else (structs[base] * len(value))(
+                *(self._fill(base, one, keep) for one in value))
+        keep.append(value)
+        if isinstance(value, Object):
+            if value.c_name != base and base != "void":
+                raise TypeError(f"expected {base}, not {value.c_name}")
+            return value._address
+        if isinstance(value, ctypes.Structure) or isinstance(value, ctypes.Array):
+            return ctypes.addressof(value)
+        if isinstance(value, (int, bytes)):
+            return value
+        kinds = {"double": np.float64, "float": np.float32, "int": np.intc, "int32_t": np.int32, "int64_t": np.int64}
+        array = np.asarray(value) if base == "void" else np.ascontiguousarray(value, kinds.get(base, np.uint8))
+        if not const and array is not value:
+            raise TypeError(f"expected a contiguous array of {base}, because it is written")
+        keep.append(array)
+        return array.ctypes.data
+
+    def _callback(self, c_name, function):
+        """C calls `function`; what it raises is raised again where Python called C."""
+        what = header["callbacks"][c_name]
+        base, stars = what["result"][:2]
+
+        def called(*values):
+            given = []
+            for value, (name, (kind, deep, _, extents)) in zip(values, what["arguments"]):
+                if name == "user":
+                    continue
+                if kind in classes and deep == 1 and not extents:
+                    value = self._object(kind, value, owned=False)
+                elif kind in classes and extents:
+                    value = [self._object(kind, at, owned=False) for at in (ctypes.c_void_p * extents[0]).from_address(value)]
+                given.append(value.decode(errors="replace") if isinstance(value, bytes) else value)
+            try:
+                result = function(*given)
+                return result._address if isinstance(result, Object) else result if stars or result is not None else 0
+            except BaseException as error:                  # C knows no exceptions
+                self._raised = error
+                return None if stars or base == "void" else base == "tn_status" and int(Status.ERR_ARG)
+        return callback(c_name)(called)
+
+
+classes["tn_ctx"] = Context
+
+
+def enum_of(base, value):
+    """A number of an enumeration: itself, its name in Python or in C: "f64", "F64", "TN_F64" """
+    if not isinstance(value, str):
+        return int(value)
+    items = enums[base].__members__
+    name = value.upper()
+    start = prefix(header["enums"][base])
+    name = name[len(start):] if name.startswith(start) else name
+    found = items.get(name, items.get("_" + name))
+    if found is None:
+        raise ValueError(f"{base} has no {value!r}; it has {', '.join(n.lower() for n in items)}")
+    return int(found)
