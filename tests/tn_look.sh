@@ -42,7 +42,7 @@ for id in card heads spectra-0 eigen-1 interactions-0 pairs paths time; do
     holds "a page has $id" grep -qF "\"id\":\"$id\"" page.html
 done
 is "one script element ends for each that begins" "$(grep -o '<script' page.html | wc -l)" "$(grep -o '</script' page.html | wc -l)"
-holds "a token is escaped" grep -qF 'u003c/' page.html
+holds "a token is escaped" grep -qF '"\u003c"' page.html
 "$tn" circuits run heads --json > heads.json
 for key in copying composition; do
     section page.html heads | values $key > mine
@@ -76,6 +76,28 @@ alike "cosines of heads" mine theirs 1e-9
 expect 0 "page: same.html" look run --against run --out same.html --no-data
 is "a model is like itself" "$(section same.html compare | values similarity | awk '$1 < 0.999999' | wc -l)" 0
 
+# ---- parts that are not multilinear, weights that are not numbers, a vocabulary without names ----------
+
+expect 0 "page: gelu.html" look run --title '</script><b>"x' --out gelu.html --no-data
+holds "a title is escaped" lacks '</script><b>' gelu.html
+holds "no text to read is said" grep -qF "Patterns and paths of a text are left out" gelu.html
+expect 0 "Done" train text --out gelu --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 2 --mlp gelu,bilinear --vocab 60 \
+    --val-tokens 64
+expect 0 "page: gelu.html" look gelu --text "the cat" --out gelu.html
+holds "an MLP that is no tensor is named" grep -qF "The MLP of block 0 is left out" gelu.html
+holds "the other one is shown" grep -qF '"id":"spectra-1"' gelu.html
+holds "and paths, with constant modifiers" grep -qF '"id":"paths"' gelu.html
+cp -r run broken
+at=$(($(od -An -tu8 -N 8 run/model.safetensors) + 8))
+printf '\377\377\377\177' | dd of=broken/model.safetensors bs=1 seek=$at conv=notrunc 2> /dev/null
+if "$tn" look broken --out broken.html > said 2>&1; then
+    holds "names the weights that are NaN" grep -q 'has 1 numbers that are NaN or infinite' broken.html
+    holds "what follows from them is left out" lacks '"id":"heads"' broken.html
+else holds "names the damaged file" grep -qF "broken/model.safetensors" said; fi
+cp -r run ids && rm ids/tokenizer.json
+expect 0 "page: ids.html" look ids --out ids.html --no-data --text "1 2 3"
+holds "tokens without names are numbers" grep -qF '"#7"' ids.html
+
 # ---- a layer that options name: the same numbers as tn draw's --------------------------------------
 
 weights=run/model.safetensors
@@ -98,6 +120,13 @@ alike "the largest ones are shown" mine theirs 1e-12
 expect 2 "--v is given, expected --w NAME as well" look $weights --v blocks.0.mlp.w
 expect 1 "has no tensor blocks.0.mlp.x; did you mean blocks.0.mlp." look $weights --w blocks.0.mlp.x
 expect 1 "which does not fit" look $weights --w blocks.0.mlp.w --p blocks.0.attn.o
+
+# 100,000 outputs, all alike: a header of 160 bytes, then numbers of four letters A, which is about 12.
+big='{"w":{"dtype":"F32","shape":[2,3,4],"data_offsets":[0,96]},"p":{"dtype":"F32","shape":[100000,3],"data_offsets":[96,1200096]}}'
+{ printf '\240\0\0\0\0\0\0\0%-160s' "$big"; head -c 1200096 /dev/zero | tr '\0' 'A'; } > big.safetensors
+expect 0 "page: big.html" look big.safetensors --w w --p p --out big.html
+holds "chooses outputs and says so" grep -qF "Of 100000 outputs the 32 with the largest" big.html
+holds "the page stays small" [ "$(wc -c < big.html)" -lt 1000000 ]
 
 # ---- arrays, and tensors that are no layer ----------------------------------------------------------
 

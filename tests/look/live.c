@@ -3,7 +3,7 @@
 #include "../../tools/tn/look/live.c"
 #include <stdio.h>
 
-enum { PIXELS = 64, INNER = 12, HIDDEN = 16, CLASSES = 5 };
+enum { PIXELS = 64, HIDDEN = 16, CLASSES = 5 };
 
 static void stop(const char *why)
 {
@@ -33,12 +33,12 @@ static tn_tensor *random_matrix(int64_t rows, int64_t columns)
 
 static void make_classifier(const char *path)
 {
-    const tn_note  note = {"constant", "yes"};
+    const int64_t  classes = CLASSES;
     const tn_named list[5] = {
-        {"p", random_matrix(HIDDEN, HIDDEN)}, {"w", random_matrix(HIDDEN, INNER + 1)}, {"v", random_matrix(HIDDEN, INNER + 1)},
-        {"embed", random_matrix(INNER, PIXELS)}, {"head", random_matrix(CLASSES, HIDDEN)}
+        {"p", random_matrix(CLASSES, HIDDEN)}, {"f0", random_matrix(HIDDEN, PIXELS)}, {"f1", random_matrix(HIDDEN, PIXELS)},
+        {"linear", random_matrix(CLASSES, PIXELS)}, {"constant", tn_normal(ctx, 1, &classes, 0, 1)}
     };
-    if (tn_safetensors_write(ctx, tn_sink_path(path), list, 5, &note, 1) != TN_OK) stop(tn_ctx_error(ctx));
+    if (tn_safetensors_write(ctx, tn_sink_path(path), list, 5, NULL, 0) != TN_OK) stop(tn_ctx_error(ctx));
 }
 
 static void make_models(const char *folder)
@@ -81,7 +81,7 @@ static void print(const char *name, int count, size_t most)
 
 static void print_images(const char *folder)
 {
-    float  picture[PIXELS];
+    float  picture[PIXELS], value = -2;
     size_t bytes;
     char  *file = read_file(folder, "images.safetensors", &bytes);
     int    i;
@@ -93,7 +93,10 @@ static void print_images(const char *folder)
     print("ablate", live_ablate(3, 1, 1), 0);
     print("see.ablated", live_see(NULL, 0), 10);
     print("spoke.ablated", live_spoke(3), 10);
-    if (live_see(picture, 3) != -1 || live_spoke(CLASSES) != -1 || live_ablate(0, -1, 1) != -1)
+    print("pairs", live_pairs(1, &value, 1, picture, PIXELS), 0);
+    print("spoke.given", live_spoke(1), 10);
+    if (live_see(picture, 3) != -1 || live_spoke(CLASSES) != -1
+        || live_pairs(1, &value, 1, picture, PIXELS) != -1 || live_ablate(0, -1, 1) != -1)
         stop("a wrong argument was accepted");
     free(file);
 }

@@ -19,8 +19,11 @@ const run = async () => {
     print("ablate", call("live_ablate", 3, 1, 1), 0);
     print("see.ablated", call("live_see", none), 10);
     print("spoke.ablated", call("live_spoke", 3), 10);
+    print("pairs", call("live_pairs", 1, Float32Array.of(-2), picture), 0);
+    print("spoke.given", call("live_spoke", 1), 10);
     refused("live_see", picture.slice(0, 3));
     refused("live_spoke", 5);
+    refused("live_pairs", 1, Float32Array.of(-2), picture);
     refused("live_ablate", 0, -1, 1);
     print("language", call("live_language", bytesOf("model"), bytesOf("config"), bytesOf("tokenizer")), 10);
     print("text", call("live_text", "Once upon a time"), 10);

@@ -748,7 +748,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     if (s.linear) linear_section(&p, &s);
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
-    if (picture && n.count == 1 && look_settings.live && !look_settings.against) live_part(&p, &s);
+    if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live && !look_settings.against) live_part(&p, &s);
     page_write(&p, out);
     tn_safetensors_close(n.file);
     return true;

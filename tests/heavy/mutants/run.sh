@@ -138,6 +138,7 @@ if [ "$what" = header ]; then
     done
     scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
     if [ -n "$scripts" ] && newer "$dir/tn" tools/tn/*.[ch] "$dir/tensornet.o"; then
+        sh tools/tn/look/embed.sh build/look_assets.h
         later "$dir/tn" $c -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE $(ls tools/tn/*.c | grep -v /library.c) -o "$dir/tn" \
             -x none "$dir/tensornet.o" "$dir/mutant.o" -lm
     fi

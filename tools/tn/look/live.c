@@ -3,10 +3,9 @@
    embed.sh compiles this file with the library to WebAssembly, and live.js calls it. Every call leaves its numbers in
    wasm_numbers and its texts in wasm_words (wasm.h), and returns how many there are, or -1 with the reason in wasm_words.
 
-   An image classifier is a safetensors file of an operator (>>operator of tensornet.h): p [out,h], w [h,n], v [h,n], where n
-   has one element more than a picture if the last input is the constant one; then, each optional, the encoder that they are
-   behind, embed [n,pixels], and the linear map after them, head [classes,out]. A language model is the three files of a run:
-   weights, config.json and tokenizer.json. */
+   An image classifier is a safetensors file with p [classes,h], f0 and f1 [h,pixels] and, both or none, linear
+   [classes,pixels] and constant [classes]: logits = p ((f0 x) * (f1 x)) + linear x + constant. A language model is the three
+   files of a run: weights, config.json and tokenizer.json. */
 #ifdef __wasm__
 #define TN_NO_TRAINING
 #define TN_NO_IMAGE
@@ -23,10 +22,11 @@ enum { PAIRS = 24,              /* eigenpairs of a class that are computed at fi
 
 typedef struct class_of { int64_t count; double *value, *vector; bool *off; } class_of;     /* eigenpairs of one output */
 
-static tn_cp    *operator_of;           /* logits = operator([x;1])                         */
-static double   *input;                 /* [pixels + 1] the last picture, with the one      */
-static class_of *class_list;            /* [outputs], NULL vectors until they are needed    */
-static int64_t   pixels;
+static tn_cp     *quadratic;            /* of an image classifier: p ((f0 x) * (f1 x))      */
+static tn_tensor *linear, *constant;    /* the rest of it, or NULL                          */
+static double    *input;                /* [pixels] the last picture                        */
+static class_of  *class_list;           /* [classes], NULL vectors until they are needed    */
+static int64_t    pixels;
 
 static tn_transformer net;
 static tn_tokenizer  *tokenizer;
@@ -38,7 +38,7 @@ static int64_t        length;
 static void forget(void)
 {
     int64_t c;
-    for (c = 0; class_list && c < operator_of->out; c++) {
+    for (c = 0; class_list && c < quadratic->out; c++) {
         free(class_list[c].value);
         free(class_list[c].vector);
         free(class_list[c].off);
@@ -46,7 +46,7 @@ static void forget(void)
     free(class_list);
     free(input);
     class_list = NULL;
-    operator_of = NULL;
+    quadratic = NULL;
     input = NULL;
     free(names);
     free(off);
@@ -58,30 +58,24 @@ static void forget(void)
 
 /* ---- image classifiers ------------------------------------------------------------------------------------------------ */
 
-/* A tensor of the file; NULL if it has none of this name, which is an error if it is required. */
-static tn_tensor *matrix(tn_safetensors *file, const char *name, bool required)
-{
-    if (!required && !tn_safetensors_find(file, name)) return NULL;
-    return tn_safetensors_read(file, name);
-}
-
-static tn_cp *read_operator(const void *bytes, size_t count)
+static bool read_classifier(const void *bytes, size_t count)
 {
     tn_safetensors *file = tn_safetensors_open(ctx, tn_source_memory(bytes, count));
-    tn_tensor      *p = matrix(file, "p", true), *f[2], *embed = NULL, *head = NULL;
-    const char     *constant = file ? tn_safetensors_metadata(file, "constant") : NULL;
-    tn_cp          *cp;
-    f[0] = matrix(file, "w", true);
-    f[1] = matrix(file, "v", true);
-    if (file) {
-        embed = matrix(file, "embed", false);
-        head = matrix(file, "head", false);
+    tn_tensor      *p = tn_safetensors_read(file, "p"), *f[2];
+    f[0] = tn_safetensors_read(file, "f0");
+    f[1] = tn_safetensors_read(file, "f1");
+    quadratic = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    linear = constant = NULL;
+    if (quadratic && tn_safetensors_find(file, "linear")) {
+        linear = tn_safetensors_read(file, "linear");
+        constant = tn_safetensors_read(file, "constant");
     }
-    cp = tn_cp_create(ctx, 2, p, f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-    if (cp && embed) cp = tn_cp_fold_in(cp, embed, NULL);
-    if (cp && head) cp = tn_cp_fold_out(cp, head, NULL);
     tn_safetensors_close(file);
-    return cp;
+    if (tn_ctx_status(ctx) != TN_OK) return false;
+    pixels = quadratic->in[0];
+    if (linear && (linear->rank != 2 || linear->shape[0] != quadratic->out || linear->shape[1] != pixels
+                   || tn_tensor_count(constant) != quadratic->out)) return false;
+    return quadratic->in[1] == pixels;
 }
 
 /* Opens an image classifier. Returns its number of classes; numbers: classes, pixels. */
@@ -89,59 +83,83 @@ int EXPORT(live_images)(const void *bytes, size_t count)
 {
     forget();
     if (!new_context(0)) return -1;
-    operator_of = read_operator(bytes, count);
-    if (!operator_of || !begin(2)) return end(-1);
-    pixels = operator_of->in[0] - operator_of->constant;
-    input = (double *)calloc((size_t)pixels + 1, sizeof *input);
-    class_list = (class_of *)calloc((size_t)operator_of->out, sizeof *class_list);
-    if (!input || !class_list) return refuse("out of memory");
-    input[pixels] = 1;
-    numbers[0] = (double)operator_of->out;
+    if (!read_classifier(bytes, count)) {
+        quadratic = NULL;
+        return refuse(tn_ctx_status(ctx) == TN_OK ? "the classifier's matrices do not fit together" : tn_ctx_error(ctx));
+    }
+    input = (double *)calloc((size_t)pixels, sizeof *input);
+    class_list = (class_of *)calloc((size_t)quadratic->out, sizeof *class_list);
+    if (!input || !class_list || !begin(2)) return refuse("out of memory");
+    numbers[0] = (double)quadratic->out;
     numbers[1] = (double)pixels;
-    return end(operator_of->out);
+    return end(quadratic->out);
 }
 
-/* The eigenpairs of a class, computed when they are first asked for. */
-static bool pairs_of(int64_t c)
+static bool class_is(int c) { return quadratic && c >= 0 && c < quadratic->out; }
+
+static bool make_room(class_of *one, int64_t count)
 {
-    class_of     *one = &class_list[c];
-    const int64_t n = operator_of->in[0], most = n < 2 * operator_of->terms ? n : 2 * operator_of->terms;
-    tn_tensor    *u;
-    tn_eigen      e;
-    double        unit = 1;
-    if (one->vector) return true;
-    u = tn_full(ctx, 1, &operator_of->out, 0);
-    tn_write(tn_slice(u, 0, c, c + 1), TN_F64, &unit, 1);
-    if (tn_cp_eigen(operator_of, u, most < PAIRS ? most : PAIRS, &e) != TN_OK) return false;
-    one->count = e.count;
-    one->value = (double *)malloc((size_t)e.count * sizeof *one->value);
-    one->off = (bool *)calloc((size_t)e.count, sizeof *one->off);
-    one->vector = (double *)malloc((size_t)(e.count * n) * sizeof *one->vector);
-    if (one->value && one->off && one->vector) {
-        tn_read(e.values, TN_F64, one->value, e.count);
-        tn_read(e.vectors, TN_F64, one->vector, e.count * n);
-    }
-    tn_eigen_destroy(&e);
+    one->count = count;
+    one->value = (double *)malloc((size_t)count * sizeof *one->value);
+    one->off = (bool *)calloc((size_t)count, sizeof *one->off);
+    one->vector = (double *)malloc((size_t)(count * pixels) * sizeof *one->vector);
     return one->value && one->off && one->vector;
 }
 
-/* value_k (v_k . x)^2 of the last picture: what eigenvector k says for its class. */
+/* Takes eigenpairs of a class that the page has already, value [count] and vector [count,pixels], in the order of |value|.
+   Returns their number. */
+int EXPORT(live_pairs)(int c, const float *value, size_t count, const float *vector, size_t numbers_of_vectors)
+{
+    class_of *one = class_is(c) ? &class_list[c] : NULL;
+    size_t    i;
+    if (!one || one->vector || !count || numbers_of_vectors != count * (size_t)pixels)
+        return refuse("these are not eigenpairs of a class");
+    if (!make_room(one, (int64_t)count)) return refuse("out of memory");
+    for (i = 0; i < count; i++) one->value[i] = (double)value[i];
+    for (i = 0; i < numbers_of_vectors; i++) one->vector[i] = (double)vector[i];
+    return begin(0) ? end((int64_t)count) : end(-1);
+}
+
+/* The eigenpairs of a class, computed when they are first asked for, unless the page had them. */
+static bool pairs_of(int64_t c)
+{
+    class_of     *one = &class_list[c];
+    const int64_t most = pixels < 2 * quadratic->terms ? pixels : 2 * quadratic->terms;
+    tn_tensor    *u;
+    tn_eigen      e;
+    double        unit = 1;
+    bool          room;
+    if (one->vector) return true;
+    u = tn_full(ctx, 1, &quadratic->out, 0);
+    tn_write(tn_slice(u, 0, c, c + 1), TN_F64, &unit, 1);
+    if (tn_cp_eigen(quadratic, u, most < PAIRS ? most : PAIRS, &e) != TN_OK) return false;
+    room = make_room(one, e.count);
+    if (room) {
+        tn_read(e.values, TN_F64, one->value, e.count);
+        tn_read(e.vectors, TN_F64, one->vector, e.count * pixels);
+    }
+    tn_eigen_destroy(&e);
+    return room;
+}
+
+/* value_k (v_k . x)^2 of the last picture: what eigenvector k adds to the logit of its class. */
 static double says(const class_of *one, int64_t k)
 {
-    const int64_t n = operator_of->in[0];
-    double        dot = 0;
-    int64_t       i;
-    for (i = 0; i < n; i++) dot += one->vector[k * n + i] * input[i];
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < pixels; i++) dot += one->vector[k * pixels + i] * input[i];
     return one->value[k] * dot * dot;
 }
 
 static void logits_of_picture(void)
 {
-    tn_tensor *x = tn_tensor_1d(ctx, TN_REAL, operator_of->in[0]);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 1, pixels), *y;
     int64_t    c, k;
-    tn_write(x, TN_F64, input, operator_of->in[0]);
-    tn_read(tn_cp_apply(ctx, operator_of, x), TN_F64, numbers, operator_of->out);
-    for (c = 0; c < operator_of->out; c++)
+    tn_write(x, TN_F64, input, pixels);
+    y = tn_cp_apply(ctx, quadratic, x);
+    if (linear) y = tn_add(ctx, y, tn_affine(ctx, x, linear, constant));
+    tn_read(y, TN_F64, numbers, quadratic->out);
+    for (c = 0; c < quadratic->out; c++)
         for (k = 0; k < class_list[c].count; k++) if (class_list[c].off[k]) numbers[c] -= says(&class_list[c], k);
 }
 
@@ -149,23 +167,21 @@ static void logits_of_picture(void)
 int EXPORT(live_see)(const float *picture, size_t count)
 {
     size_t i;
-    if (!operator_of || (count && count != (size_t)pixels)) return refuse("the picture is not of the model's size");
-    if (!begin(operator_of->out)) return end(-1);
+    if (!quadratic || (count && count != (size_t)pixels)) return refuse("the picture is not of the model's size");
+    if (!begin(quadratic->out)) return end(-1);
     for (i = 0; i < count; i++) input[i] = (double)picture[i];
     logits_of_picture();
-    return end(operator_of->out);
+    return end(quadratic->out);
 }
 
-static bool class_is(int c) { return operator_of && c >= 0 && c < operator_of->out; }
-
-/* What the eigenvectors of a class say of the last picture, in the order of |value|. Returns their number; numbers: of each
-   its value and what it says; then the rest, which all other eigenvectors say together. */
+/* What the eigenvectors of a class add to its logit for the last picture, in the order of |value|. Returns their number;
+   numbers: of each its value and what it adds; then the rest: all other eigenvectors, the linear part and the constant. */
 int EXPORT(live_spoke)(int c)
 {
     double  rest;
     int64_t k;
     if (!class_is(c)) return refuse("there is no such class");
-    if (!pairs_of(c) || !begin(operator_of->out)) return end(-1);
+    if (!pairs_of(c) || !begin(quadratic->out)) return end(-1);
     logits_of_picture();
     rest = numbers[c];
     if (!begin(2 * class_list[c].count + 1)) return end(-1);
@@ -183,7 +199,7 @@ int EXPORT(live_picture)(int c, int k)
 {
     if (!class_is(c) || !pairs_of(c) || k < 0 || k >= class_list[c].count) return refuse("there is no such eigenvector");
     if (!begin(pixels)) return end(-1);
-    memcpy(numbers, class_list[c].vector + k * operator_of->in[0], (size_t)pixels * sizeof *numbers);
+    memcpy(numbers, class_list[c].vector + k * pixels, (size_t)pixels * sizeof *numbers);
     return end(pixels);
 }
 
@@ -361,7 +377,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
    if b is the number of heads. */
 int EXPORT(live_ablate)(int a, int b, int gone)
 {
-    if (operator_of) {
+    if (quadratic) {
         if (!class_is(a) || !pairs_of(a) || b < 0 || b >= class_list[a].count) return refuse("there is no such eigenvector");
         class_list[a].off[b] = gone != 0;
         return end(0);

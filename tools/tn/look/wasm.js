@@ -1,8 +1,16 @@
 /* wasm.js - a program of wasm.h in the page. tn.engine(bytes) gives a function: call(name, arguments...) -> { count, numbers,
-   words }. Numbers are passed as they are; texts and arrays as their address and length in the program's memory. */
+   words }. Numbers are passed as they are; texts and arrays as their address and length in the program's memory.
+   It is compiled at once, which takes some milliseconds; a browser that forbids this for large programs compiles beside. */
+const compiled = bytes => {
+    try {
+        return new WebAssembly.Instance(new WebAssembly.Module(bytes), {});
+    } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        return WebAssembly.instantiate(bytes, {}).then(result => result.instance);
+    }
+};
 tn.engine = async bytes => {
-    const { instance } = await WebAssembly.instantiate(bytes, {});
-    const program = instance.exports;
+    const { exports: program } = await compiled(bytes);
     const put = value => {
         const array = typeof value === "string" ? new TextEncoder().encode(value) : value;
         const place = program.wasm_allocate(array.byteLength);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # sh tools/tn/look/wasm.sh SOURCE.c OUT.wasm [FLAG...]: compiles a program for pages, with the library, to WebAssembly that
 # imports nothing. Needs clang, wasm-ld and wasi-libc (sh tools/setup.sh --look installs them); CLANG is another clang.
-# sh tools/tn/look/wasm.sh --here: whether they are here, and say what is missing.
+# With --optional before SOURCE.c, OUT.wasm is empty where they are missing. sh tools/tn/look/wasm.sh --here: whether they are
+# here, and what is missing.
 set -eu
 clang=${CLANG:-clang}
 cd "$(dirname "$0")/../../.."
@@ -13,12 +14,22 @@ build() {
         -Wl,--strip-all -Wl,-z,stack-size=1048576
 }
 
-if [ "${1-}" = --here ]; then
+here() {
     program=$(mktemp)
-    trap 'rm -f "$program"' EXIT
-    echo '#include <math.h>' | build -Wl,--export=__heap_base -x c - -o "$program" 2>&1 || exit 1
-    exit 0
-fi
+    echo '#include <math.h>' | build -Wl,--export=__heap_base -x c - -o "$program" 2>&1 && status=0 || status=1
+    rm -f "$program"
+    return $status
+}
+case ${1-} in
+--here) here; exit ;;
+--optional)
+    shift
+    if ! here > /dev/null; then
+        echo "pages get no live part: sh tools/setup.sh --look installs what that needs"
+        : > "$2"
+        exit
+    fi ;;
+esac
 source=$1 out=$2
 shift 2
 # Compiled beside its place, so that what is there is whole.
