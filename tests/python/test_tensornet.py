@@ -416,6 +416,10 @@ class Calls(Base):
         product, log = self.ctx.chain(np.ones((1, 3, 2, 2)))
         np.testing.assert_allclose(product.numpy() * np.exp(log.numpy()), np.full((1, 2, 2), 4), rtol=1e-6)
         self.assertEqual(tn.effective_rank([1, 1, 1]), 3)
+        a, b = self.ctx.cp_from_tensor(np.ones((2, 3, 3))), self.ctx.cp_from_tensor(np.ones((2, 4, 4)))
+        self.assertAlmostEqual(tn.cp_stack_inner([a], [a]).inner, a.norm() ** 2, 3)
+        with self.fails("stack_inner: a takes 3 inputs"):
+            tn.cp_stack_inner([a], [b])
         table, count = tn.name_map_gpt2()
         self.assertGreater(count, 5)
         self.assertEqual(self.ctx.tensor([[1.0, 2]]).table(row_names=["a"], column_names=["x", "y"]).split(),

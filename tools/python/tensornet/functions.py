@@ -119,7 +119,7 @@ class Call:
             return tuple(net for net in of("tn_net") if net._owners)
         if function == "tn_circuit_freeze":
             return of("tn_transformer")
-        result = self_ is not None and self_.destroy and self_.c_name not in POINTED    # a struct that C fills and frees
+        result = self_.destroy and self_.c_name not in POINTED      # a struct that C fills and frees
         return (self_,) if isinstance(self_, Params) or result else ()
 
     def object(self, base, address, owners, self_, owned=True):
@@ -181,7 +181,7 @@ def wrap(function, name, implied):
     is_status = what["result"][:2] == ["tn_status", 0]
 
     def method(self, *args, **kw):
-        ctx = self._ctx if self is not None else nobody
+        ctx = self._ctx
         with ctx._lock:
             ctx._collect()
             call = Call(ctx, *sort_out(name, taken, desc, args, kw))
@@ -213,7 +213,7 @@ def wrap(function, name, implied):
 
 class Nobody:
     """In place of a context, for functions that need none"""
-    _lock, _depth, _handle = threading.RLock(), 0, None
+    _lock, _depth, _handle, destroy = threading.RLock(), 0, None, None
     _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
 
     def _collect(self):
@@ -225,6 +225,7 @@ class Nobody:
 
 
 nobody = Nobody()
+nobody._ctx = nobody
 
 
 def attach():
@@ -256,7 +257,9 @@ def place(function, base, implied):
 
 
 def unbound(method):
+    """A function without an object of its own: its errors are those of the context that its arguments belong to"""
     def function(*args, **kw):
-        return method(None, *args, **kw)
+        objects = (o for value in args for o in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(o, Object))
+        return method(next((o.ctx for o in objects), nobody), *args, **kw)
     function.__name__, function.__doc__ = method.__name__, method.__doc__
     return function
