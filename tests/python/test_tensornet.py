@@ -529,14 +529,18 @@ class Calls(Base):
             command = os.path.join(folder, "tn")
             with open(command, "w") as file:
                 file.write('#!/bin/sh\n[ "$1" = look ] && [ -f "$2" ] || { echo "look: $2 is no model" >&2; exit 1; }\n'
-                           'echo "<p title=\\"x\\">$3" > "$5"\n')
+                           'echo "<p title=\\"x\\">$5 $6" $(cd "${2%/*}" && ls) > "$4"\n')
             os.chmod(command, 0o755)
             params = self.ctx.params_create()
             params.linear_init("l", in_=2, out=2)
             with environment(TN=command):
-                page = params.look("--dark")
-                self.assertEqual(page.text, '<p title="x">--dark\n')
-                self.assertIn('srcdoc="&lt;p title=&quot;x&quot;&gt;--dark', page._repr_html_())
+                page = params.look(no_data="a b")
+                self.assertEqual(page.text, '<p title="x">--no-data a b model.safetensors\n')
+                self.assertIn('srcdoc="&lt;p title=&quot;x&quot;&gt;--no-data', page._repr_html_())
+                tokenizer = self.ctx.tokenizer_train("the cat and the dog and the bird. " * 20, 40)
+                model = self.ctx.params_create().transformer_init("", vocab=40, layers=1, dim=4, heads=1, context=4)
+                self.assertIn("config.json model.safetensors tokenizer.json", model.look(tokenizer).text)
+                self.assertIn("config.json model.safetensors\n", model.look(self.ctx.tokenizer_create_bytes()).text)
                 with self.fails("nothing is no model"):
                     tn.look("nothing")
             with environment(TN="", PATH=folder + "/none"), self.fails("make tn builds it"):

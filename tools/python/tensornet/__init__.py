@@ -19,7 +19,7 @@ import numpy as np
 
 from . import functions, objects
 from .abi import class_name, enums, header, version as __version__
-from .look import Page, look, look_at, svg
+from .look import Page, look, look_at_params, look_at_transformer, svg
 from .objects import Context, Dtype, Object, Params, Status, Tensor, TensornetError, classes
 
 globals().update({class_name(name): kind for name, kind in {**classes, **enums}.items() if name != "tn_ctx"})
@@ -150,5 +150,4 @@ Transformer.points, Transformer.parts = points(Transformer.points), points(Trans
 # ---- in a notebook
 
 classes["tn_image"]._repr_svg_ = svg
-Params.look = look_at
-Transformer.look = lambda self, *options, **kw: self._owners[0].look(*options, **kw)
+Params.look, Transformer.look = look_at_params, look_at_transformer
