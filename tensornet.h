@@ -197,10 +197,10 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
    cpu: all settings but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in
    F32. AMX-BF16 runs all of them; AVX512_BF16 is faster with TN_GEMM_BF16 only. With TN_GEMM_BF16, BF16 operands
-   (desc.activations) are taken as they are, in attention of at least 16 queries and 8 heads of all texts as well, whose
-   weights and their gradients are rounded to BF16 before they are multiplied. In products, infinities, NaN and numbers
-   of at least 2^48 are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an error of at most
-   that much each.
+   (desc.activations) are taken as they are, in attention of at least 16 queries, 16 keys, d = 16, dv = 16 and 8 heads of
+   all texts as well, whose weights and their gradients are rounded to BF16 before they are multiplied. In products,
+   infinities, NaN and numbers of at least 2^48 are multiplied as in F32. Parts and products of parts below 2^-126 count
+   as zero: an error of at most that much each.
    cuda: TN_GEMM_TF32 and TN_GEMM_BF16 use tensor cores, which round F32 operands to 10 and 7 bits after the leading one
    and sum in F32; TN_GEMM_BF16X3 and _BF16X6 are F32 there. A product with a BF16 operand (desc.activations) uses
    tensor cores in every setting: its factors are exact, its sums are F32.
@@ -259,7 +259,8 @@ typedef struct tn_desc {
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
     bool              wgmma;            /* experimental, cuda backend on GPUs of capability 9.0: attention by kernels for
-                                           sm_90a that no GPU has run yet; others ignore it             */
+                                           sm_90a that no GPU has run yet; others ignore it. TN_WGMMA=1 or
+                                           0 overrides this                                      */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -365,7 +366,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 5
+#define TN_BACKEND_ABI 6
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -1315,9 +1316,12 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
    A compact matrix has its float32 numbers rounded in place to those of a smaller form, and a copy in that form beside them.
    So every backend, file and function sees one model, the rounded one; products x W^T of few rows, outside a recording, on
    the backend cpu read the copy, widen it in registers and compute in float32.
-       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|
+       BF16   w' = w rounded to 8 significant bits, ties to even:   |w - w'| <= 2^-8 |w|  for |w| >= 2^-126
        INT8   w' = s q,  q = round(w/s) in -127..127,  s = max |w of its row| / 127, cut to 17 significant bits so that s q is
-              exact: |w - w'| <= s/2, about max |row| / 254. Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022 */
+              exact: |w - w'| <= s/2, about max |row| / 254. A row of numbers that are all below 1.49e-36 becomes zeros.
+              Row-wise absmax, Dettmers, Lewis, Belkada & Zettlemoyer 2022
+   The product of a single x with INT8 rows sums x q before it multiplies by s. So that the sum does not overflow, the k
+   numbers of x must be below 2.6e36 / k in magnitude. */
 typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
 
 /* What rounding has changed. */
@@ -2961,8 +2965,9 @@ TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, 
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
 
 /* Makes all matrices of blocks and the unembedding compact, see tn_compact; not gains, biases and tables that are only looked
-   up: positions, and an embedding that is not tied. error may be NULL: `largest` is then that of any matrix, `rms` that of
-   all weights together. If it fails, no matrix has changed. */
+   up: positions, and an embedding that is not tied. A matrix that several parts share counts once. error may be NULL. Its
+   `largest` is the maximum over the matrices, its `rms` that of all weights together. If it fails, no matrix has changed,
+   except after a failure of the device. */
 TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
@@ -3840,6 +3845,7 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #include <omp.h>
 #endif
 #if defined(__linux__)
+#include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #ifndef __cplusplus
@@ -8358,7 +8364,8 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* Adds the compact copy of the rows w to a product x w^T, which need not use it; in[2] may be absent. */
+/* Adds the compact copy of w to a product x w^T, which need not use it, if the rows of w are whole rows of the matrix. in[2] may
+   then be absent. */
 static void tni_compact_operands(tn_call *c, const tn_tensor *w)
 {
     const tn_tensor   *root = tni_root(w);
@@ -8367,7 +8374,7 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
     columns = root->shape[root->rank - 1];
     row = (const float *)w->data - (const float *)root->data;
-    if (row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
+    if (w->shape[1] != columns || row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
     row /= columns;
     c->n_in = 5;
     c->in[3].data = (uint32_t *)copy->data + row * copy->words;
@@ -19630,7 +19637,7 @@ static int64_t tni_compact_words(tn_weights kind, int64_t columns)
     return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
 }
 
-/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1e-36, which become zeros. */
+/* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
 static float tni_compact_scale(const float *row, int64_t n)
 {
     float    most = 0, scale;
@@ -19738,7 +19745,7 @@ static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_co
 
 static double tni_quotient(double part, double of) { return of > 0 ? part / of : 0; }
 
-/* Some matrices at once: what can fail is done for all of them before the first one changes. */
+/* Some matrices at once: what can fail on a device that works is done for all of them before the first one changes. */
 static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
                                  tn_compact_error *error)
 {
@@ -36908,6 +36915,13 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 }
 
 /* ---- compact weights ----------------------------------------------------- >>model-compact */
+static bool tni_listed(tn_tensor *const *w, int64_t n, const tn_tensor *t)
+{
+    int64_t i;
+    for (i = 0; i < n && w[i] != t; i++) {}
+    return i < n;
+}
+
 tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
 {
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
@@ -36929,13 +36943,15 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
         for (i = 0; i < 5; i++) {
-            if (!of[i]) continue;
+            if (!of[i] || tni_listed(w, n, of[i])) continue;            /* tied ones are there */
             w[n] = of[i];
             tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
         }
     }
-    w[n] = m->head.w;
-    tni_print(name[n++], sizeof *name, "head.w");
+    if (!tni_listed(w, n, m->head.w)) {
+        w[n] = m->head.w;
+        tni_print(name[n++], sizeof *name, "head.w");
+    }
     s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
     tni_free(ctx, w, bytes);
     return s;
@@ -45451,11 +45467,21 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
+   mask pass a vector that is not initialised, of which g++ 12 warns. */
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
+#endif
+
+/* Requests what lies n elements after p for this level of the caches. It may be past the array, where no pointer may point. */
+#ifdef __GNUC__
+#define TNI_REQUEST(p, n, cache) \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(n) * sizeof *(p)), 0, 4 - (cache))
+#else
+#define TNI_REQUEST(p, n, cache) (void)0
 #endif
 
 /* The best level up to the wanted one that both processor and operating system support. A level of another kind of
@@ -45518,7 +45544,7 @@ typedef struct tni_cpu {
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
-    struct tni_reserve *reserves;         /* newest first, see >>cpu-memory */
+    struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
     bool         large;                 /* whether memory is asked for in large pages */
     double       part[TNI_CPU_PARTS];
     tni_update   update[TNI_CPU_SERIES]; /* calls that wait for the rest of their series, see >>pass-optim */
@@ -45542,7 +45568,10 @@ static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t by
    machine, a fifth beside others. Linux gives pages of 2 MB where madvise asks for them and a whole one fits. Most tensors
    are smaller, so those of 16 KB to 8 MB share reserves. A reserve is a row of blocks, each after a header; a tensor gets
    the first free block that is large enough, and the reserve is released with its last tensor. This is done with the
-   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG. */
+   library's own allocator only: a program's allocator sees each tensor, and so do the address sanitizer and TN_DEBUG.
+   What was asked of madvise cannot be taken back: memory that malloc does not return to the system keeps its large pages, and
+   smaller blocks that later lie there can make more memory resident. Pages of the library's own, from mmap, would not, but
+   would be cleared each time that a large tensor is made. */
 #if !defined(__linux__) || defined(TN_DEBUG) || defined(__SANITIZE_ADDRESS__)
 #define TNI_LARGE_PAGES false
 #elif defined(__has_feature)
@@ -45557,13 +45586,16 @@ enum {
     TNI_PAGE          = 2 << 20,
     TNI_SHARE_LEAST   = 16 << 10,       /* bytes of tensors that share a reserve */
     TNI_SHARE_MOST    = 8 << 20,
-    TNI_RESERVE_LEAST = 4 << 20,
+    TNI_RESERVE_LEAST = (4 << 20) + 2 * TNI_ALIGN,      /* an arena's first block, and the headers */
     TNI_RESERVE_MOST  = 256 << 20
 };
 
 /* The headers of a block and of a reserve, TNI_ALIGN bytes each. */
-typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;                    /* bytes with this header   */
-typedef struct tni_reserve { struct tni_reserve *next; size_t bytes, left; } tni_reserve;  /* left: of blocks not used */
+typedef struct tni_mem_block { size_t bytes; bool used; } tni_mem_block;    /* bytes with this header */
+typedef struct tni_reserve {
+    struct tni_reserve *next;
+    size_t bytes, left, first;          /* left: of free blocks; first: a place before which there is no free block */
+} tni_reserve;
 
 /* Aligned to 64 bytes, or to a large page; the allocator's own pointer is stored just before. */
 static size_t tni_cpu_align(const tni_cpu *cpu, size_t bytes)
@@ -45583,7 +45615,11 @@ static void *tni_cpu_alone(tni_cpu *cpu, size_t bytes)
     p += (0 - (uintptr_t)p) % align;
     memcpy(p - sizeof raw, &raw, sizeof raw);
 #if defined(__linux__) && defined(SYS_madvise)
-    if (align == TNI_PAGE) (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+    if (align == TNI_PAGE) {
+        const int before = errno;               /* a system without large pages refuses */
+        (void)syscall(SYS_madvise, p, bytes / align * align, 14 /* MADV_HUGEPAGE */);
+        errno = before;
+    }
 #endif
     return p;
 }
@@ -45600,11 +45636,12 @@ static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_
 /* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
 static void *tni_reserve_take(tni_reserve *r, size_t bytes)
 {
-    size_t at, next;
+    size_t at, next, free_at = 0;               /* the first free block */
     if (r->left < bytes) return NULL;
-    for (at = TNI_ALIGN; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+    for (at = r->first; at < r->bytes; at += tni_block_at(r, at)->bytes) {
         tni_mem_block *b = tni_block_at(r, at);
         if (b->used) continue;
+        if (free_at == 0) free_at = at;
         while ((next = at + b->bytes) < r->bytes && !tni_block_at(r, next)->used) b->bytes += tni_block_at(r, next)->bytes;
         if (b->bytes < bytes) continue;
         if (b->bytes > bytes) {
@@ -45615,8 +45652,10 @@ static void *tni_reserve_take(tni_reserve *r, size_t bytes)
         b->bytes = bytes;
         b->used = true;
         r->left -= bytes;
+        r->first = free_at == at ? at + bytes : free_at;
         return (char *)r + at + TNI_ALIGN;
     }
+    r->first = free_at;                         /* there is one, for `left` is not 0 */
     return NULL;
 }
 
@@ -45634,6 +45673,7 @@ static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
     r->next = cpu->reserves;
     r->bytes = bytes;
     r->left = bytes - TNI_ALIGN;
+    r->first = TNI_ALIGN;
     tni_block_at(r, TNI_ALIGN)->bytes = r->left;
     tni_block_at(r, TNI_ALIGN)->used = false;
     cpu->reserves = r;
@@ -45660,15 +45700,18 @@ static void tni_cpu_release(void *state, void *p, size_t bytes)
     tni_cpu       *cpu = (tni_cpu *)state;
     tni_reserve  **at = &cpu->reserves, *r, *other;
     tni_mem_block *b;
+    size_t         place;
     if (!p) return;
     while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
     if (!r) {
         tni_cpu_alone_release(cpu, p, bytes);
         return;
     }
-    b = (tni_mem_block *)(void *)((char *)p - TNI_ALIGN);
+    place = (size_t)((char *)p - (char *)r) - TNI_ALIGN;
+    b = tni_block_at(r, place);
     b->used = false;
     r->left += b->bytes;
+    if (place < r->first) r->first = place;
     if (!tni_reserve_empty(r)) return;
     for (other = cpu->reserves; other && (other == r || !tni_reserve_empty(other)); other = other->next) {}
     if (!other) return;
@@ -46477,7 +46520,7 @@ typedef TNI_REAL TNI_T(v);
 #elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
-#if TNI_LEVEL == 2                      /* masked with all lanes: gcc 12 warns of its own unmasked max */
+#if TNI_LEVEL == 2
 #define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
 #define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
 #define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
@@ -46683,8 +46726,8 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
         TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
 #if TNI_LEVEL == 2                      /* the next panel of a B in place; in a packed one, the next step */
         if (packed) {
-            __builtin_prefetch(b + TNI_NR, 0, 2);
-            __builtin_prefetch(b + TNI_NR + TNI_W, 0, 2);
+            TNI_REQUEST(b, TNI_NR, 2);
+            TNI_REQUEST(b, TNI_NR + TNI_W, 2);
         }
 #endif
         TNI_ROWS(TNI_STEP)
@@ -47111,7 +47154,8 @@ TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, T
 TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
 {
     const __m512i v = _mm512_loadu_si512(p);
-    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(v, 16));
+    return _mm512_castsi512_ps(upper ? _mm512_and_si512(v, _mm512_set1_epi32(-65536))
+                                    : _mm512_maskz_slli_epi32(0xffff, v, 16));
 }
 
 TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
@@ -47190,10 +47234,10 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
         TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
 #if TNI_LEVEL == 1 || TNI_LEVEL == 2
         if (fetch) {
-            __builtin_prefetch(b0 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b1 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b2 + 4 * b_col + d, 0, 2);
-            __builtin_prefetch(b3 + 4 * b_col + d, 0, 2);
+            TNI_REQUEST(b0, 4 * b_col + d, 2);
+            TNI_REQUEST(b1, 4 * b_col + d, 2);
+            TNI_REQUEST(b2, 4 * b_col + d, 2);
+            TNI_REQUEST(b3, 4 * b_col + d, 2);
         }
 #endif
         TNI_DOTS(TNI_WHOLE)
@@ -47294,7 +47338,7 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
     }
 }
 
-/* Columns j to j + 3 of B, as far as there are so many, from their compact copy. */
+/* Columns j to j + 3 of B, up to the last column, from their compact copy. */
 TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
 {
     int64_t q, d;
@@ -47315,8 +47359,8 @@ TNI_INLINE void TNI_T(gemm_dots_as)(const int as, const TNI_T(gemm) *g, int64_t 
     enum { DEPTH = TNI_GEMM_DEPTH / sizeof(TNI_REAL) };
     const bool    wider = as != TNI_T(as_real);
     const int64_t b_col = wider ? (int64_t)DEPTH : g->b_col;
-    TNI_REAL      room[4 * DEPTH + 64 / sizeof(TNI_REAL)];
-    TNI_REAL     *wide = room + (64 - (uintptr_t)room % 64) / sizeof(TNI_REAL);         /* whole cache lines */
+    TNI_REAL      scratch[4 * DEPTH + 64 / sizeof(TNI_REAL)];
+    TNI_REAL     *wide = scratch + (64 - (uintptr_t)scratch % 64) / sizeof(TNI_REAL);   /* whole cache lines */
     int64_t       i;
     if (g->m == 1) {
         TNI_T(gemm_dots_row)(as, g, j, end);
@@ -47827,7 +47871,8 @@ TNI_FAST int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 #undef TNI_ANY_ABOVE
 
 /* One chain from its first matrix in y [d,d] on; rest: d d numbers of workspace. Returns the logarithm of the divisors. Whether
-   a product is divided is decided as for chains that are recorded, so results are bit-identical to theirs. */
+   a product is divided is decided as for chains that are recorded, so results are bit-identical to theirs, but for the signs of
+   zeros. */
 TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int64_t, TNI_REAL *), const TNI_REAL *m, int64_t n,
                                         int64_t d, TNI_REAL *y, TNI_REAL *rest)
 {
@@ -48657,8 +48702,8 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
         TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
         for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
 #if TNI_LEVEL > 0                       /* a step to the next row is too long for the processor's own prefetching */
-            __builtin_prefetch(x + 8 * l->strides[1][0]);
-            if (k2 > 0) __builtin_prefetch(x + 8 * l->strides[1][0] + TNI_W);
+            TNI_REQUEST(x, 8 * l->strides[1][0], 1);
+            if (k2 > 0) TNI_REQUEST(x, 8 * l->strides[1][0] + TNI_W, 1);
 #endif
             TNI_T(wide_add)(&a, TNI_LOAD(x, k));
             if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
@@ -50564,9 +50609,7 @@ TNI_FAST void TNI_T(head_rows)(const tn_view *v, int64_t head, int64_t heads, fl
     for (t = 0; t < v->shape[1]; t++)
         for (s = 0; s < sets; s++, x += d) {
             const int64_t at = head / heads * v->strides[0] + t * v->strides[1] + (head % heads + s * heads) * v->strides[2];
-#ifdef __GNUC__
-            __builtin_prefetch((const char *)v->data + (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype));
-#endif
+            TNI_REQUEST((const char *)v->data, (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype), 1);
             if (v->dtype == TN_BF16 && back) TNI_T(halve)((uint16_t *)v->data + at, x, d);
             else if (v->dtype == TN_BF16) TNI_T(widen)(x, (const uint16_t *)v->data + at, d);
             else if (back) memcpy((float *)v->data + at, x, sizeof *x * (size_t)d);
@@ -52269,13 +52312,13 @@ TNI_ISA512 static bool tni_bf16_pack_halves(char *dst, const uint16_t *src, int6
             if (!along) {
                 const __mmask16 mask = (__mmask16)(0xffffu >> (16 - lines));
                 const uint16_t *from = src + (d + 2 * q) * depth_step;
-                __builtin_prefetch(from + 32 * depth_step);
+                TNI_REQUEST(from, 32 * depth_step, 1);
                 if (2 * q < left) x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from), 0);
                 if (2 * q + 1 < left)
                     x = _mm512_maskz_inserti64x4(0xff, x, _mm256_maskz_loadu_epi16(mask, from + depth_step), 1);
                 x = _mm512_permutexvar_epi16(order, x);
             } else if (q < lines && depth_step == 1) {
-                __builtin_prefetch(src + (q + 16) * line_step + d);
+                TNI_REQUEST(src, (q + 16) * line_step + d, 1);
                 x = _mm512_maskz_loadu_epi16((__mmask32)(0xffffffffu >> (32 - left)), src + q * line_step + d);
             } else if (q < lines) {
                 uint16_t some[32] = {0};
@@ -52464,8 +52507,7 @@ TNI_ISA512 static void tni_bf16_wild(const tni_bf16 *w, int64_t row, int64_t col
         }
 }
 
-/* 16 numbers as BF16, bits as tni_bf16_bits gives them. The forms with a mask of all: those without one pass an undefined
-   vector, of which g++ 12 warns. */
+/* 16 numbers as BF16, bits as tni_bf16_bits gives them. */
 TNI_ISA512 static __m256i tni_bf16_narrow(__m512 x)
 {
     const __m512i   bits = _mm512_castps_si512(x), quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
@@ -52652,7 +52694,8 @@ static bool tni_bf16_has_dots(void)
    A left factor is made of scores, except in the first two. It is rounded to BF16, once: P = exp(s - top) in the forward
    pass, c P = c exp(s - l) and f0 dS in the backward pass, or what products of scores give for these: a relative error of up
    to 2^-9 of each term. Scores, their maxima and sums, log-sum-exps, dP and all sums of products are F32, and each result is
-   rounded once. Infinities and NaN give what they give in F32.
+   rounded once. Infinities and NaN follow the rules of tn_attend; which rows nearby become NaN as well, those of the same tile
+   or others, depends on the kernel.
    Dao et al. 2022, and its implementations with tensor cores */
 enum { TNI_BF16_SPAN = 4, TNI_BF16_TOKENS = 32 * TNI_BF16_SPAN };   /* a block of scores, each way: in tiles, in tokens */
 
@@ -52666,7 +52709,7 @@ typedef struct tni_bf16_head {
     int64_t  i, j, n, m;                                /* the block: first tile of queries, of keys, tiles of both */
     char    *q[2], *k[2], *v, *dout;                    /* by tokens  */
     char    *q_columns[2], *k_columns[2], *v_columns, *dout_columns;
-    char    *p, *p_turned, *s[2], *s_turned[2];         /* the block's P and dS: lines are keys; lines are queries */
+    char    *p, *p_transposed, *s[2], *s_transposed[2]; /* the block's P and dS: lines are keys; lines are queries */
     float   *scores[2], *slopes;                        /* tiles of sums; slopes: dp */
     float   *dq[2], *dk[2], *out;                       /* out: o, or dv */
     float   *top, *sum, *factor;                        /* of each query of the block; backwards l, w and c */
@@ -52712,7 +52755,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
         w.q_columns[set] = (char *)tni_bf16_take(&w, w.queries * w.d * 2048);
         w.k_columns[set] = (char *)tni_bf16_take(&w, w.keys * w.d * 2048);
         w.s[set] = (char *)tni_bf16_take(&w, block);
-        w.s_turned[set] = (char *)tni_bf16_take(&w, block);
+        w.s_transposed[set] = (char *)tni_bf16_take(&w, block);
         w.dq[set] = (float *)tni_bf16_take(&w, line * w.d * 32);
         w.dk[set] = (float *)tni_bf16_take(&w, w.keys * w.d * 4096);
     }
@@ -52725,7 +52768,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
         w.out = (float *)tni_bf16_take(&w, w.keys * w.dv * 4096);
     } else {
         w.v_columns = (char *)tni_bf16_take(&w, w.keys * w.dv * 2048);
-        w.p_turned = (char *)tni_bf16_take(&w, block / TNI_BF16_SPAN);
+        w.p_transposed = (char *)tni_bf16_take(&w, block / TNI_BF16_SPAN);
         w.out = (float *)tni_bf16_take(&w, w.dv * 4096);
     }
     return w;
@@ -52788,7 +52831,8 @@ static void tni_bf16_queries(tni_bf16_head *w, int64_t i, int64_t most)
     }
 }
 
-/* Whether a query of tile i of the block sees a key of tile j. The last queries may be none, and see what they would see. */
+/* Whether a query of tile i of the block sees a key of tile j. Rows after the last query are padding, for which the last query
+   counts. */
 static bool tni_bf16_visible(const tni_bf16_head *w, int64_t i, int64_t j)
 {
     const int64_t last = tni_min((w->i + i) * 32 + 31, w->t->queries - 1);
@@ -52803,11 +52847,11 @@ TNI_ISA512 static __mmask16 tni_bf16_seen(__m512i low, __m512i high, int64_t j)
 }
 
 /* Rounds x and y, of two keys: to a pair for each query, and, if there are strips of keys, to both rows of these. */
-TNI_ISA512 static void tni_bf16_put(char *turned, char *rows, __m512 x, __m512 y)
+TNI_ISA512 static void tni_bf16_put(char *transposed, char *rows, __m512 x, __m512 y)
 {
     const __m512i  first = _mm512_castps_si512(tni_bf16_round(x)), second = _mm512_castps_si512(tni_bf16_round(y));
     const __m512i  upper = _mm512_maskz_srli_epi32(0xffff, first, 16);
-    if (turned) _mm512_storeu_si512(turned, _mm512_or_si512(upper, second));
+    if (transposed) _mm512_storeu_si512(transposed, _mm512_or_si512(upper, second));
     if (!rows) return;
     _mm256_storeu_si256((__m256i *)(void *)rows, _mm512_maskz_cvtepi32_epi16(0xffff, upper));
     _mm256_storeu_si256((__m256i *)(void *)(rows + 64),
@@ -52824,7 +52868,7 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
     int64_t       a, j;
     for (a = 0; a < 32; a += 16) {
         float        *s = w->scores[0] + a, *other = w->scores[t->sets - 1] + a;
-        char         *p = w->p_turned + a / 16 * w->m * 1024;
+        char         *p = w->p_transposed + a / 16 * w->m * 1024;
         const __m512i low = _mm512_loadu_si512(w->low + a), high = _mm512_loadu_si512(w->high + a);
         __m512        old = _mm512_loadu_ps(w->top + a), top = old, sum = _mm512_setzero_ps(), more = sum;
         for (j = 0; t->softmax && j < n; j++) {
@@ -52857,7 +52901,7 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
 }
 
 /* n numbers: y = factor x, or y += x */
-TNI_ISA512 static void tni_bf16_give(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
+TNI_ISA512 static void tni_bf16_store_row(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
 {
     int64_t i;
     for (i = 0; i < n; i += 16) {
@@ -52882,7 +52926,7 @@ static void tni_bf16_finish(const tni_bf16_head *w)
         const bool    none = seen == 0 || (t->softmax && sum == 0);
         uint16_t     *o = tni_bf16_row(&c->out[0], w, 0, row);
         if (none) memset(o, 0, sizeof *o * (size_t)t->dv);
-        else tni_bf16_give(o, w->out + q * w->dv * 32, t->dv, false, (float)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+        else tni_bf16_store_row(o, w->out + q * w->dv * 32, t->dv, false, (float)(t->softmax ? tni_attend_row_scale(c, seen) / sum
                                                           : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
         if (stat)
             stat[(w->b * t->heads + w->h) * t->queries + row] =
@@ -52912,7 +52956,7 @@ static void tni_bf16_attention_task(void *arg, int64_t head, int worker)
                 for (set = 0; set < t->sets; set++)
                     tni_bf16_scores(&w, w.d, w.k[set], w.j + w.m, w.q[set], i, w.scores[set] + w.m * 1024);
             tni_bf16_weights(&w);
-            tni_bf16_add(w.products_pairs, w.m, w.p_turned, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
+            tni_bf16_add(w.products_pairs, w.m, w.p_transposed, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
         }
         tni_bf16_finish(&w);
     }
@@ -52967,7 +53011,7 @@ TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_
         const int64_t q = i * 32 + a;
         const __m512i low = _mm512_loadu_si512(w->low + q), high = _mm512_loadu_si512(w->high + q);
         const __m512  l = _mm512_loadu_ps(w->top + q), wi = _mm512_loadu_ps(w->sum + q), ci = _mm512_loadu_ps(w->factor + q);
-        const int64_t turned = (q / 16 * TNI_BF16_SPAN + j) * 1024;
+        const int64_t transposed = (q / 16 * TNI_BF16_SPAN + j) * 1024;
         for (r = 0; r < 32; r += 2) {
             const int64_t row = ((2 * j + r / 16) * TNI_BF16_SPAN + i) * 1024 + r % 16 * 64 + a * 2;
             __m512        p[2], ds[2], ds2[2];
@@ -52988,10 +53032,10 @@ TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_
                 }
             }
             tni_bf16_put(NULL, w->p + row, p[0], p[1]);
-            tni_bf16_put(w->s_turned[0] + turned + r * 32, w->s[0] + row, ds[0], ds[1]);
-            if (t->sets > 1) tni_bf16_put(w->s_turned[1] + turned + r * 32, w->s[1] + row, ds2[0], ds2[1]);
+            tni_bf16_put(w->s_transposed[0] + transposed + r * 32, w->s[0] + row, ds[0], ds[1]);
+            if (t->sets > 1) tni_bf16_put(w->s_transposed[1] + transposed + r * 32, w->s[1] + row, ds2[0], ds2[1]);
         }
-        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_turned[set] + turned);
+        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_transposed[set] + transposed);
     }
 }
 
@@ -53021,19 +53065,19 @@ static void tni_bf16_block(const tni_bf16_head *w)
         for (from = 0; from < w->m && !tni_bf16_visible(w, i, w->j + from); from++) {}
         for (to = from; to < w->m && tni_bf16_visible(w, i, w->j + to); to++) {}
         for (set = 0; from < to && set < w->t->sets; set++)
-            tni_bf16_add(w->products_pairs, to - from, w->s_turned[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
+            tni_bf16_add(w->products_pairs, to - from, w->s_transposed[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
                          w->k_columns[set], w->j + from, w->keys, w->d, NULL, w->dq[set] + i * w->d * 1024);
     }
 }
 
 /* Rows [first,end) of a result += sums */
-static void tni_bf16_give_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
+static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
                                const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     int64_t       r;
     for (r = first; r < end && out->data; r++, sums += width)
-        tni_bf16_give(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
+        tni_bf16_store_row(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
 }
 
 static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker)
@@ -53063,10 +53107,10 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
             w.m = tni_min(TNI_BF16_SPAN, w.keys - w.j);
             tni_bf16_block(&w);
         }
-        for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
+        for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
     }
-    for (set = 0; set < t->sets; set++) tni_bf16_give_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
-    tni_bf16_give_rows(&w, &out[2], 0, 0, t->keys, w.out);
+    for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
+    tni_bf16_add_rows(&w, &out[2], 0, 0, t->keys, w.out);
     if (!w.pairs) tni_bf16_tiles_end();
 }
 #endif
@@ -53407,6 +53451,7 @@ static const char *const *tni_category_rows(size_t *count)
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF
+#undef TNI_REQUEST
 #undef TNI_ROW
 #undef TNI_NAMED
 #undef TNI_SHAPE

@@ -16,7 +16,7 @@
    Environment variables, read when a context is created:
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
-       TN_WGMMA=1      like desc.wgmma: attention by the kernels for sm_90a, on GPUs of capability 9.0
+       TN_WGMMA=1      attention by the kernels for sm_90a, on GPUs of capability 9.0; 0: without them. Overrides desc.wgmma
        CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
                        packages of Python (pip install nvidia-cublas). The log says which file was opened, or that none was.
 
@@ -240,15 +240,11 @@ static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b
     return a;
 }
 
-/* Products of a warpgroup, for sm_90a. Compiled for another architecture, a kernel that calls these is never launched. */
+/* Products of a warpgroup, for sm_90a. Compiled for another architecture, the kernels that use these are empty, and never
+   launched. */
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TNC_WGMMA 1
-#define TNC_WGMMA_ASM(...) asm volatile(__VA_ARGS__)
-#else
-#define TNC_WGMMA 0
-#define TNC_WGMMA_ASM(...) __trap()
-#endif
 
 static __device__ __forceinline__ unsigned tnc_shared_address(const void *shared)
 {
@@ -256,32 +252,33 @@ static __device__ __forceinline__ unsigned tnc_shared_address(const void *shared
 }
 
 /* What this thread has written to shared memory becomes visible to wgmma, after a barrier also for other warps. */
-static __device__ __forceinline__ void tnc_fence_async(void) { TNC_WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
+static __device__ __forceinline__ void tnc_fence_async(void) { TNC_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
 
-/* Keeps accesses of registers that wgmma uses where they are written: call it before the fence and after the wait. */
+/* Prevents the compiler from moving accesses to these registers across this point: call it before the fence and after the
+   wait. */
 template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(float (&x)[N][4])
 {
     TNC_UNROLL
     for (int n = 0; n < N; n++)
-        TNC_WGMMA_ASM("" : "+f"(x[n][0]), "+f"(x[n][1]), "+f"(x[n][2]), "+f"(x[n][3]) : : "memory");
+        TNC_ASM("" : "+f"(x[n][0]), "+f"(x[n][1]), "+f"(x[n][2]), "+f"(x[n][3]) : : "memory");
 }
 template <int N> static __device__ __forceinline__ void tnc_wgmma_operand(unsigned (&x)[N][4])
 {
     TNC_UNROLL
     for (int n = 0; n < N; n++)
-        TNC_WGMMA_ASM("" : "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3]) : : "memory");
+        TNC_ASM("" : "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3]) : : "memory");
 }
 
-static __device__ __forceinline__ void tnc_wgmma_fence(void) { TNC_WGMMA_ASM("wgmma.fence.sync.aligned;" : : : "memory"); }
+static __device__ __forceinline__ void tnc_wgmma_fence(void) { TNC_ASM("wgmma.fence.sync.aligned;" : : : "memory"); }
 static __device__ __forceinline__ void tnc_wgmma_commit(void)
 {
-    TNC_WGMMA_ASM("wgmma.commit_group.sync.aligned;" : : : "memory");
+    TNC_ASM("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
 /* Waits until at most N groups of products are pending. */
 template <int N> static __device__ __forceinline__ void tnc_wgmma_wait(void)
 {
-    TNC_WGMMA_ASM("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
+    TNC_ASM("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
 #define TNC_D4(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
@@ -300,35 +297,37 @@ template <int N> static __device__ __forceinline__ void tnc_wgmma_wait(void)
    with contiguous k. _rs: a in registers, b in shared memory with contiguous columns. */
 template <int N> static __device__ __forceinline__ void tnc_wgmma_ss(float (&d)[N / 8][4], uint64_t a, uint64_t b, int add)
 {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "a number of columns that is spelled here");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "N must be 16, 32, 64 or 128");
     if constexpr (N == 16)
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("16", "%10", "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0")
+        TNC_ASM(TNC_WGMMA_TEXT("16", "%10", "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0")
                       : TNC_D4(0), TNC_D4(1) : "l"(a), "l"(b), "r"(add));
     else if constexpr (N == 32)
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("32", "%18", "{" TNC_R16 "}, %16, %17, p, 1, 1, 0, 0")
+        TNC_ASM(TNC_WGMMA_TEXT("32", "%18", "{" TNC_R16 "}, %16, %17, p, 1, 1, 0, 0")
                       : TNC_D16(0) : "l"(a), "l"(b), "r"(add));
     else if constexpr (N == 64)
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("64", "%34", "{" TNC_R32 "}, %32, %33, p, 1, 1, 0, 0")
+        TNC_ASM(TNC_WGMMA_TEXT("64", "%34", "{" TNC_R32 "}, %32, %33, p, 1, 1, 0, 0")
                       : TNC_D32(0) : "l"(a), "l"(b), "r"(add));
     else
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("128", "%66", "{" TNC_R64 "}, %64, %65, p, 1, 1, 0, 0")
+        TNC_ASM(TNC_WGMMA_TEXT("128", "%66", "{" TNC_R64 "}, %64, %65, p, 1, 1, 0, 0")
                       : TNC_D32(0), TNC_D32(8) : "l"(a), "l"(b), "r"(add));
 }
 
 template <int N>
 static __device__ __forceinline__ void tnc_wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], uint64_t b, int add)
 {
-    static_assert(N == 64 || N == 128, "a number of columns that is spelled here");
+    static_assert(N == 64 || N == 128, "N must be 64 or 128");
     if constexpr (N == 64)
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("64", "%37", "{" TNC_R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 1")
+        TNC_ASM(TNC_WGMMA_TEXT("64", "%37", "{" TNC_R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 1")
                       : TNC_D32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
     else
-        TNC_WGMMA_ASM(TNC_WGMMA_TEXT("128", "%69", "{" TNC_R64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1")
+        TNC_ASM(TNC_WGMMA_TEXT("128", "%69", "{" TNC_R64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1")
                       : TNC_D32(0), TNC_D32(8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
+#else
+#define TNC_WGMMA 0
+#endif
 
-/* Whether the code that the driver has chosen for this device was compiled for sm_90a: that variant of a kernel which is never
-   launched has shared memory, unlike `nothing`. */
+/* A kernel that is never launched. Only its variant for sm_90a has shared memory. */
 static __global__ void tnc_wgmma_probe(int *y)
 {
 #if TNC_WGMMA
@@ -340,6 +339,8 @@ static __global__ void tnc_wgmma_probe(int *y)
 #endif
 }
 
+/* Whether the code that the driver has chosen for this device was compiled for sm_90a. `nothing` is a kernel without shared
+   memory. */
 static inline bool tnc_wgmma_compiled(void (*nothing)(void))
 {
     cudaFuncAttributes a, b;
@@ -400,7 +401,7 @@ typedef struct tnc_pending {
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
-enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_ROOMY = 64 };
+enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_SHARED_RAISED = 64 };
 
 /* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
    be freed. */
@@ -423,11 +424,13 @@ typedef struct tnc {
     tnc_pending       pending;
     tnc_kept         *kept;                         /* memory to be freed later                           */
     int               graphs;                       /* number of graphs that exist                        */
-    const void       *roomy[TNC_ROOMY];             /* kernels whose limit of shared memory is raised     */
-    int               roomy_count;
+    const void       *shared_raised[TNC_SHARED_RAISED]; /* kernels whose limit of shared memory is raised */
+    int               raised_count;
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              wgmma;                        /* attention by the kernels for sm_90a                */
+    tn_log_fn         wgmma_log;                    /* desc.log, until it has heard of their first launch */
+    void             *log_user;
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
     tn_status         late;                         /* of a flush whose caller could not return a status  */
     tn_status         failed;                       /* the first error that was not yet reported          */
@@ -674,8 +677,8 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
     }
     (void)cudaGetLastError();
     tnc_blas_close(b);
-    tnc_blas_log(desc, TN_LOG_WARN, "cuBLAS: %s%s; matrix products run on a kernel of this backend, which is much slower", why,
-                 why == path ? " cannot be initialised" : "");
+    tnc_blas_log(desc, TN_LOG_WARN, "cuBLAS: %s%s; matrix products run on a kernel of this backend, without tensor cores",
+                 why, why == path ? " cannot be initialised" : "");
 }
 
 /* ---- creating and destroying the state ----------------------------------------------------------------------- >>cuda-open
@@ -782,13 +785,22 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
 static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
 {
     const char *wanted = getenv("TN_WGMMA"), *why = NULL;
-    s->wgmma = desc->wgmma || (wanted && strcmp(wanted, "0") != 0);
+    s->wgmma = wanted && *wanted ? strcmp(wanted, "0") != 0 : desc->wgmma;
     if (!s->wgmma) return;
     if (s->capability != 90) why = "desc.wgmma: ignored, the GPU is not of capability 9.0";
     else if (!tnc_wgmma_compiled(tnc_nothing))
         why = "desc.wgmma: ignored; compile tensornet_cuda.cu with nvcc -gencode arch=compute_90a,code=sm_90a";
     if (why) s->wgmma = false;
     if (desc->log) desc->log(desc->log_user, why ? TN_LOG_WARN : TN_LOG_INFO, why ? why : "desc.wgmma: attention uses wgmma");
+    s->wgmma_log = desc->log;
+    s->log_user = desc->log_user;
+}
+
+/* So that a test knows, on a GPU too, that these kernels have run and not others. */
+static void tnc_wgmma_launched(tnc *s)
+{
+    if (s->wgmma_log) s->wgmma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
+    s->wgmma_log = NULL;
 }
 
 static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
@@ -1143,12 +1155,12 @@ template <class... P> static void tnc_shared_for(tnc *s, void (*kernel)(P...), s
     const void        *name = reinterpret_cast<const void *>(kernel);
     int                i = 0;
     if (bytes <= 32 << 10) return;
-    while (i < s->roomy_count && s->roomy[i] != name) i++;
-    if (i < s->roomy_count || cudaFuncGetAttributes(&a, kernel) != cudaSuccess) return;
+    while (i < s->raised_count && s->shared_raised[i] != name) i++;
+    if (i < s->raised_count || cudaFuncGetAttributes(&a, kernel) != cudaSuccess) return;
     if ((size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max
         && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)(s->shared_max - a.sharedSizeBytes)) != cudaSuccess) return;
-    if (i < TNC_ROOMY) s->roomy[s->roomy_count++] = name;
+    if (i < TNC_SHARED_RAISED) s->shared_raised[s->raised_count++] = name;
 }
 
 /* ---- grids: how work is divided between blocks and threads --------------------------------------------------- >>cuda-grid
@@ -5414,8 +5426,8 @@ static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], c
 }
 
 /* The batch item b, the head h and the tile of a block. The blocks of a group of heads, whose streamed operands the L2 cache
-   can hold, come before those of the next group, so that these operands are read from device memory once. Within a group
-   the first tiles of all heads come first. The last group may have fewer heads. */
+   can hold, come before those of the next group: they are meant to be read from device memory once. Within a group the first
+   tiles of all heads come first. The last group may have fewer heads. */
 typedef struct tnc_attend_place { int b, h, head, tile; } tnc_attend_place;
 
 static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
@@ -5491,6 +5503,191 @@ static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p
         }
 }
 
+/* What the loops of mma and of wgmma do with M tiles of 16 rows in the registers of a warp. N and C count tiles of 8 columns; i
+   and j are the row and the column of a lane's first number. */
+
+template <int M, int N> static __device__ __forceinline__ void tnc_attend_clear(float (&x)[M][N][4])
+{
+    int m, n, e;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < N; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) x[m][n][e] = 0.0f;
+}
+
+/* The 16 columns of x from 16 k on, as an A fragment */
+template <int N>
+static __device__ __forceinline__ void tnc_attend_frag_of(unsigned (&a)[4], const float (&x)[N][4], int k)
+{
+    int e;
+    TNC_UNROLL
+    for (e = 0; e < 4; e++) a[e] = tnc_pair(x[2 * k + e / 2][e % 2 * 2], x[2 * k + e / 2][e % 2 * 2 + 1]);
+}
+
+/* Scores become P, in place of the first set. Softmax multiplies o and row_sum by what the new maxima make of them. */
+template <int KIND, int S, int M, int N, int C>
+static __device__ __forceinline__ void tnc_attend_scores_to_p(const tnc_attend &p, float (&s)[S][M][N][4], float (&o)[M][C][4],
+                                                              float (&row_max)[M][2], float (&row_sum)[M][2], int mask, int i,
+                                                              int j)
+{
+    const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
+    int        m, n, e, k;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < N; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[S - 1][m][n][e];
+    if (mask == 1) {
+        TNC_UNROLL
+        for (m = 0; m < M; m++)
+            TNC_UNROLL
+            for (k = 0; k < 2; k++) {
+                const tnc_span<int> visible = tnc_attend_keys_of(p, i + 16 * m + 8 * k);
+                TNC_UNROLL
+                for (n = 0; n < N; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 2; e++)
+                        if (j + 8 * n + e < visible.low || j + 8 * n + e >= visible.high)
+                            s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+            }
+    }
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (k = 0; k < 2; k++) {
+            if (softmax) {
+                float largest = row_max[m][k], factor;
+                TNC_UNROLL
+                for (n = 0; n < N; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
+                row_max[m][k] = largest;
+                if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
+                TNC_UNROLL
+                for (n = 0; n < N; n++)
+                    TNC_UNROLL
+                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
+                TNC_UNROLL
+                for (n = 0; n < C; n++) {
+                    o[m][n][2 * k] *= factor;
+                    o[m][n][2 * k + 1] *= factor;
+                }
+                row_sum[m][k] *= factor;
+            }
+            if (softmax || sums)
+                TNC_UNROLL
+                for (n = 0; n < N; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+        }
+}
+
+/* Writes the statistic of each row, and replaces its sum by its factor. */
+template <int KIND, int M>
+static __device__ __forceinline__ void tnc_attend_end_rows(const tnc_attend &p, int head, const float (&row_max)[M][2],
+                                                           float (&row_sum)[M][2], int i)
+{
+    const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
+    int        m, k;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (k = 0; k < 2; k++) {
+            const int           row = i + 16 * m + 8 * k;
+            const tnc_span<int> visible = tnc_attend_keys_of(p, row);
+            float               sum = row_sum[m][k], factor = tnc_attend_row_scale<float>(p, visible);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (sums) sum = fmaf(sum, p.square, (float)p.eps);
+            if (softmax || sums) factor /= sum;
+            if (!softmax) factor *= p.square;
+            if (visible.high == visible.low || (softmax && row_max[m][k] == -INFINITY)) factor = 0.0f; /* NaN stays: redo */
+            if (p.stat && ((int)threadIdx.x & 3) == 0 && row < p.Tq)
+                ((float *)p.stat)[head * p.Tq + row] = softmax ? row_max[m][k] * 0.6931471805599453f + logf(sum) : sum;
+            row_sum[m][k] = factor;
+        }
+}
+
+/* Backward: the streamed rows that the resident rows first .. last see, or that see them */
+template <bool KEYS> static __device__ __forceinline__ tnc_span<int> tnc_attend_walk_of(const tnc_attend &p, int first, int last)
+{
+    if (KEYS) return tnc_attend_queries_of(p, first, last);
+    return tnc_span<int>{ tnc_attend_keys_of(p, first).low, tnc_attend_keys_of(p, last).high };
+}
+
+/* Scores of masked pairs of resident rows and streamed columns become such that P and dS are 0. */
+template <int KIND, bool KEYS, int S, int M, int N>
+static __device__ __forceinline__ void tnc_attend_mask_back(const tnc_attend &p, float (&s)[S][M][N][4], int i, int j)
+{
+    int m, n, e;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < N; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {
+                const int           row = i + 16 * m + 8 * (e / 2), col = j + 8 * n + e % 2;
+                const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
+                if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
+                s[0][m][n][e] = KIND != TN_ATTEND_SOFTMAX ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                if (S == 2) s[S - 1][m][n][e] = 0.0f;
+            }
+}
+
+/* The A fragments of P, of dS and, bilinear, of dS of the second set, from 16 rows of scores a and b and of dP, for 16 columns
+   from 16 k on. queries: the row_stats of this lane's first column (KEYS) or row. */
+template <int KIND, bool KEYS, int N>
+static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p, unsigned (&p_frag)[4], unsigned (&ds_first)[4],
+                                                             unsigned (&ds_second)[4], const float (&a)[N][4],
+                                                             const float (&b)[N][4], const float (&dp)[N][4],
+                                                             const float4 *queries, int k)
+{
+    const bool softmax = KIND == TN_ATTEND_SOFTMAX;
+    int        e;
+    TNC_UNROLL
+    for (e = 0; e < 4; e++) {                           /* e / 2: which 8 columns, e % 2: which 8 rows */
+        const int    c = 2 * k + e / 2, r = e % 2 * 2;
+        const float4 q0 = queries[8 * (KEYS ? c : e % 2)], q1 = KEYS ? queries[8 * c + 1] : q0;
+        const float  a0 = a[c][r], a1 = a[c][r + 1], b0 = b[c][r], b1 = b[c][r + 1];
+        const float  slope0 = fmaf(q0.x, dp[c][r], q0.y), slope1 = fmaf(q1.x, dp[c][r + 1], q1.y);
+        const float  p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+        const float  p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+        p_frag[e] = tnc_pair(q0.x * p0, q1.x * p1);
+        ds_first[e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+        if (KIND == TN_ATTEND_BILINEAR) ds_second[e] = tnc_pair(a0 * slope0, a1 * slope1);
+    }
+}
+
+/* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`, of a block whose rows begin at `first`:
+   marks blocks with results that are not finite, and adds the others' gradients. */
+template <int KIND, bool KEYS, int S, int M, int C, int CV>
+static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, const tnc_attend_place &at, int first, int rows,
+                                                           int row, const float (&dx)[S][M][C][4],
+                                                           const float (&dv)[M][CV][4])
+{
+    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
+    const tnc_heads &to = KEYS ? p.dk : p.dq;
+    const int        T = (int)(KEYS ? p.Tk : p.Tq);
+    float            factor[M][2];
+    bool             redo = KEYS && tnc_attend_not_finite<M, 8 * CV>(dv);
+    int              set, m;
+    TNC_UNROLL
+    for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
+    redo = tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
+    TNC_UNROLL
+    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
+    TNC_UNROLL
+    for (set = 0; set < S; set++)
+        if (to.data && !redo)
+            tnc_attend_store_rows<M, 8 * C>(p, to, at.b, at.h + set * (int)p.H, row, T, (int)p.n_qk, dx[set], factor, true);
+    TNC_UNROLL
+    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
+    if (KEYS && p.dv.data && !redo)
+        tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, true);
+}
+
 /* How registers and shared memory are divided. A thread may have 255 registers, so that two blocks of 128 threads use the 64
    K registers of a multiprocessor; two times 112 KiB is about its shared memory. A thread needs C / 2 registers for the sums
    of 16 rows and C columns. Forward: a warp has 32 queries, so that each B fragment is used for two A fragments. A stage has
@@ -5530,9 +5727,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
-    const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
     const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
-    int           set, m, n, e, k;
+    int           set, m, k;
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int to = tnc_attend_keys_of(p, last).high;
@@ -5552,12 +5748,9 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                                            tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
+    tnc_attend_clear(o);
     TNC_UNROLL
     for (m = 0; m < 2; m++) {
-        TNC_UNROLL
-        for (n = 0; n < DV / 8; n++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
         row_max[m][0] = row_max[m][1] = -INFINITY;
         row_sum[m][0] = row_sum[m][1] = 0.0f;
     }
@@ -5575,88 +5768,19 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         TNC_UNROLL
         for (set = 0; set < sets; set++)
             tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
-        /* P replaces the scores of the first set */
-        TNC_UNROLL
-        for (m = 0; m < 2; m++)
-            TNC_UNROLL
-            for (n = 0; n < keys / 8; n++)
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[sets - 1][m][n][e];
-        if (mask == 1) {
-            TNC_UNROLL
-            for (m = 0; m < 2; m++)
-                TNC_UNROLL
-                for (k = 0; k < 2; k++) {
-                    const tnc_span<int> visible = tnc_attend_keys_of(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
-                    const int           at = j0 + 2 * (lane & 3);
-                    TNC_UNROLL
-                    for (n = 0; n < keys / 8; n++)
-                        TNC_UNROLL
-                        for (e = 0; e < 2; e++)
-                            if (at + 8 * n + e < visible.low || at + 8 * n + e >= visible.high)
-                                s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
-                }
-        }
-        TNC_UNROLL
-        for (m = 0; m < 2; m++)
-            TNC_UNROLL
-            for (k = 0; k < 2; k++) {
-                if (softmax) {
-                    float largest = row_max[m][k], factor;
-                    TNC_UNROLL
-                    for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
-                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                    factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
-                    row_max[m][k] = largest;
-                    if (largest == -INFINITY) largest = 0.0f;                   /* every key is masked: e^-inf is 0 */
-                    TNC_UNROLL
-                    for (n = 0; n < keys / 8; n++)
-                        TNC_UNROLL
-                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
-                    TNC_UNROLL
-                    for (n = 0; n < DV / 8; n++) {
-                        o[m][n][2 * k] *= factor;
-                        o[m][n][2 * k + 1] *= factor;
-                    }
-                    row_sum[m][k] *= factor;
-                }
-                if (softmax || sums)
-                    TNC_UNROLL
-                    for (n = 0; n < keys / 8; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
-            }
+        tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, i0 + warp_row + lane / 4, j0 + 2 * (lane & 3));
         const int again = tnc_reread_thread() & 31;
         TNC_UNROLL
         for (k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
             TNC_UNROLL
-            for (m = 0; m < 2; m++)
-                TNC_UNROLL
-                for (e = 0; e < 4; e++)
-                    left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+            for (m = 0; m < 2; m++) tnc_attend_frag_of(left[m], s[0][m], k);
             tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
     const int thread = tnc_reread_thread(), lane = thread & 31, warp_row = thread / 32 * 32;
-    TNC_UNROLL
-    for (m = 0; m < 2; m++)
-        TNC_UNROLL
-        for (k = 0; k < 2; k++) {
-            const int           i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
-            const tnc_span<int> visible = tnc_attend_keys_of(p, i);
-            float          sum = row_sum[m][k], factor = tnc_attend_row_scale<float>(p, visible);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (sums) sum = fmaf(sum, p.square, (float)p.eps);
-            if (softmax || sums) factor /= sum;
-            if (!softmax) factor *= p.square;
-            if (visible.high == visible.low || (softmax && row_max[m][k] == -INFINITY)) factor = 0.0f; /* NaN stays: redo */
-            if (p.stat && (lane & 3) == 0 && i < Tq)
-                ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? row_max[m][k] * 0.6931471805599453f + logf(sum)
-                                                                        : sum;
-            row_sum[m][k] = factor;
-        }
+    tnc_attend_end_rows<KIND>(p, end.head, row_max, row_sum, i0 + warp_row + lane / 4);
     tnc_attend_store_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, row_sum, false);
     tnc_attend_mark_redo(p, tnc_attend_place_of(p).head, tnc_attend_first_row<false>(p, queries), queries, p.Tq,
                          tnc_attend_not_finite<2, DV>(o));
@@ -5675,17 +5799,15 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const  resident_x = shared, *const resident_y = shared + resident_rows * sets * D,
         *const stages = resident_y + resident_rows * (DV + (KEYS ? 0 : 8));
-    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
     const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
-    int              set, m, n, e, k;
+    int              set, m, k, at;
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = row0 + resident_rows < T_resident ? row0 + resident_rows - 1 : T_resident - 1;
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
     const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
-    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
-    int           at, to;
+    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4];
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
@@ -5699,13 +5821,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
             tnc_tile_load<8, streamed, threads>(x + streamed * (sets * D + DV),
                                                 tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
     };
-    if (KEYS) {
-        at = tnc_attend_queries_of(p, row0, last).low;
-        to = tnc_attend_queries_of(p, row0, last).high;
-    } else {
-        at = tnc_attend_keys_of(p, row0).low;
-        to = tnc_attend_keys_of(p, last).high;
-    }
+    const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
+    const int           to = walk.high;
     for (set = 0; set < sets; set++)
         tnc_tile_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
                                                  tnc_head<const tnc_bf16>(gx, begin.b, row0, begin.h + set * H),
@@ -5715,20 +5832,12 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * DV,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, begin.head), 8, T_resident - row0);
-    at = at / streamed * streamed;
+    at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
+    tnc_attend_clear(dv);
     TNC_UNROLL
-    for (m = 0; m < M; m++)
-        TNC_UNROLL
-        for (e = 0; e < 4; e++) {
-            TNC_UNROLL
-            for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
-            TNC_UNROLL
-            for (set = 0; set < sets; set++)
-                TNC_UNROLL
-                for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
-        }
+    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     /* N streamed rows at a time. Everything that can be recomputed is, so that only sums occupy registers between turns. */
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
@@ -5751,48 +5860,16 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         for (set = 0; set < sets; set++)
             tnc_mma_rows<M, N, D>(s[set], resident_x + set * resident_rows * D, warp_row, xt + set * streamed * D, sub,
                                   lane);
-        if (mask == 1) {
-            TNC_UNROLL
-            for (m = 0; m < M; m++)
-                TNC_UNROLL
-                for (n = 0; n < N / 8; n++)
-                    TNC_UNROLL
-                    for (e = 0; e < 4; e++) {
-                        const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4;
-                        const int           col = at + 8 * n + 2 * (lane & 3) + e % 2;
-                        const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
-                        if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
-                        s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
-                        if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
-                    }
-        }
+        if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, mine + lane / 4, at + 2 * (lane & 3));
         tnc_mma_rows<M, N, DV>(dp, resident_y, warp_row, yt, sub, lane);
         TNC_UNROLL
         for (k = 0; k < N / 16; k++) {                  /* 16 streamed rows: their A fragments, then the products */
             unsigned p_frag[M][4], ds_frag[sets][M][4];
             TNC_UNROLL
-            for (e = 0; e < 4; e++) {                   /* e / 2: which 8 columns, e % 2: which 8 rows */
-                float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
-                if (KEYS) {
-                    q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
-                    q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
-                }
-                TNC_UNROLL
-                for (m = 0; m < M; m++) {
-                    const int   c = 2 * k + e / 2, r = e % 2 * 2;
-                    const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1];
-                    const float b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
-                    float       p0, p1, slope0, slope1;
-                    if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
-                    slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
-                    slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                    p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                    p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
-                    p_frag[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                    ds_frag[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                    if (sets == 2) ds_frag[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
-                }
-            }
+            for (m = 0; m < M; m++)
+                tnc_attend_back_frags<KIND, KEYS>(p, p_frag[m], ds_frag[0][m], ds_frag[sets - 1][m], s[0][m], s[sets - 1][m],
+                                                  dp[m], queries + (KEYS ? sub + 2 * (lane & 3)
+                                                                         : warp_row + 16 * m + lane / 4), k);
             if (KEYS) tnc_mma_step<M, DV>(dv, p_frag, yt, sub + 16 * k, lane);
             TNC_UNROLL
             for (set = 0; set < sets; set++)
@@ -5801,23 +5878,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
     const int first = tnc_attend_first_row<KEYS>(p, resident_rows), mine = first + tnc_reread_thread() / 32 * 16 * M;
-    bool      redo = false;
-    TNC_UNROLL
-    for (set = 0; set < sets; set++) redo = tnc_attend_not_finite<M, D>(dx[set]) || redo;
-    if (KEYS) redo = tnc_attend_not_finite<M, DV>(dv) || redo;
-    redo = tnc_attend_mark_redo(p, end.head, first, resident_rows, KEYS ? p.Tk : p.Tq, redo);
-    TNC_UNROLL
-    for (m = 0; m < M; m++)
-        factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
-    TNC_UNROLL
-    for (set = 0; set < sets; set++)
-        if ((KEYS ? p.dk : p.dq).data && !redo)
-            tnc_attend_store_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_resident, (int)p.n_qk,
-                                        dx[set], factor, true);
-    TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
-    if (KEYS && p.dv.data && !redo)
-        tnc_attend_store_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_resident, (int)p.n_v, dv, factor, true);
+    tnc_attend_end_back<KIND, KEYS>(p, end, first, resident_rows, mine, dx, dv);
     tnc_cp_async_wait<0>();
 }
 
@@ -5839,17 +5900,19 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 }
 
 /* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
-   The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory, and
-   is about 1.6 times as fast as mma. What a lane holds of the accumulators and of A is what it holds for mma, so that the
-   scores of a warpgroup become P and the left factor of P V as in >>cuda-attention-mma. Used on request, see tnc_wgmma_open.
+   The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory. What
+   a lane holds of the accumulators and of A is what it holds for mma, so that what is done with scores is the same. Products
+   and exponentials of one warpgroup do not overlap yet. Used on request, see tnc_wgmma_open.
 
    A tile of D columns lies in shared memory as D / 64 panels of 64 columns. A row of a panel has 128 bytes, and tnc_swizzle<8>
    is the 128-byte swizzle of wgmma if the tile begins at a multiple of 1,024 bytes. A descriptor holds, in units of 16 bytes,
    the address, the distance of panels (which is used where the rows are k: V), and the distance of 8 rows.
 
    wgmma reads shared memory by the asynchronous proxy: a thread that has written there, also by cp.async, executes
-   fence.proxy.async before the barrier. Products run until they are waited for; till then their registers are not touched. */
+   fence.proxy.async before the barrier. Products run until they are waited for; until then their registers must not be
+   accessed. */
 
+#if TNC_WGMMA
 /* Starts the copy of ROWS rows of D numbers to the panels of a tile, as tnc_tile_load does. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tnc_wgmma_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
@@ -5893,6 +5956,7 @@ static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
 {
     return shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 / 2;
 }
+#endif
 
 /* Two warpgroups of 64 queries. One block has the registers of a multiprocessor, up to 255 for a thread: keys / 2 for each set
    of scores, D / 2 for o, keys / 4 for P. A stage has 128 keys, or 64 where two stages of 128 are too large. */
@@ -5912,15 +5976,14 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = tnc_wgmma_shared(shared), *const stages = q + queries * sets * D;
-    const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
     const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
     const int     lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int     mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                /* the first of two queries, 8 apart */
     const tnc_attend_place at = tnc_attend_place_of(p);
     const int     last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int     to = tnc_attend_keys_of(p, last).high;
-    int           set, n, e, k, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
-    float         o[D / 8][4], row_max[2] = { -INFINITY, -INFINITY }, row_sum[1][2] = { { 0.0f, 0.0f } };
+    int           set, k, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float         o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
     auto load = [&](int which, int j) {
         tnc_bf16 *to_x = stages + which * stage;
         for (int x = 0; x < sets; x++)
@@ -5933,15 +5996,12 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
                                             tnc_head<const tnc_bf16>(p.q, at.b, i0, at.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
-    TNC_UNROLL
-    for (n = 0; n < D / 8; n++)
-        TNC_UNROLL
-        for (e = 0; e < 4; e++) o[n][e] = 0.0f;
+    tnc_attend_clear(o);
     for (; j0 < to; j0 += keys) {
         const int       turn = j0 / keys % 2, first = i0 + 64 * group;
         const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
         const int       mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
-        float           s[sets][keys / 8][4];
+        float           s[sets][1][keys / 8][4];
         unsigned        left[keys / 16][4];
         tnc_cp_async_wait<0>();
         tnc_fence_async();
@@ -5950,87 +6010,29 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
         tnc_cp_async_commit();
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
         tnc_wgmma_fence();
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_wgmma_rows<keys, D, queries, keys>(s[set], q + set * queries * D + group * 64 * 64, kt + set * keys * D);
+            tnc_wgmma_rows<keys, D, queries, keys>(s[set][0], q + set * queries * D + group * 64 * 64, kt + set * keys * D);
         tnc_wgmma_commit();
         tnc_wgmma_wait<0>();
         TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
-        /* P replaces the scores of the first set */
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+        tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, mine, j0 + 2 * (lane & 3));
         TNC_UNROLL
-        for (n = 0; n < keys / 8; n++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++) s[0][n][e] *= softmax ? p.power : s[sets - 1][n][e];
-        TNC_UNROLL
-        for (k = 0; k < 2; k++) {
-            if (mask == 1) {
-                const tnc_span<int> visible = tnc_attend_keys_of(p, mine + 8 * k);
-                TNC_UNROLL
-                for (n = 0; n < keys / 8; n++)
-                    TNC_UNROLL
-                    for (e = 0; e < 2; e++) {
-                        const int j = j0 + 8 * n + 2 * (lane & 3) + e;
-                        if (j < visible.low || j >= visible.high) s[0][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
-                    }
-            }
-            if (softmax) {
-                float largest = row_max[k], factor;
-                TNC_UNROLL
-                for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][n][2 * k], s[0][n][2 * k + 1]));
-                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[k] - largest);
-                row_max[k] = largest;
-                if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
-                TNC_UNROLL
-                for (n = 0; n < keys / 8; n++)
-                    TNC_UNROLL
-                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][n][e] = tnc_exp2(s[0][n][e] - largest);
-                TNC_UNROLL
-                for (n = 0; n < D / 8; n++) {
-                    o[n][2 * k] *= factor;
-                    o[n][2 * k + 1] *= factor;
-                }
-                row_sum[0][k] *= factor;
-            }
-            if (softmax || sums)
-                TNC_UNROLL
-                for (n = 0; n < keys / 8; n++) row_sum[0][k] += s[0][n][2 * k] + s[0][n][2 * k + 1];
-        }
-        TNC_UNROLL
-        for (k = 0; k < keys / 16; k++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++)
-                left[k][e] = tnc_pair(s[0][2 * k + e / 2][e % 2 * 2], s[0][2 * k + e / 2][e % 2 * 2 + 1]);
-        tnc_wgmma_operand(o);
+        for (k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
+        tnc_wgmma_operand(o[0]);
         tnc_wgmma_operand(left);
         tnc_wgmma_fence();
-        tnc_wgmma_step<keys, D, keys>(o, left, vt);
+        tnc_wgmma_step<keys, D, keys>(o[0], left, vt);
         tnc_wgmma_commit();
         tnc_wgmma_wait<0>();
-        tnc_wgmma_operand(o);
+        tnc_wgmma_operand(o[0]);
     }
-    TNC_UNROLL
-    for (k = 0; k < 2; k++) {
-        const int           i = mine + 8 * k;
-        const tnc_span<int> visible = tnc_attend_keys_of(p, i);
-        float               sum = row_sum[0][k], factor = tnc_attend_row_scale<float>(p, visible);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (sums) sum = fmaf(sum, p.square, (float)p.eps);
-        if (softmax || sums) factor /= sum;
-        if (!softmax) factor *= p.square;
-        if (visible.high == visible.low || (softmax && row_max[k] == -INFINITY)) factor = 0.0f;  /* NaN stays: redo */
-        if (p.stat && (lane & 3) == 0 && i < Tq)
-            ((float *)p.stat)[(int64_t)at.head * Tq + i] = softmax ? row_max[k] * 0.6931471805599453f + logf(sum) : sum;
-        row_sum[0][k] = factor;
-    }
-    const float (&x)[1][D / 8][4] = reinterpret_cast<const float (&)[1][D / 8][4]>(o);
-    tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, x, row_sum, false);
-    tnc_attend_mark_redo(p, at.head, i0, queries, p.Tq, tnc_attend_not_finite<1, D>(x));
+    tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
+    tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
+    tnc_attend_mark_redo(p, at.head, i0, queries, p.Tq, tnc_attend_not_finite<1, D>(o));
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6059,7 +6061,6 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const  resident_x = tnc_wgmma_shared(shared), *const resident_y = resident_x + resident_rows * sets * D,
         *const stages = resident_y + resident_rows * (D + (KEYS ? 0 : 8));
-    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
     const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
@@ -6069,8 +6070,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     const tnc_attend_place here = tnc_attend_place_of(p);
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
     const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
-    float         dx[sets][D / 8][4], dv[D / 8][4], factor[1][2];
-    int           set, n, e, k, at, to;
+    float         dx[sets][1][D / 8][4], dv[1][D / 8][4];
+    int           set, k, at;
     auto load = [&](int which, int t) {
         tnc_bf16 *x = stages + which * stage;
         for (int y = 0; y < sets; y++)
@@ -6082,13 +6083,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
             tnc_tile_load<8, streamed, threads>(x + streamed * (sets * D + D),
                                                 tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
     };
-    if (KEYS) {
-        at = tnc_attend_queries_of(p, row0, last).low;
-        to = tnc_attend_queries_of(p, row0, last).high;
-    } else {
-        at = tnc_attend_keys_of(p, row0).low;
-        to = tnc_attend_keys_of(p, last).high;
-    }
+    const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
+    const int           to = walk.high;
     for (set = 0; set < sets; set++)
         tnc_wgmma_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
                                                   tnc_head<const tnc_bf16>(gx, here.b, row0, here.h + set * H), gx.t,
@@ -6098,24 +6094,19 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * D,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, here.head), 8, T_resident - row0);
-    at = at / streamed * streamed;
+    at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
+    tnc_attend_clear(dv);
     TNC_UNROLL
-    for (n = 0; n < D / 8; n++)
-        TNC_UNROLL
-        for (e = 0; e < 4; e++) {
-            dv[n][e] = 0.0f;
-            TNC_UNROLL
-            for (set = 0; set < sets; set++) dx[set][n][e] = 0.0f;
-        }
+    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
         const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : resident_y + resident_rows * D);
         const int       mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 63)
                                     : tnc_attend_mask_of(p, mine, mine + 63, at, at + N - 1);
-        float           s[sets][N / 8][4], dp[N / 8][4];
+        float           s[sets][1][N / 8][4], dp[N / 8][4];
         unsigned        p_frag[N / 16][4], ds_frag[sets][N / 16][4];
         if (sub == 0) {
             tnc_cp_async_wait<0>();
@@ -6126,81 +6117,45 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
         }
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
         tnc_wgmma_operand(dp);
         tnc_wgmma_fence();
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_wgmma_rows<N, D, resident_rows, streamed>(s[set], resident_x + set * resident_rows * D + group * 64 * 64,
+            tnc_wgmma_rows<N, D, resident_rows, streamed>(s[set][0], resident_x + set * resident_rows * D + group * 64 * 64,
                                                           xt + set * streamed * D + sub * 64);
         tnc_wgmma_rows<N, D, resident_rows, streamed>(dp, resident_y + group * 64 * 64, yt + sub * 64);
         tnc_wgmma_commit();
         tnc_wgmma_wait<0>();
         TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set]);
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
         tnc_wgmma_operand(dp);
-        if (mask == 1) {
-            TNC_UNROLL
-            for (n = 0; n < N / 8; n++)
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) {
-                    const int           row = row0 + warp_row + 8 * (e / 2) + lane / 4, col = at + 8 * n + 2 * (lane & 3) + e % 2;
-                    const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
-                    if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
-                    s[0][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
-                    if (sets == 2) s[sets - 1][n][e] = 0.0f;
-                }
-        }
+        if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, row0 + warp_row + lane / 4, at + 2 * (lane & 3));
         TNC_UNROLL
         for (k = 0; k < N / 16; k++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++) {                   /* e / 2: which 8 columns, e % 2: which 8 rows */
-                const int    c = 2 * k + e / 2, r = e % 2 * 2, first = KEYS ? sub + 8 * c + 2 * (lane & 3)
-                                                                            : warp_row + 8 * (e % 2) + lane / 4;
-                const float4 q0 = queries[first], q1 = KEYS ? queries[first + 1] : q0;
-                const float  a0 = s[0][c][r], a1 = s[0][c][r + 1], b0 = s[sets - 1][c][r], b1 = s[sets - 1][c][r + 1];
-                const float  slope0 = fmaf(q0.x, dp[c][r], q0.y), slope1 = fmaf(q1.x, dp[c][r + 1], q1.y);
-                const float  p0 = softmax ? tnc_exp2(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                const float  p1 = softmax ? tnc_exp2(fmaf(a1, p.power, -q1.z)) : a1 * b1;
-                p_frag[k][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                ds_frag[0][k][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                if (sets == 2) ds_frag[sets - 1][k][e] = tnc_pair(a0 * slope0, a1 * slope1);
-            }
+            tnc_attend_back_frags<KIND, KEYS>(p, p_frag[k], ds_frag[0][k], ds_frag[sets - 1][k], s[0][0], s[sets - 1][0], dp,
+                                              queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), k);
         if (KEYS) {
             tnc_wgmma_operand(p_frag);
-            tnc_wgmma_operand(dv);
+            tnc_wgmma_operand(dv[0]);
         }
         TNC_UNROLL
         for (set = 0; set < sets; set++) {
             tnc_wgmma_operand(ds_frag[set]);
-            tnc_wgmma_operand(dx[set]);
+            tnc_wgmma_operand(dx[set][0]);
         }
         tnc_wgmma_fence();
-        if (KEYS) tnc_wgmma_step<N, D, streamed>(dv, p_frag, yt + sub * 64);
+        if (KEYS) tnc_wgmma_step<N, D, streamed>(dv[0], p_frag, yt + sub * 64);
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_wgmma_step<N, D, streamed>(dx[set], ds_frag[set], xt + set * streamed * D + sub * 64);
+            tnc_wgmma_step<N, D, streamed>(dx[set][0], ds_frag[set], xt + set * streamed * D + sub * 64);
         tnc_wgmma_commit();
         tnc_wgmma_wait<0>();
-        if (KEYS) tnc_wgmma_operand(dv);
+        if (KEYS) tnc_wgmma_operand(dv[0]);
         TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set]);
+        for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
     }
-    typedef const float one_tile[1][D / 8][4];
-    const one_tile &dv_tile = reinterpret_cast<one_tile &>(dv);
-    bool            redo = KEYS && tnc_attend_not_finite<1, D>(dv_tile);
-    TNC_UNROLL
-    for (set = 0; set < sets; set++) redo = tnc_attend_not_finite<1, D>(reinterpret_cast<one_tile &>(dx[set])) || redo;
-    redo = tnc_attend_mark_redo(p, here.head, row0, resident_rows, KEYS ? p.Tk : p.Tq, redo);
-    factor[0][0] = factor[0][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
-    TNC_UNROLL
-    for (set = 0; set < sets; set++)
-        if ((KEYS ? p.dk : p.dq).data && !redo)
-            tnc_attend_store_rows<1, D>(p, KEYS ? p.dk : p.dq, here.b, here.h + set * H, row0 + warp_row, T_resident, (int)p.n_qk,
-                                        reinterpret_cast<one_tile &>(dx[set]), factor, true);
-    factor[0][0] = factor[0][1] = softmax ? 1.0f : p.square;
-    if (KEYS && p.dv.data && !redo)
-        tnc_attend_store_rows<1, D>(p, p.dv, here.b, here.h, row0 + warp_row, T_resident, (int)p.n_v, dv_tile, factor, true);
+    tnc_attend_end_back<KIND, KEYS>(p, here, row0, resident_rows, row0 + warp_row, dx, dv);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6244,6 +6199,7 @@ template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, cons
         tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
         TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
                    tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+        tnc_wgmma_launched(s);
         return true;
     } else return false;
 }
@@ -6259,6 +6215,7 @@ template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wg
         tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
         TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
                    in_groups);
+        tnc_wgmma_launched(s);
         return true;
     } else return false;
 }
@@ -6999,8 +6956,9 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
 /* A block of tnc_linear_scan has X values of a and 16 of b of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
-/* Columns of a state of a block of tnc_linear_scan: 32 if blocks of 64 leave half of a GPU idle, since twice the blocks cost
-   less than segments, which sum every chunk twice. 264 is that of tnc_linear_groups. The sums do not depend on it. */
+/* Columns of a state of a block of tnc_linear_scan: 32 if blocks of 64 leave half of a GPU idle. Twice the blocks need no
+   segments: 18 d d n flops per position, forward and backward, where four segments need 22, since they sum three of four
+   chunks twice. 264 is that of tnc_linear_groups. The sums do not depend on it. */
 static int tnc_scan_columns(const tnc_linear &t, int64_t heads)
 {
     return t.NE < 64 || 4 * heads * (t.D / 16) * (t.D / tnc_scan_x(t)) * (t.NE / 64) <= 264 ? 32 : 64;

@@ -15,7 +15,7 @@ rows=$work/out/results.jsonl
 kept()   { grep -qF -- "$1" "$rows"; verdict $? "call $call has no row with $1"; }
 absent() { ! grep -qF -- "$1" "$rows"; verdict $? "call $call has a row with $1"; }
 # program FOLDER NAME: the rest of the input is its script
-program() { { echo "#!/bin/sh"; cat; } > "$work/$1/$2"; chmod +x "$work/$1/$2"; }
+program() { rm -f "$work/$1/$2"; { echo "#!/bin/sh"; cat; } > "$work/$1/$2"; chmod +x "$work/$1/$2"; }
 # Runs a call with the made-up programs, and tools from a PATH that has only them and what every system has. LIMIT shrinks all
 # of its parts.
 begin() {
@@ -47,12 +47,15 @@ case $0$* in
 */test_cuda_linear*) echo 'FAIL scan: "wrong" \ number'; echo "4 passed, 1 failed, 2 skipped"; exit 1 ;;
 */test_cuda_states*) echo "a crash"; exit 139 ;;
 */test_cuda_rows*)   [ -n "${TN_SYNC:-}" ] || sleep 60 ;;
+*/test_cuda_attentionwgmma_launches)
+    [ "${TN_REQUIRE:-}" = wgmma ] || { echo "SKIP wgmma_launches"; exit 0; }
+    [ ! -e "$(dirname "$0")/no_wgmma" ] || { echo "FAIL TN_REQUIRE:0: wgmma: desc.wgmma: ignored, too old"; exit 1; } ;;
 esac
 echo "3 passed, 0 failed, 1 skipped"
 END
 done
 program bin bench <<'END'
-echo "{\"row\":\"bench $*\",\"ms\":1.25,\"% of floor\":50}" >> "$BENCH_JSON"
+echo "{\"row\":\"bench $*${TN_WGMMA:+ wgmma $TN_WGMMA}\",\"ms\":1.25,\"% of floor\":50}" >> "$BENCH_JSON"
 echo "{\"row\":\"torch\",\"is\":\"$BENCH_TORCH\"}" >> "$BENCH_JSON"
 END
 begin 1 15
@@ -66,14 +69,24 @@ kept '{"test":"without_a_gpu","passed":3,'
 kept '{"missing":"PyTorch","why":'
 kept '{"row":"bench attention linear","ms":1.25'
 kept '{"row":"torch","is":""}'
-kept '{"row":"bench attention","ms":1.25'
+kept '{"row":"bench attention wgmma 1","ms":1.25'
 kept '{"test":"wgmma_attention","passed":3,'
+kept '{"test":"wgmma_cases","passed":3,'
 absent '"test":"test_cuda_sync"'
 verdict $(( $(grep -c '_sync"' "$rows") != 3 )) "not every program that failed was run again"
 echo "$said" | grep -q 'FAIL scan'; verdict $? "what a test says when it fails is not shown"
 echo "$said" | grep -q 'SKIP a part'; verdict $? "what a test skips is not shown"
+: > "$work/bin/no_wgmma"
+begin 1 8
+absent '"test":"wgmma_attention"'
+absent '"test":"wgmma_cases"'
+absent 'wgmma 1'
+for what in wgmma_attention "bench attention, wgmma"; do
+    kept "{\"missing\":\"$what\",\"why\":\"attention does not use wgmma: FAIL TN_REQUIRE:0: wgmma: desc.wgmma: ignored, too old\"}"
+done
+rm "$work/bin/no_wgmma"
 
-# ---- a bench that hangs, and peers; then one that fails
+# ---- a bench that hangs, and peers; then one that fails, and peers that do; then what keeps their output open
 
 program bin bench <<'END'
 echo '{"row":"the first","ms":2}' >> "$BENCH_JSON"
@@ -83,14 +96,20 @@ END
 program tools python <<'END'
 case $1 in
 -) printf 'Python\t3.12.1\nPyTorch\t2.9\n' ;;
-*peers.py) echo '{"row":"of a peer","ms":3}' >> "$2"; [ "$3" -gt 0 ] ;;
+*peers.py) echo '{"row":"of a peer","ms":3}' >> "$2"; [ ! -e "$(dirname "$0")/broken" ] || exit 7 ;;
 esac
+END
+program tools nvidia-smi <<'END'
+case $* in *clocks_throttle_reasons*) echo "1755 MHz, 0x4" ;; esac
 END
 begin 2 5
 kept '{"row":"the first","ms":2}'
 kept '{"row":"with a peer","ms":2}'
 kept '{"missing":"bench attention linear gpt","why":"it was cut off after '
 kept '{"row":"of a peer","ms":3}'
+kept '{"what":"clock before bench attention linear gpt","is":"1755 MHz, 0x4"}'
+kept '{"what":"clock after peers","is":"1755 MHz, 0x4"}'
+absent '"missing":"peers"'
 kept '{"what":"PyTorch","is":2.9}'
 kept '{"what":"Python","is":"3.12.1"}'
 kept '{"missing":"Triton"'
@@ -98,17 +117,41 @@ program bin bench <<'END'
 echo "FAIL cuBLAS: not found"
 exit 1
 END
+: > "$work/tools/broken"
 begin 2 5
+kept '{"missing":"peers","why":"it ended with status 7"}'
+rm "$work/tools/broken"
 kept '{"missing":"bench attention linear gpt","why":"it ended with status 1"}'
 echo "$said" | grep -q 'FAIL cuBLAS: not found'; verdict $? "why the bench failed is not shown"
 
+# A program that has ended, while one that it started lives on: the call does not wait for that one.
+program bin bench <<'END'
+echo "{\"row\":\"bench $*${TN_WGMMA:+ wgmma}\",\"is\":\"$BENCH_TORCH\"}" >> "$BENCH_JSON"
+setsid sleep 60 &
+echo $! >> "$(dirname "$0")/left"
+END
+program tools python <<'END'
+case $1 in
+-) printf 'Python\t3.12.1\n'; sleep 300 ;;
+*peers.py) setsid sleep 60 & echo $! >> "$(dirname "$0")/../bin/left" ;;
+esac
+END
+begin 2 15
+kept '{"what":"Python","is":"3.12.1"}'
+grep -q '^{"row":"bench attention wgmma","is":"exec .*torch_peer.py"}$' "$rows"; verdict $? "wgmma is not timed beside PyTorch"
+absent '"missing":"bench'
+while read -r one; do kill "$one" 2> /dev/null; verdict $? "the call waited for what a program had left"; done < "$work/bin/left"
+
 # ---- tools of CUDA: none; then a sanitizer that finds something, and an ncu that may not count
 
+program tools python <<'END'
+exit 0
+END
 program bin bench <<'END'
 echo "{\"row\":\"bench $*\",\"ms\":1}" >> "${BENCH_JSON:-/dev/null}"
 END
-begin 3 30
-for what in compute-sanitizer "ncu attention" "ncu linear" nsys; do kept "{\"missing\":\"$what\""; done
+begin 3 60
+for what in compute-sanitizer "ncu attention" "ncu attention wgmma" "ncu linear" nsys; do kept "{\"missing\":\"$what\""; done
 kept '{"row":"bench rows small","ms":1}'
 program tools compute-sanitizer <<'END'
 tool=$2
@@ -120,8 +163,9 @@ END
 program tools ncu <<'END'
 [ "$1" != --version ] || exit 0
 while [ "$1" != --log-file ]; do shift; done
-case $* in
+case ${TN_WGMMA:-}$* in
 *linear) echo "==ERROR== ERR_NVGPUCTRPERM - no permission" ;;
+1*) sed 's/tnc_attend_mma/tnc_attend_wgmma/' "$(dirname "$0")/ncu.csv" > "$2" ;;
 *) cp "$(dirname "$0")/ncu.csv" "$2" ;;
 esac
 END
@@ -135,13 +179,15 @@ cat > "$work/tools/ncu.csv" <<'END'
 "0","7","void tnc_attend_mma<1, 64, 64>(tnc_attend)","Launch Statistics","Grid Size","","1,024"
 END
 rm "$work/tools/python"
-if command -v python3 > /dev/null; then ln -s "$(command -v python3)" "$work/tools/python"; fi
-begin 3 30
+if command -v python3 > /dev/null; then echo "exec '$(command -v python3)' \"\$@\"" | program tools python; fi
+begin 3 60
 kept '{"test":"memcheck-attention","passed":3,"failed":0,"skipped":1,"exit":0,'
+kept '{"test":"synccheck-wgmma","passed":3,"failed":0,"skipped":1,"exit":0,'
 kept '{"test":"racecheck-cases","passed":3,"failed":0,"skipped":1,"exit":9,'
 grep -q '^0 1$' "$work/out/initcheck-states.txt"; verdict $? "sanitizers do not run without cuBLAS and sentinels"
 kept '{"missing":"ncu linear","why":"this user may not read'
 if command -v python3 > /dev/null; then
+    kept '{"kernel":"tnc_attend_wgmma<1, 64, 64>, 1024 blocks","memory %":31.5,"us":1250.0,"registers":255.0,"blocks":1024.0}'
     kept '{"kernel":"tnc_attend_mma<1, 64, 64>, 1024 blocks","memory %":31.5,"us":1250.0,"registers":255.0,"blocks":1024.0}'
 fi
 whole() {
@@ -150,6 +196,33 @@ whole() {
     verdict $? "results have lines that are no rows"
 }
 whole
+
+# ---- peers.py with a PyTorch that cannot be loaded, and with one whose GPU is lost: lines, and no exception
+
+if command -v python3 > /dev/null; then
+    call=peers rows=$work/peers.jsonl
+    mkdir -p "$work/torch/torch/nn"
+    : > "$work/torch/torch/nn/functional.py"
+    echo 'Module = object' > "$work/torch/torch/nn/__init__.py"
+    echo 'raise OSError("libcudart.so: too old")' > "$work/torch/torch/__init__.py"
+    peers() {
+        PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$work/torch" timeout 60 python3 tools/bench/gpu/peers.py "$rows" 20 > "$work/peers.txt" 2>&1
+        verdict $? "peers.py fails: $(cat "$work/peers.txt")"
+    }
+    peers
+    kept '{"missing":"peers","why":"no PyTorch: OSError: libcudart.so: too old"}'
+    cat > "$work/torch/torch/__init__.py" <<'END'
+class cuda:
+    def is_available(): return True
+    def empty_cache(): raise RuntimeError('an illegal memory access')
+END
+    peers
+    for row in "Triton bilinear fwd" "cuDNN fwd, B 1 H 16 T 4096 d 64" "GPT-2 124M, softmax, torch.compile, batch 16"; do
+        kept "{\"missing\":\"$row"
+    done
+    kept '"why":"RuntimeError: an illegal memory access"}'
+    rows=$work/out/results.jsonl
+fi
 
 # ---- tables
 
@@ -183,7 +256,7 @@ awk -F '|' '/^\|/ {
         name = $2
         gsub(/^ +| +$/, "", name)
         sub(/, wgmma$/, "", name)
-        sub(/( d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name)
+        sub(/(( B [0-9]+ H [0-9]+)? d [0-9]+ T [0-9]+|, B [0-9]+ H .*)$/, "", name)
         print name
     }' docs/gpu.md |
     grep -v '^row$\|^what$\|^test$\|^kernel$\|^missing$\|^-\|^\*each' | sort -u |
@@ -204,7 +277,14 @@ if [ $# -gt 0 ]; then
     kept '{"what":"device","is":"the host engine'
     kept '{"what":"cuBLAS","is":"13.'
     kept "{\"missing\":\"copy\",\"of\":\"PyTorch\",\"why\":\"'y'\"}"
-    kept '{"row":"bilinear quadratic fwd+bwd d 16 T 64","ms":'
+    kept '{"row":"bilinear quadratic fwd+bwd d 64 T 128","ms":'
+    kept '{"row":"bilinear quadratic fwd+bwd B 2 H 2 d 64 T 128","ms":'
+    absent wgmma
+    TN_WGMMA=1 BENCH_TINY=1 BENCH_JSON=$rows "$1" attention rows > "$work/bench.txt"
+    verdict $? "the benchmark fails with TN_WGMMA=1: $(cat "$work/bench.txt")"
+    kept '{"row":"bilinear quadratic fwd+bwd B 2 H 2 d 64 T 128, wgmma","ms":'
+    absent 'product, wgmma'
+    absent 'RMSNorm fwd, BF16, wgmma'
     for row in "fashion step, 128, against eager" "RMSNorm fwd, BF16" "cross-entropy with gradient, BF16" "AdamW, 124M"; do
         grep -qF "| $row |" docs/gpu.md; verdict $? "docs/gpu.md has no row $row"
         kept "{\"row\":\"$row\",\"ms\":"
@@ -213,7 +293,7 @@ if [ $# -gt 0 ]; then
     sh $script tables "$rows" | grep -q '^| copy | [0-9.]* |  |  | [0-9.]* |$'
     verdict $? "rows of the benchmark fill no table"
     said=$(TNCH_NO_CUBLAS=1 BENCH_TINY=1 BENCH_JSON=$rows "$1" none 2>&1); verdict $(( $? == 0 )) "it does not fail without cuBLAS"
-    echo "$said" | grep -q '^FAIL cuBLAS: .* much slower'; verdict $? "without cuBLAS it says: $said"
+    echo "$said" | grep -q '^FAIL cuBLAS: .* without tensor cores'; verdict $? "without cuBLAS it says: $said"
     kept '{"missing":"bench","why":"cuBLAS: '
     TN_WGMMA=1 TNCH_DEVICE=80 BENCH_TINY=1 BENCH_JSON=$rows "$1" none > /dev/null 2>&1
     kept '{"missing":"bench","why":"desc.wgmma: ignored'

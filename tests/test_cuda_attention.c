@@ -3,6 +3,7 @@
    between them, full and partial blocks, windows and row scales, F32 operands that are rounded and BF16 ones, and
    bit-identical results in a second run. Then what the tensor cores leave to other kernels: a few queries, queries without a
    visible key, unaligned views, infinities and NaN. And the same with desc.wgmma. */
+#define _DEFAULT_SOURCE                          /* setenv */
 #include "test.h"
 #include <float.h>
 #ifdef TN_CUDA_HOST
@@ -29,15 +30,18 @@ typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
 
 /* The oracle is one thread of the reference; at shapes where that takes minutes, all threads of the cpu backend. */
 static bool large;
-/* desc.wgmma of the contexts on the device, and what the last of them said of it */
+/* desc.wgmma of the contexts on the device, what the last of them said of it when it was opened, and how many of all contexts
+   have said that they launched such a kernel */
 static bool hopper;
 static char said[160];
+static int  launched;
 
 static void listen(void *user, tn_log_level level, const char *text)
 {
     (void)user;
     (void)level;
-    if (strstr(text, "wgmma")) snprintf(said, sizeof said, "%s", text);
+    if (strstr(text, "first launch with wgmma")) launched++;
+    else if (strstr(text, "wgmma")) snprintf(said, sizeof said, "%s", text);
 }
 
 static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, tn_gemm_precision precision)
@@ -492,6 +496,20 @@ static void wgmma_end(void)
     hopper = false;
 }
 
+/* A call of attention whose context has asked for them launches them, and says so. With TN_REQUIRE=wgmma, a device that does not
+   take them is a failure: so a script asks for the tests that need one. */
+TEST(wgmma_launches)
+{
+    NEED_GPU();
+    problem p = make(TN_ATTEND_BILINEAR, 1, 130, 130, 1, 64, 64);
+    if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
+    launched = 0;
+    results r = result_of(&p, 1);
+    CHECK_INT(launched, 1);
+    drop(&r);
+    wgmma_end();
+}
+
 /* Head dimensions of 64 and 128 and those padded to them, with full and partial blocks of queries and keys, few and many tiles. */
 TEST(wgmma)
 {
@@ -503,6 +521,7 @@ TEST(wgmma)
         {1, 190, 513, 1, 128, 128, 37, false, 3, 0}, {1, 65, 256, 3, 64, 64, 150, true, 0, -0.1},  {1, 200, 200, 1, 128, 128, 0, true, 0, -0.05},
     };
     if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
+    const int first = launched;
 #ifdef TN_CUDA_HOST
     const uint64_t before = tnch_launches_of("_wgmma<");                /* a GPU does not count */
 #endif
@@ -517,6 +536,7 @@ TEST(wgmma)
             if (p.a.row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) p.a.row = TN_ROW_SCALE_DEFAULT;
             try_problem(&p);
         }
+    CHECK_INT(launched, first + 2 * compared);                          /* a context for each of two ways */
 #ifdef TN_CUDA_HOST
     CHECK(tnch_launches_of("_wgmma<") >= before + 12 * (uint64_t)compared);     /* o, dq, dk and dv: in two ways, twice */
 #endif
@@ -568,5 +588,34 @@ TEST(wgmma_elsewhere)
 #endif
 }
 
+/* TN_WGMMA, where it is neither missing nor empty, overrides desc.wgmma. */
+TEST(wgmma_of_the_environment)
+{
+#ifdef TN_CUDA_HOST
+    static const struct { const char *set; bool desc, used; } list[] = {
+        {NULL, false, false}, {"", false, false}, {"0", false, false}, {"1", false, true},
+        {NULL, true, true},   {"", true, true},   {"0", true, false},  {"1", true, true},
+    };
+    const char *was = getenv("TN_WGMMA");
+    char        kept[16] = "";
+    if (was) snprintf(kept, sizeof kept, "%s", was);
+    wgmma_begin();
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (list[i].set) setenv("TN_WGMMA", list[i].set, 1);
+        else unsetenv("TN_WGMMA");
+        hopper = list[i].desc;
+        said[0] = 0;
+        tn_ctx_destroy(context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16));
+        CHECK_INT(strstr(said, "uses wgmma") != NULL, list[i].used);
+    }
+    if (was) setenv("TN_WGMMA", kept, 1);
+    else unsetenv("TN_WGMMA");
+    wgmma_end();
+#else
+    SKIP("engine", "a GPU may not take them");
+#endif
+}
+
 TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
-          infinities, workspaces, wgmma, wgmma_elsewhere)
+          infinities, workspaces, wgmma_launches, wgmma, wgmma_elsewhere,
+          wgmma_of_the_environment)

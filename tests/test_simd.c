@@ -658,7 +658,13 @@ TEST(products_of_halves_are_those_of_floats)
 
 static const double other_use = 1.0 / 1024;             /* the gradient of another use of q, k and v */
 
-typedef struct attend_case { int64_t queries, keys, d, dv; tn_attend_desc desc; } attend_case;
+typedef struct attend_case {
+    int64_t        queries, keys, d, dv;
+    tn_attend_desc desc;
+    int            bad_in;              /* q, k, v or the upstream gradient, from 1, has one bad number; 0: none */
+    int64_t        bad_at;
+    double         bad;
+} attend_case;
 
 /* o, dq, dk and dv of random BF16 numbers, one after the other in `to`; gradients are added to those of another use.
    unit < 0: the reference backend in double, of the same numbers. */
@@ -692,6 +698,7 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
         x[i] = tn_tensor_nd(ctx, unit < 0 ? TN_F64 : TN_BF16, 4, shape[i]);
         count = tn_tensor_count(x[i]);
         for (e = 0; e < count; e++) to[e] = (double)tni_bf16_value(tni_bf16_bits((float)test_random_real(&seed)));
+        if (one->bad_in == i + 1) to[one->bad_at] = one->bad;
         REQUIRE(tn_write(x[i], TN_F64, to, count) == TN_OK);
         if (i < 3) tn_watch(x[i]);
     }
@@ -787,8 +794,87 @@ TEST(attention_of_halves)
     free(got);
 }
 
+static bool row_is_finite(const double *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) if (!isfinite(x[i])) return false;
+    return true;
+}
+
+enum { BAD_TOKENS = 150, BAD_TILES = 5, BAD_TOKEN = 70, BAD_HEAD = 2 };
+
+/* Whether queries of a tile see keys of another one */
+static bool tile_sees(int64_t query_tile, int64_t key_tile, int64_t window)
+{
+    int64_t i, j;
+    for (i = query_tile * 32; i < tni_min(query_tile * 32 + 32, BAD_TOKENS); i++)
+        for (j = key_tile * 32; j <= tni_min(key_tile * 32 + 31, i); j++) if (window == 0 || i - j < window) return true;
+    return false;
+}
+
+/* Whether one bad number of token BAD_TOKEN may be in a tile of o or dq, or of dk or dv */
+static bool tile_may_be_bad(int which, int64_t tile, int bad_in, int64_t window)
+{
+    int64_t q;
+    if (which == 0 && bad_in == 4) return false;
+    if (which < 2 && bad_in % 3 == 1) return tile == BAD_TOKEN / 32;
+    if (which < 2) return tile_sees(tile, BAD_TOKEN / 32, window);
+    for (q = 0; q < BAD_TILES; q++) if (tile_may_be_bad(1, q, bad_in, window) && tile_sees(q, tile, window)) return true;
+    return false;
+}
+
+/* A bad number in one head of one text. What the reference cannot compute is bad here too; tiles that do not meet it are finite. */
+TEST(bad_numbers_in_attention_of_halves)
+{
+    static const tn_attend_kind kinds[] = {TN_ATTEND_SOFTMAX, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR};
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+    const int64_t d = 16, dv = 17, most = 2 * BAD_TOKENS * 5 * (4 * d + 2 * d + 2 * dv);
+    double *got = (double *)malloc(sizeof *got * 2 * (size_t)most), *want = got + most;
+    int     k, v, windowed, bad_in, unit, which, bad = 0, finite = 0, wrong = 0;
+    NEEDS_AVX512;
+    REQUIRE(got != NULL);
+    for (k = 0; k < 3; k++)
+        for (v = 0; v < (test_small() ? 1 : 3); v++)
+            for (windowed = 0; windowed < 2; windowed++)
+                for (bad_in = 1; bad_in <= 4; bad_in++) {
+                    const int64_t sets = kinds[k] == TN_ATTEND_BILINEAR ? 2 : 1, window = windowed ? 20 : 0;
+                    attend_case   one = attend_of(BAD_TOKENS, BAD_TOKENS, d, dv, kinds[k], TN_ROW_SCALE_DEFAULT, false, window);
+                    int64_t       ends[4], row;
+                    one.bad_in = bad_in;
+                    one.bad = values[v];
+                    one.bad_at = (BAD_TOKEN * 5 * (bad_in < 3 ? sets : 1) + BAD_HEAD) * (bad_in < 3 ? d : dv) + 3;
+                    attend_by(-1, 1, &one, want, ends);
+                    for (unit = 0; unit < UNITS; unit++) {
+                        if (test_leave_out(!unit_is_here(unit), NO_UNIT)) continue;
+                        attend_by(unit, 2, &one, got, ends);
+                        REQUIRE(ends[3] <= most);
+                        for (which = 0; which < 4; which++) {
+                            const int64_t heads = which == 1 || which == 2 ? 5 * sets : 5, width = which % 3 ? d : dv;
+                            const int64_t from = which ? ends[which - 1] : 0;
+                            for (row = 0; row < 2 * BAD_TOKENS * heads; row++) {
+                                const int64_t token = row / heads % BAD_TOKENS;
+                                const bool one_head = row / heads == token && row % heads % 5 == BAD_HEAD;      /* of the first text */
+                                const bool may = one_head && tile_may_be_bad(which, token / 32, bad_in, window);
+                                const bool must = !row_is_finite(want + from + row * width, width);
+                                const bool is = !row_is_finite(got + from + row * width, width);
+                                bad += must;
+                                finite += !may;
+                                if ((is || !must) && (may || !is)) continue;
+                                wrong++;
+                                printf("     %s, kind %d, %g in %d, window %d: array %d, row %d\n", unit_name[unit], k, values[v],
+                                       bad_in, (int)window, which, (int)row);
+                            }
+                        }
+                    }
+                }
+    printf("%d bad rows, %d finite ones\n", bad, finite);
+    CHECK_INT(wrong, 0);
+    CHECK(bad > 0 && finite > 0);
+    free(got);
+}
+
 TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused, strips_hold_every_number, parts_round_half_to_even,
-          attention_of_halves,
+          attention_of_halves, bad_numbers_in_attention_of_halves,
           strips_of_halves_are_those_of_floats, products_of_halves_are_those_of_floats, products_have_the_errors_told, large_products, errors_at_depth_1000, same_bits_for_any_threads, wild_numbers_as_in_F32,
           tiny_numbers_underflow_gently, tiles_in_C_are_the_processors)
 #else

@@ -955,7 +955,11 @@ unsigned tnc_shared_address(const void *shared)
     return (unsigned)((const char *)shared - tnch_arena);
 }
 
-void tnc_fence_async(void) { HOOK(async_fence); }
+void tnc_fence_async(void)
+{
+    if (set.device < 90) fault(cudaErrorLaunchFailure, "fence.proxy.async needs a device of capability 9.0");
+    HOOK(async_fence);
+}
 
 /* The array of the thread that contains these words, or NULL */
 static registers *registers_of(int thread, const void *p, size_t bytes)

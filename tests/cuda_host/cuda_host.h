@@ -247,10 +247,17 @@ void tnc_wgmma_commit(TNCH_LINE);
 template <int N> static inline void tnc_wgmma_wait(TNCH_LINE) { tnch_wgmma_wait(N, line); }
 template <class T> static inline void tnc_wgmma_operand(T &registers) { tnch_wgmma_operand(&registers, sizeof registers); }
 
+/* The same N as in >>cuda-port of tensornet_cuda.cu */
 template <int N> static inline void tnc_wgmma_ss(float (&d)[N / 8][4], uint64_t a, uint64_t b, int add, TNCH_LINE)
-{ tnch_wgmma_product(tnch_wgmma{d, NULL, a, b, N, add, 1, 1, 0, 0, NULL}, line); }
+{
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "N must be 16, 32, 64 or 128");
+    tnch_wgmma_product(tnch_wgmma{d, NULL, a, b, N, add, 1, 1, 0, 0, NULL}, line);
+}
 template <int N> static inline void tnc_wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], uint64_t b, int add, TNCH_LINE)
-{ tnch_wgmma_product(tnch_wgmma{d, a, 0, b, N, add, 1, 1, 0, 1, NULL}, line); }
+{
+    static_assert(N == 64 || N == 128, "N must be 64 or 128");
+    tnch_wgmma_product(tnch_wgmma{d, a, 0, b, N, add, 1, 1, 0, 1, NULL}, line);
+}
 
 unsigned tnc_shared_address(const void *shared);
 void tnc_fence_async(void);

@@ -4,7 +4,7 @@
 #     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within BUDGET
 #     tn_cuda_backend is all that the object exports        tensor cores where BUDGET wants them, and no double in kernels of floats
 #     no wgmma that ptxas serialises or waits for itself
-#     launches, shared memory and assembly are spelled in the section >>cuda-port alone
+#     launches, shared memory and assembly appear only in the section >>cuda-port
 # --budget prints the lines that BUDGET would need instead; --prove compiles unfit.cu first, and all of its mistakes must be found.
 # NVCC: the compiler. CUDA_FLAGS, CUDA_BOTH: the Makefile's, which asks for --budget by `make cuda MODE=--budget`. The last line is `N passed, N failed, N skipped`.
 set -u
@@ -19,9 +19,12 @@ if [ "$mode" = --prove ]; then
     for what in 'no_line (_Z7no_lineIfEvPT_): no line' 'no_line (_Z7no_lineIdEvPT_): no line' 'in_double .*computes in double' 'no_mma .*no mma' \
         'exported: _Z12seen_outsidePf' 'too_much .*stack 256, the budget is 0' 'too_much .*shared 256, the budget is 128' 'gone: there is no such' \
         'no_wgmma .*0 wgmma' 'serialised: .*serialised' \
-        'unfit.cu:30: outside of the section >>cuda-port' '^1 passed, 4 failed'; do
+        'unfit.cu:35: outside of the section >>cuda-port' '^1 passed, 4 failed'; do
         echo "$found" | grep -q -- "$what" || { echo "$found"; echo "FAIL unfit.cu: not found: $what"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
     done
+    # An instance without any wgmma counts, too, where another has some.
+    awk -v mode=--budget -f "$here/resources.awk" "$here/unfit.txt" "$folder/unfit.d/log" "$folder/unfit.d/all.ptx" |
+        grep -q '^no_wgmma .* wgmma=0$' || { echo "FAIL unfit.cu: --budget does not count no_wgmma"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 fi
 
 keep=$folder/$name.d

@@ -423,7 +423,7 @@ static bool misaligned_ldmatrix(int bug)
 
 enum wgmma_bug { NONE, NO_FENCE, WRITTEN_AFTER_FENCE, READ_TOO_EARLY, WAITED_TOO_LITTLE, NEVER_WAITED, A_OVERWRITTEN, D_OVERWRITTEN,
                  NO_ASYNC_FENCE, ASYNC_FENCE_TOO_LATE, TILE_OVERWRITTEN, ONE_WARP_LESS, TILE_NOT_ALIGNED, WRONG_STRIDE, COPY_PENDING,
-                 NO_BARRIER, REFILLED_TOO_EARLY };
+                 NO_BARRIER, REFILLED_TOO_EARLY, OLDER_DEVICE };
 
 static __device__ void add_half(int bug, float (&sum)[8][4], unsigned (&left)[2][4], uint64_t desc, int half)
 {
@@ -486,7 +486,7 @@ static bool wgmma_with(int bug)
     std::vector<float> x = counted(4096);
     std::vector<tnc_bf16> b(4096);
     for (size_t i = 0; i < 4096; i++) b[i] = __float2bfloat16(x[i]);
-    tnch_set_device(90);
+    tnch_set_device(bug == OLDER_DEVICE ? 80 : 90);
     device<tnc_bf16> db(b);
     device<float> y(4096);
     TNC_LAUNCH(two_halves, 1, 128, 10 << 10, 0, bug, db.p, y.p);
@@ -502,6 +502,7 @@ WGMMA_BUG(async_fence_after_the_barrier, ASYNC_FENCE_TOO_LATE) WGMMA_BUG(wgmma_t
 WGMMA_BUG(wgmma_by_three_warps, ONE_WARP_LESS)                 WGMMA_BUG(wgmma_tile_not_aligned, TILE_NOT_ALIGNED)
 WGMMA_BUG(wgmma_wrong_stride, WRONG_STRIDE)                    WGMMA_BUG(wgmma_copy_pending, COPY_PENDING)
 WGMMA_BUG(wgmma_without_barrier, NO_BARRIER)                   WGMMA_BUG(wgmma_tile_refilled_too_early, REFILLED_TOO_EARLY)
+WGMMA_BUG(async_fence_on_sm_80, OLDER_DEVICE)
 
 /* ---- launches --------------------------------------------------------------------------------------------------------- */
 
@@ -722,6 +723,7 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(wgmma_d_overwritten,        ALL, "registers were written while"),
     MISTAKE(no_async_fence,             "check", "without a fence.proxy.async"),
     MISTAKE(async_fence_after_the_barrier, "check", "without a fence.proxy.async"),
+    MISTAKE(async_fence_on_sm_80,       ALL, "fence.proxy.async needs a device of capability 9.0"),
     MISTAKE(wgmma_tile_overwritten,     "check", "written while wgmma may read it"),
     MISTAKE(wgmma_by_three_warps,       ALL, "another of its warpgroup|has ended"),
     MISTAKE(wgmma_tile_not_aligned,     ALL, ""),

@@ -83,8 +83,6 @@ file == 3 && /^[ \t]*(@%p[0-9]+ )?[a-z0-9.]+\.f64/ { f64[entry] = 1 }
 
 # ---- the verdict
 
-function fewer(a, b) { return a < b ? a : b }
-
 function over(symbol, name, i, what, value) {
     if (value > limit[i, what] + 0) print name " (" symbol "): " what " " value ", the budget is " limit[i, what]
 }
@@ -97,7 +95,8 @@ END {
             raise(most_registers, name, registers[symbol]); raise(most_stack, name, stack[symbol])
             raise(most_spills, name, spills[symbol]); raise(most_shared, name, shared[symbol])
             if (mma[symbol]) any_mma[name] = 1
-            if (wgmma[symbol]) least_wgmma[name] = name in least_wgmma ? fewer(least_wgmma[name], wgmma[symbol]) : wgmma[symbol]
+            if (wgmma[symbol]) any_wgmma[name] = 1
+            if (!(name in least_wgmma) || wgmma[symbol] + 0 < least_wgmma[name]) least_wgmma[name] = wgmma[symbol] + 0
             if (f64[symbol] && !of_doubles(symbol)) any_f64[name] = 1
             continue
         }
@@ -111,7 +110,7 @@ END {
     if (mode == "--budget") {
         for (name in most_registers)
             printf "%-32s %3d %5d %5d %6d%s%s%s\n", name, int((most_registers[name] + 7) / 8) * 8, most_stack[name], most_spills[name], most_shared[name],
-                   name in any_mma ? " mma" : "", name in least_wgmma ? " wgmma=" least_wgmma[name] : "", name in any_f64 ? " f64" : "" | "sort"
+                   name in any_mma ? " mma" : "", name in any_wgmma ? " wgmma=" least_wgmma[name] : "", name in any_f64 ? " f64" : "" | "sort"
         close("sort")
         exit
     }

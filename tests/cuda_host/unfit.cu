@@ -14,7 +14,12 @@
 template <class T> static __global__ void no_line(T *y) { y[threadIdx.x] *= 2; }
 static __global__ void in_double(float *y) { y[threadIdx.x] = (float)(y[threadIdx.x] * 0.1); }
 static __global__ void no_mma(float *y) { y[threadIdx.x] = 1; }
-static __global__ void no_wgmma(float *y) { y[threadIdx.x] = 1; }
+template <bool SOME> static __global__ void no_wgmma(float *y)
+{
+    float d[4] = {0, 0, 0, 0};
+    if (SOME) WGMMA(d);
+    y[threadIdx.x] = d[0];
+}
 static __global__ void serialised(float *y)
 {
     float d[4] = {0, 0, 0, 0};
@@ -39,7 +44,8 @@ extern "C" void tn_cuda_backend(float *y)
     LAUNCH(no_line<double>, (double *)y);
     LAUNCH(in_double, y);
     LAUNCH(no_mma, y);
-    LAUNCH(no_wgmma, y);
+    LAUNCH(no_wgmma<true>, y);
+    LAUNCH(no_wgmma<false>, y);
     LAUNCH(serialised, y);
     LAUNCH(seen_outside, y);
     LAUNCH(too_much<float>, y, 3);

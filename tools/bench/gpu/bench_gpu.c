@@ -19,7 +19,8 @@ enum { TURNS = 9 };
 static const double TURN = 0.05;                 /* seconds of a turn, at least one run */
 
 static bool        tiny;
-static const char *suffix = "";                  /* of the names of rows: ", wgmma" under TN_WGMMA=1 */
+static bool        wgmma, wgmma_launched;        /* TN_WGMMA=1: attention by these kernels; one was launched   */
+static const char *suffix = "";                  /* of the names of rows: ", wgmma" where attention uses it */
 
 /* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS NOTE` or `missing WHY` -------------------------- */
 
@@ -32,7 +33,7 @@ static void peer_start(void)
     int down[2], up[2];
     peer_wanted = command && *command;
     if (!peer_wanted || pipe(down) || pipe(up)) return;
-    signal(SIGPIPE, SIG_IGN);                    /* a peer that ends is missing, which is no reason to end, too */
+    signal(SIGPIPE, SIG_IGN);                    /* if the peer ends, its rows are missing; continue */
     if (fork() == 0) {
         dup2(down[0], 0);
         dup2(up[1], 1);
@@ -187,13 +188,15 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* What the backend says of cuBLAS, once. Without it all products would be many times slower, and so would the ceilings. */
+/* What the backend says of cuBLAS, once, and of wgmma. Without cuBLAS no product uses tensor cores, so that the ceilings are wrong. */
 static void hear(void *user, tn_log_level level, const char *message)
 {
     static bool heard;
     (void)user;
-    if (strncmp(message, "desc.wgmma: ", 12) == 0) suffix = ", wgmma";
-    else if (strncmp(message, "cuBLAS: ", 8) != 0) { printf("     %s\n", message); return; }
+    if (strncmp(message, "desc.wgmma: ", 12) == 0) {
+        wgmma = true;
+        wgmma_launched = wgmma_launched || strstr(message, "first launch");
+    } else if (strncmp(message, "cuBLAS: ", 8) != 0) { printf("     %s\n", message); return; }
     if (level >= TN_LOG_WARN) fail(message);                         /* no cuBLAS, or no wgmma where it is wanted */
     if (message[0] == 'd') return;
     if (heard) return;
@@ -340,7 +343,7 @@ static void ceilings(void)
 static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, int64_t d)
 {
     const double pairs = (double)T * (double)T / 2, heads = (double)(B * H), D = (double)d, chunk = D * D;   /* feature count d^2 */
-    char    name[96], work[96];
+    char    name[96], work[96], texts[32] = "";
     calls   c = { .count = backward ? 2 : 1 };
     row     r = { .name = name, .peer = work, .run = run_calls, .arg = &c };
     tn_view v[8];
@@ -349,7 +352,8 @@ static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, 
        more. Linear: the state is read and added to; backwards three times as much */
     r.flops = linear ? heads * (double)T * 4 * chunk * D * (backward ? 3.5 : 1) : heads * pairs * (backward ? 22 : 6) * D;
     r.bytes = heads * (double)T * D * 2 * (backward ? 20 : 6);
-    snprintf(name, sizeof name, "bilinear %s %s d %d T %d", linear ? "linear" : "quadratic", backward ? "fwd+bwd" : "fwd", (int)d, (int)T);
+    if (B > 1) snprintf(texts, sizeof texts, " B %d H %d", (int)B, (int)H);
+    snprintf(name, sizeof name, "bilinear %s %s%s d %d T %d", linear ? "linear" : "quadratic", backward ? "fwd+bwd" : "fwd", texts, (int)d, (int)T);
     snprintf(work, sizeof work, "flash %d %d %d %d %d", (int)B, (int)H, (int)T, (int)d, backward);
     v[0] = make4(TN_BF16, B, T, 2 * H, d, 1);
     v[1] = make4(TN_BF16, B, T, 2 * H, d, 1);
@@ -373,11 +377,15 @@ static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, 
     unmake(v, 8);
 }
 
+/* One text of 16 heads, and the texts of a GPT, whose heads are taken in groups. */
 static void attention(void)
 {
-    for (int backward = 0; backward < 2; backward++)
+    for (int backward = 0; backward < 2; backward++) {
         for (int64_t d = 64; d <= 128; d *= 2)
-            for (int64_t T = 4096; T <= 8192; T *= 2) attend(false, backward, 1, tiny ? 1 : 16, tiny ? T / 64 : T, tiny ? d / 4 : d);
+            for (int64_t T = 4096; T <= 8192; T *= 2) attend(false, backward, 1, tiny ? 1 : 16, tiny ? T / 32 : T, d);
+        attend(false, backward, tiny ? 2 : 16, tiny ? 2 : 12, tiny ? 128 : 1024, 64);
+    }
+    if (wgmma && !wgmma_launched) fail("desc.wgmma: attention did not launch its kernels with wgmma");
 }
 
 static void linear(void)
@@ -575,8 +583,9 @@ static void rows(void)
 
 int main(int argc, char **argv)
 {
-    static const struct { const char *name; void (*run)(void); } section[] = {
-        {"ceilings", ceilings}, {"attention", attention}, {"linear", linear}, {"gpt", gpt}, {"small", small}, {"rows", rows},
+    static const struct { const char *name; void (*run)(void); bool attends; } section[] = {      /* by kernels that may use wgmma */
+        {"ceilings", ceilings, false}, {"attention", attention, true}, {"linear", linear, false}, {"gpt", gpt, true},
+        {"small", small, false}, {"rows", rows, false},
     };
     const char *s = getenv("BENCH_TINY"), *to = getenv("BENCH_JSON");
     char        device[128] = "";
@@ -600,6 +609,7 @@ int main(int argc, char **argv)
         if (!wanted) continue;
         printf("---- %s\n", section[k].name);
         if (!state) open_state(TN_GEMM_F32);
+        suffix = wgmma && section[k].attends ? ", wgmma" : "";
         section[k].run();
     }
     if (state) backend->close(state);

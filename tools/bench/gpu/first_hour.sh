@@ -101,8 +101,43 @@ put() {
 }
 skip() { say "SKIP $1: $2"; put missing "$1" why "$2"; }
 
-# limited SECONDS COMMAND...: with one second at least
+# limited SECONDS COMMAND...: with one second at least. What it starts may live longer, so its output goes to a file and not
+# into a pipe, whose reader would wait for all of them.
 limited() { most=$1; shift; [ "$most" -ge 1 ] || most=1; timeout -k 5 "$most" "$@"; }
+shown() { cat "$1"; cat "$1" >> "$log"; }             # shown FILE
+ended() {                                             # ended NAME STATUS SECONDS: names what did not end well
+    case $2 in
+    0)   ;;
+    124|137) skip "$1" "it was cut off after $3 s; the rows so far are kept" ;;
+    *)   skip "$1" "it ended with status $2" ;;
+    esac
+}
+
+# clocks WHEN: how fast the GPU runs now, and what holds it back
+clocks() {
+    have nvidia-smi || return 0
+    is=$(limited 10 nvidia-smi --format=csv,noheader --query-gpu=clocks.sm,clocks_throttle_reasons.active 2> /dev/null |
+        head -n 1)
+    put what "clock $1" is "${is:-unknown}"
+    say "clock $1: ${is:-unknown}"
+}
+
+used=
+# Does attention use wgmma here? With TN_REQUIRE the test fails where it does not.
+hopper() {
+    [ -n "$used" ] || {
+        used=no
+        limited 60 env TN_WGMMA=1 TN_REQUIRE=wgmma "$BUILD/test_cuda_attention" wgmma_launches \
+            > "$out/wgmma_launches.txt" 2>&1 && used=yes
+    }
+    [ $used = yes ]
+}
+# with_wgmma NAME COMMAND...: or a line that says why not
+with_wgmma() {
+    what=$1; shift
+    if hopper; then "$@"
+    else skip "$what" "attention does not use wgmma: $(grep -m 1 'desc.wgmma\|FAIL' "$out/wgmma_launches.txt")"; fi
+}
 
 # tested NAME SECONDS COMMAND...: one test program. Several run at the same time.
 tested() {
@@ -119,52 +154,56 @@ tested() {
     [ $status -eq 0 ] || grep -n 'FAIL\|NMSE\|error\|fault' "$out/$name.txt" | head -n 20 | tee -a "$log"
 }
 
-# bench SECONDS PEER SECTION...: rows of the benchmark, which adds them to the results. PEER: `with` or `without` PyTorch
+# bench SECONDS PEER SECTION...: rows of the benchmark, which adds them to the results. PEER: `with` or `without` PyTorch.
+# bench_wgmma: the same with the kernels for Hopper, whose rows have names that end with ", wgmma".
 bench() {
     seconds=$1 peer=; shift
     [ "$1" != with ] || peer="exec $PYTHON tools/bench/gpu/torch_peer.py"
     shift
-    say "bench $*"
-    { BENCH_JSON="$results" BENCH_TORCH="$peer" limited "$seconds" "$BUILD/bench" "$@" 2>&1; echo $? > "$out/.status"; } |
-        tee -a "$out/bench.txt" "$log"
-    status=$(cat "$out/.status")
-    rm -f "$out/.status"
-    case $status in
-    0)   ;;
-    124) skip "bench $*" "it was cut off after $seconds s; the rows so far are kept" ;;
-    *)   skip "bench $*" "it ended with status $status" ;;
-    esac
+    name="bench $*${TN_WGMMA:+, wgmma}"
+    say "$name"
+    clocks "before $name"
+    BENCH_JSON="$results" BENCH_TORCH="$peer" limited "$seconds" "$BUILD/bench" "$@" > "$out/.now" 2>&1
+    status=$?
+    shown "$out/.now"
+    cat "$out/.now" >> "$out/bench.txt"
+    rm -f "$out/.now"
+    clocks "after $name"
+    ended "$name" $status "$seconds"
 }
+bench_wgmma() { ( export TN_WGMMA=1; bench "$@" ); }
 
 versions() {
     put what call is "$call, $(date -u +%Y-%m-%d)"
     : > "$out/.versions"
     if have nvidia-smi; then
-        nvidia-smi > "$out/nvidia-smi.txt" 2>&1
-        nvidia-smi --format=csv,noheader \
+        limited 20 nvidia-smi > "$out/nvidia-smi.txt" 2>&1
+        limited 20 nvidia-smi --format=csv,noheader \
             --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit 2>/dev/null | head -n 1 |
             awk -F ', ' '{ print "GPU\t" $1 "\ndriver\t" $2 "\nmemory\t" $3 "\nclock\t" $4 ", memory " $5 "\npower\t" $6 }' \
             >> "$out/.versions"
     else skip nvidia-smi "it is not installed"; fi
     for tool in "${NVCC:-nvcc}" gcc make ncu nsys; do
         have "$tool" || continue
-        printf '%s\t%s\n' "${tool##*/}" "$("$tool" --version 2>/dev/null | grep '[0-9]\.[0-9]' | head -n 1)"
+        printf '%s\t%s\n' "${tool##*/}" "$(limited 20 "$tool" --version 2>/dev/null | grep '[0-9]\.[0-9]' | head -n 1)"
     done >> "$out/.versions"
     printf 'system\t%s, %s processors\n' "$(uname -sr)" "$(getconf _NPROCESSORS_ONLN)" >> "$out/.versions"
-    have "$PYTHON" && "$PYTHON" - >> "$out/.versions" 2>/dev/null <<'END'
+    have "$PYTHON" && limited "$(part 60)" "$PYTHON" - >> "$out/.versions" 2>/dev/null <<'END'
 import sys
-print(f'Python\t{sys.version.split()[0]}')
+print(f'Python\t{sys.version.split()[0]}', flush=True)
 try:
     import torch
-    print(f'PyTorch\t{torch.__version__}, CUDA {torch.version.cuda}\ncuDNN\t{torch.backends.cudnn.version()}')
+    print(f'PyTorch\t{torch.__version__}, CUDA {torch.version.cuda}\ncuDNN\t{torch.backends.cudnn.version()}', flush=True)
     import triton
     print(f'Triton\t{triton.__version__}')
-except ImportError:
+except Exception:
     pass
 END
     while IFS="$(printf '\t')" read -r what is; do put what "$what" is "$is"; done < "$out/.versions"
     tee -a "$log" < "$out/.versions"
-    for what in Python PyTorch Triton; do grep -q "^$what	" "$out/.versions" || skip "$what" "$PYTHON does not have it"; done
+    for what in Python PyTorch Triton; do
+        grep -q "^$what	" "$out/.versions" || skip "$what" "$PYTHON does not have it, or cannot load it"
+    done
     rm -f "$out/.versions"
 }
 
@@ -192,14 +231,17 @@ build
 #      its largest shape, which needs a GPU of its own.
 
 if [ "$call" = 1 ]; then
+    with_wgmma wgmma_attention true
     time=$(left 170) all=
+    if hopper; then
+        tested wgmma_attention "$time" env TN_WGMMA=1 TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
+        tested wgmma_cases     "$time" env TN_WGMMA=1 "$BUILD/test_cuda" cases                     & all="$all $!"
+    fi
     tested test_cuda           "$time" env TN_CUDA_LARGE=1 "$BUILD/test_cuda"           & all="$all $!"
     tested test_cuda_attention "$time" env TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
     tested test_cuda_linear    "$time" env TN_CUDA_LARGE=1 "$BUILD/test_cuda_linear"    & all="$all $!"
     tested test_cuda_states    "$time" "$BUILD/test_cuda_states"                        & all="$all $!"
     tested test_cuda_rows      "$time" "$BUILD/test_cuda_rows"                          & all="$all $!"
-    tested wgmma_attention     "$time" env TN_WGMMA=1 TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
-    tested wgmma_cases         "$time" env TN_WGMMA=1 "$BUILD/test_cuda" cases          & all="$all $!"
     tested own_products        "$time" env TN_CUBLAS=0 "$BUILD/test_cuda" gemm          & all="$all $!"
     tested own_products_cases  "$time" env TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 "$BUILD/test_cuda" cases & all="$all $!"
     wait $all
@@ -212,19 +254,24 @@ if [ "$call" = 1 ]; then
         else tested "${name}_sync" "$(part 40)" env TN_SYNC=1 TN_TEST_SMALL=least "$BUILD/$name"; fi
     done
     if late 20; then skip "bench attention linear" "no time left"; else bench "$(left 50)" without attention linear; fi
-    # The kernels for Hopper, where this is one. Names of their rows end with ", wgmma".
     if late 20; then skip "bench attention, wgmma" "no time left"
-    else ( export TN_WGMMA=1; bench "$(left 5)" without attention ); fi
+    else with_wgmma "bench attention, wgmma" bench_wgmma "$(left 5)" without attention; fi
 fi
 
 # ---- 2: how fast is it?
 
 if [ "$call" = 2 ]; then
-    bench "$(left 150)" with attention linear gpt
+    bench "$(left 210)" with attention linear gpt
+    with_wgmma "bench attention, wgmma" bench_wgmma "$(left 150)" with attention
     if have "$PYTHON"; then
         say "peers"
+        clocks "before peers"
         time=$(left 15)
-        limited "$time" "$PYTHON" tools/bench/gpu/peers.py "$results" $(( time - $(part 15) )) 2>&1 | tee -a "$log"
+        limited "$time" "$PYTHON" tools/bench/gpu/peers.py "$results" $(( time - $(part 15) )) > "$out/peers.txt" 2>&1
+        status=$?
+        shown "$out/peers.txt"
+        clocks "after peers"
+        ended peers $status "$time"
     else skip peers "$PYTHON is not installed"; fi
 fi
 
@@ -247,20 +294,24 @@ sanitize() {
     check synccheck attention $least "$BUILD/test_cuda_attention" sizes & all="$all $!"
     check initcheck states    $least "$BUILD/test_cuda_states"          & all="$all $!"
     check initcheck cases     $round "$BUILD/test_cuda" cases_bf16      & all="$all $!"
+    if hopper; then check synccheck wgmma $least "$BUILD/test_cuda_attention" wgmma & all="$all $!"
+    else with_wgmma synccheck-wgmma true; fi
     wait $all
 }
 
-# profile SECTION: each kernel of attention once for each way to launch it. The file is what ncu counted, the rows its outline.
-# Interrupted, ncu writes what it has.
+# profile SECTION [wgmma]: each kernel of attention once for each way to launch it. The file is what ncu counted, the rows its
+# outline. Interrupted, ncu writes what it has.
 profile() {
-    timeout -s INT -k 20 "$(part 80)" ncu --clock-control none --filter-mode per-launch-config -c 1 -k 'regex:tnc_(attend|linear)' --csv \
-        --section SpeedOfLight --section Occupancy --section LaunchStats --log-file "$out/ncu_$1.csv" "$BUILD/bench" "$1" \
-        > "$out/ncu_$1.txt" 2>&1
-    if grep -q ERR_NVGPUCTRPERM "$out/ncu_$1.csv" "$out/ncu_$1.txt" 2>/dev/null; then
-        skip "ncu $1" "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)"
+    name=$1${2:+_$2}
+    env ${2:+TN_WGMMA=1} timeout -s INT -k 20 "$(part 80)" ncu --clock-control none --filter-mode per-launch-config -c 1 \
+        -k 'regex:tnc_(attend|linear)' --csv --section SpeedOfLight --section Occupancy --section LaunchStats \
+        --log-file "$out/ncu_$name.csv" \
+        "$BUILD/bench" "$1" > "$out/ncu_$name.txt" 2>&1
+    if grep -q ERR_NVGPUCTRPERM "$out/ncu_$name.csv" "$out/ncu_$name.txt" 2>/dev/null; then
+        skip "ncu $name" "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)"
         return
     fi
-    have "$PYTHON" && "$PYTHON" - "$out/ncu_$1.csv" <<'END' | tee -a "$log" >> "$results"
+    have "$PYTHON" && "$PYTHON" - "$out/ncu_$name.csv" <<'END' | tee -a "$log" >> "$results"
 import csv, json, sys
 keys = {'Duration': 'us', 'Compute (SM) Throughput': 'SM %', 'Memory Throughput': 'memory %', 'Achieved Occupancy': 'warps %',
         'Registers Per Thread': 'registers', 'Grid Size': 'blocks'}
@@ -276,24 +327,29 @@ for r in csv.DictReader(lines):
 for (_, name), row in rows.items():
     print(json.dumps({'kernel': f"{name}, {row.get('blocks', 0):g} blocks", **row}, separators=(',', ':')))
 END
-    say "ncu $1: $(grep -c 'Registers Per Thread' "$out/ncu_$1.csv" 2>/dev/null) kernels in $out/ncu_$1.csv"
+    say "ncu $name: $(grep -c 'Registers Per Thread' "$out/ncu_$name.csv" 2>/dev/null) kernels in $out/ncu_$name.csv"
 }
 
 if [ "$call" = 3 ]; then
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
     if [ -n "$sanitizer" ]; then sanitize; else skip compute-sanitizer "it is neither in the PATH nor in CUDA_HOME/bin"; fi
-    if late 210; then skip "bench rows small" "no time left"; else bench "$(left 200)" with rows small; fi
-    for section in attention linear; do
+    if late 250; then skip "bench rows small" "no time left"; else bench "$(left 240)" with rows small; fi
+    for section in attention "attention wgmma" linear; do
         if ! have ncu; then skip "ncu $section" "it is not installed"
         elif late 110; then skip "ncu $section" "no time left"
-        else profile $section; fi
+        else
+            case $section in
+            *wgmma) with_wgmma "ncu $section" profile attention wgmma ;;
+            *)      profile $section ;;
+            esac
+        fi
     done
     if ! have nsys; then skip nsys "it is not installed"
     elif late 60; then skip nsys "no time left"
     else
         limited "$(left 30)" nsys profile --trace cuda --force-overwrite true -o "$out/nsys" "$BUILD/bench" small \
             > "$out/nsys.log" 2>&1
-        nsys stats --report cuda_gpu_kern_sum "$out/nsys.nsys-rep" > "$out/nsys.txt" 2>&1
+        limited "$(left 5)" nsys stats --report cuda_gpu_kern_sum "$out/nsys.nsys-rep" > "$out/nsys.txt" 2>&1
         say "nsys: the time of each kernel of a small step is in $out/nsys.txt"
     fi
 fi
