@@ -183,7 +183,8 @@ def wrap(function, name, implied):
     def method(self, *args, **kw):
         ctx = self._ctx
         with ctx._lock:
-            ctx._collect()
+            if ctx._dead:
+                ctx._collect()
             call = Call(ctx, *sort_out(name, taken, desc, args, kw))
             values = [*([ctx._address, self._address][-len(first):] if first else ()), *map(call.value, others)]
             ctx._depth += 1
@@ -213,11 +214,8 @@ def wrap(function, name, implied):
 
 class Nobody:
     """In place of a context, for functions that need none"""
-    _lock, _depth, _handle, destroy = threading.RLock(), 0, None, None
+    _lock, _depth, _dead, _handle, destroy = threading.RLock(), 0, (), None, None
     _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
-
-    def _collect(self):
-        pass
 
     def _check(self, status, name):
         if status:

@@ -327,6 +327,9 @@ class Context(Object):
     def _in(self, kind, value, keep):
         """What C takes for a Python value. keep: what must live as long as C may look at it"""
         base, stars, const, extents = kind
+        if isinstance(value, Object) and stars == 1 and value.c_name == base:
+            keep.append(value)
+            return value._address
         stars += len(extents)
         if base in header["callbacks"] and not stars:
             function = value and self._callback(base, value)
@@ -358,7 +361,7 @@ class Context(Object):
                 *(self._fill(base, one, keep) for one in value))
         keep.append(value)
         if isinstance(value, Object):
-            if value.c_name != base and base != "void":
+            if value.c_name != base:
                 raise TypeError(f"expected {base}, not {value.c_name}")
             return value._address
         if isinstance(value, (ctypes.Structure, ctypes.Array)):
