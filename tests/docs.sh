@@ -115,12 +115,13 @@ for page; do
             printf "%s", block > f; close(f)
             if (notrun != "") plan("parse", first, f)
             else { plan("shell", first, f); last = out ".sh" first ".shown"; printf "" > last; close(last) }
-        } else if (lang == "text") {
+        } else if (lang == "python") last = "python"
+        else if (lang == "text") {
             if (last == "program") sub(/\n$/, "", shown[lastprog])
             tol = tolerance == "" ? 0 : tolerance
             if (last == "program") shown[lastprog] = shown[lastprog] " " tol "\n" block
-            else if (last != "") { printf "\001%d %s\n%s", first, tol, block > last; close(last) }
-            else print "FAIL", page, first, "an output, but nothing that prints it"
+            else if (last != "python" && last != "") { printf "\001%d %s\n%s", first, tol, block > last; close(last) }
+            else if (last == "") print "FAIL", page, first, "an output, but nothing that prints it"
             tolerance = last = ""
         }
         forget()

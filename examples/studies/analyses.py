@@ -42,7 +42,7 @@ def alike(ctx, a, b, lm, x, y, ids):                                        # 3
     return a.cosines(b), a.data_metric(s).cosines(b.data_metric(s))
 def words(ctx, a, b, lm, x, y, ids):                                        # 4
     e, mlp = lm.embed.w, lm.blocks[0].mlp
-    pairs = ctx.cp_from_mlp(mlp).fold_out(lm.head.w).fold_in(e.T).interaction_of(ids[0])
+    pairs = ctx.cp_from_mlp(mlp).fold_in(e.T).fold_out(lm.head.w.gather(0, ids[:1])).interaction_of(0)
     return lm.head.forward(e + mlp.forward(e)).gather(0, ids).topk(1, 4), pairs
 def heads_write(ctx, a, b, lm, x, y, ids):                                  # 5
     of = [ctx.svd(lm.blocks[0].attn.head(h, "o") @ lm.blocks[0].attn.head(h, "v"), top=4) for h in range(LANGUAGE["heads"])]

@@ -48,7 +48,8 @@ class Declarations(unittest.TestCase):
                  if callable(function) and (function.__doc__ or "").startswith("tn_")}
         names |= {function.__doc__.split("(")[0] for function in vars(tn).values()
                   if callable(function) and (getattr(function, "__doc__", "") or "").startswith("tn_")}
-        by_hand = functions.BY_HAND | {"tn_read", "tn_write", "tn_tokenizer_encode", "tn_tokenizer_decode"}
+        by_hand = functions.BY_HAND | {"tn_read", "tn_write", "tn_tokenizer_encode", "tn_tokenizer_decode",
+                                       "tn_transformer_points", "tn_transformer_parts"}
         left = {name for name in abi.header["functions"] if not name.endswith(("_destroy", "_close"))} - names - by_hand
         self.assertEqual(left, set())
 
@@ -247,6 +248,39 @@ class Lifetimes(Base):
                 use()
         self.assertIn("closed", repr(self.ctx))
 
+    def test_views(self):
+        """A view of an owned tensor keeps it, and ends with it"""
+        row = self.ctx.tensor(np.arange(6.0).reshape(2, 3), keep=True)[1]
+        for _ in range(10):
+            self.ctx.tensor(np.zeros((2, 3)), keep=True)
+        np.testing.assert_array_equal(row.T.numpy() if row.rank == 2 else row.numpy(), [3, 4, 5])
+        kept = self.ctx.tensor(np.zeros((2, 3)), keep=True)
+        view, again, copy = kept[1], kept.transpose(0, 1).slice(0, 1, 2), kept.copy()
+        kept.close()
+        for ended in (view, again):
+            with self.fails("was freed"):
+                ended.numpy()
+        self.assertEqual(copy.shape, (2, 3))
+        params = self.ctx.params_create()
+        encoder = params.mlp_init("l", in_=2, hidden=3).encoder(1)
+        params.close()
+        with self.fails("was freed"):
+            encoder.numpy()
+
+    def test_dropped_while_recording(self):
+        """What a recording needs is freed when the recording ends"""
+        live = self.ctx.memory().live
+        w = self.ctx.params_create().linear_init("l", in_=100, out=100).w
+        self.ctx.record()
+        loss = (self.ctx.tensor(np.ones((100, 100)), keep=True) @ w).sum()
+        del w                                               # and its parameters
+        for _ in range(10):
+            self.ctx.tensor(np.full((100, 100), 7.0), keep=True)
+        self.assertGreater(self.ctx.memory().live, live + 12 * 40000)
+        self.ctx.backward(loss)
+        self.ctx.reset()
+        self.assertLess(self.ctx.memory().live, live + 5 * 2**20)
+
     def test_refers(self):
         """A net of the caller's tensors, and a frozen run of a model, end with these"""
         params = self.ctx.params_create()
@@ -382,6 +416,10 @@ class Calls(Base):
         product, log = self.ctx.chain(np.ones((1, 3, 2, 2)))
         np.testing.assert_allclose(product.numpy() * np.exp(log.numpy()), np.full((1, 2, 2), 4), rtol=1e-6)
         self.assertEqual(tn.effective_rank([1, 1, 1]), 3)
+        a, b = self.ctx.cp_from_tensor(np.ones((2, 3, 3))), self.ctx.cp_from_tensor(np.ones((2, 4, 4)))
+        self.assertAlmostEqual(tn.cp_stack_inner([a], [a]).inner, a.norm() ** 2, 3)
+        with self.fails("stack_inner: a takes 3 inputs"):
+            tn.cp_stack_inner([a], [b])
         table, count = tn.name_map_gpt2()
         self.assertGreater(count, 5)
         self.assertEqual(self.ctx.tensor([[1.0, 2]]).table(row_names=["a"], column_names=["x", "y"]).split(),
@@ -394,14 +432,23 @@ class Calls(Base):
 
     def test_callbacks(self):
         said = []
-        with tn.Context(backend=None, log=lambda level, message: said.append((level, message)), dtype="f64",
-                        gemm_precision="bf16") as ctx:
-            ctx.matmul(np.ones((64, 64)), np.ones((64, 64)))
+        with tn.Context(backend=tn.reference_backend(), log=lambda level, message: said.append(message)) as ctx:
+            self.assertEqual(ctx.backend_name(), "reference")
+            self.assertEqual((ctx.tensor(np.ones((2, 3))) @ np.ones((3, 1))).numpy(copy=False)[1, 0], 3)
+        with self.fails("seventeen", error=TypeError):
+            tn.Context(seventeen=17)
         params = self.ctx.params_create()
         w = params.linear_init("l", in_=2, out=2).w
         x = self.ctx.tensor([[1.0, 2]])
         self.ctx.record()
-        y = self.ctx.recompute(lambda ctx, with_, given: (given[0] @ w.T).exp(), None, [x])
+        inside = []
+
+        def layer(ctx, with_, given):
+            inside.append(given[0] @ w.T)
+            return inside[-1].exp()
+        y = self.ctx.recompute(layer, None, [x])
+        with self.fails("was freed"):                       # what it computes is freed when it returns
+            inside[0].numpy()
         self.ctx.backward(y.sum())
         again = np.exp(np.array([[1, 2]], np.float32) @ w.numpy().T)
         np.testing.assert_allclose(w.grad.numpy(), again.T @ [[1, 2]], rtol=1e-5)
@@ -459,6 +506,18 @@ class Calls(Base):
         cache = model.cache_create(1, 8)
         np.testing.assert_allclose(np.concatenate([model.decode(ids[:, i:i + 1], cache).numpy() for i in range(6)], 1), logits,
                                    atol=1e-5)
+        shapes, seen = dict(model.points(1, 6)), {}
+
+        def tap(ctx, name, x):
+            seen[name] = x
+        again = model.run(ids, [dict(points="blocks.1.*", fn=tap)])
+        np.testing.assert_array_equal(again.numpy(), logits)
+        self.assertEqual({name: x.shape for name, x in seen.items()},
+                         {name: shape for name, shape in shapes.items() if name.startswith("blocks.1.")})
+        without = model.run(ids, [dict(points="blocks.0", fn=lambda ctx, name, x: x * 0)])
+        self.assertGreater(np.abs(without.numpy() - logits).max(), 0.01)
+        parts = model.parts()
+        self.assertEqual(len(parts), model.attribution(ids, ids).shape[-1])
         params.close()
         with self.fails("tn_params: it was freed"):
             model.blocks[1].attn.o
@@ -470,14 +529,18 @@ class Calls(Base):
             command = os.path.join(folder, "tn")
             with open(command, "w") as file:
                 file.write('#!/bin/sh\n[ "$1" = look ] && [ -f "$2" ] || { echo "look: $2 is no model" >&2; exit 1; }\n'
-                           'echo "<p title=\\"x\\">$3" > "$5"\n')
+                           'echo "<p title=\\"x\\">$5 $6" $(cd "${2%/*}" && ls) > "$4"\n')
             os.chmod(command, 0o755)
             params = self.ctx.params_create()
             params.linear_init("l", in_=2, out=2)
             with environment(TN=command):
-                page = params.look("--dark")
-                self.assertEqual(page.text, '<p title="x">--dark\n')
-                self.assertIn('srcdoc="&lt;p title=&quot;x&quot;&gt;--dark', page._repr_html_())
+                page = params.look(no_data="a b")
+                self.assertEqual(page.text, '<p title="x">--no-data a b model.safetensors\n')
+                self.assertIn('srcdoc="&lt;p title=&quot;x&quot;&gt;--no-data', page._repr_html_())
+                tokenizer = self.ctx.tokenizer_train("the cat and the dog and the bird. " * 20, 40)
+                model = self.ctx.params_create().transformer_init("", vocab=40, layers=1, dim=4, heads=1, context=4)
+                self.assertIn("config.json model.safetensors tokenizer.json", model.look(tokenizer).text)
+                self.assertIn("config.json model.safetensors\n", model.look(self.ctx.tokenizer_create_bytes()).text)
                 with self.fails("nothing is no model"):
                     tn.look("nothing")
             with environment(TN="", PATH=folder + "/none"), self.fails("make tn builds it"):

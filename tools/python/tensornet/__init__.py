@@ -19,7 +19,7 @@ import numpy as np
 
 from . import functions, objects
 from .abi import class_name, enums, header, version as __version__
-from .look import Page, look, look_at, svg
+from .look import Page, look, look_at_params, look_at_transformer, svg
 from .objects import Context, Dtype, Object, Params, Status, Tensor, TensornetError, classes
 
 globals().update({class_name(name): kind for name, kind in {**classes, **enums}.items() if name != "tn_ctx"})
@@ -132,8 +132,22 @@ Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
 Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
 
 
+# ---- transformers
+
+def points(list_points):
+    def call(self, *sizes):
+        """The points of a forward pass, or the parts of an attribution, as (name, shape)"""
+        found = (objects.structs["tn_point"] * list_points(self, *sizes, None, 0))()
+        list_points(self, *sizes, found, len(found))
+        return [(point.name.decode(), tuple(point.shape[:point.rank])) for point in found]
+    return call
+
+
+Transformer = classes["tn_transformer"]
+Transformer.points, Transformer.parts = points(Transformer.points), points(Transformer.parts)
+
+
 # ---- in a notebook
 
 classes["tn_image"]._repr_svg_ = svg
-Params.look = look_at
-classes["tn_transformer"].look = lambda self, *options, **kw: self._owners[0].look(*options, **kw)
+Params.look, Transformer.look = look_at_params, look_at_transformer

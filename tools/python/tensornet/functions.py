@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from .abi import enums, header, lib, structs
-from .objects import POINTED, Context, Params, Status, TensornetError, classes
+from .objects import POINTED, Context, Object, Params, Status, Tensor, TensornetError, classes
 
 # Integers that count the elements of the array beside them, and the arrays that can be counted.
 COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
@@ -28,7 +28,7 @@ NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
-           "tn_arena_release", "tn_cp_mark", "tn_cp_release", "tn_params_rebind"}
+           "tn_arena_release", "tn_record", "tn_backward", "tn_cp_mark", "tn_cp_release", "tn_params_rebind"}
 
 
 class Argument:
@@ -59,8 +59,8 @@ class Argument:
             return 0
         if self.base == "tn_name_map":                      # (map, lines), as tn_name_map_gpt2 returns it
             return value[1]
-        if isinstance(value, str):
-            return len(value.encode())
+        if isinstance(value, (str, bytes)):
+            return len(value.encode() if isinstance(value, str) else value)
         return np.size(value) if self.stars == 1 and self.base not in classes else len(value)
 
 
@@ -119,18 +119,24 @@ class Call:
             return tuple(net for net in of("tn_net") if net._owners)
         if function == "tn_circuit_freeze":
             return of("tn_transformer")
-        result = self_ is not None and self_.destroy and self_.c_name not in POINTED    # a struct that C fills and frees
+        result = self_.destroy and self_.c_name not in POINTED      # a struct that C fills and frees
         return (self_,) if isinstance(self_, Params) or result else ()
 
-    def answer(self, what, returned, owners):
+    def object(self, base, address, owners, self_, owned=True):
+        """The Python object of a pointer that C returns. A view ends with the tensor or the object whose bytes it shares."""
+        if base == "tn_tensor" and address and (shared := structs[base].from_address(address).base):
+            owners = tuple(o for o in (self_, *self.keep) if isinstance(o, Object) and o is not self.ctx and (
+                not isinstance(o, Tensor) or shared in (o._at, o._fields().base)))
+        return self.ctx._object(base, address, owners, () if base in COMPLETE else self.keep, owned)
+
+    def answer(self, what, returned, owners, self_):
         """What Python gets: what C returns, and its outputs"""
         base, stars, const, _ = what["result"]
         answer = []
         if stars and base in classes:
             borrowed = const or base in ("tn_param", "tn_name_map")
             tied = borrowed or base in ("tn_optim", "tn_net")
-            answer.append(self.ctx._object(base, returned, owners if tied else (), () if base in COMPLETE else self.keep,
-                                           not borrowed))
+            answer.append(self.object(base, returned, owners if tied else (), self_, not borrowed))
         elif base in structs:
             answer.append(classes[base](self.ctx, returned))
         elif base in enums:
@@ -139,7 +145,7 @@ class Call:
             answer.append(returned.decode(errors="replace") if isinstance(returned, bytes) else returned)
         for a, output in self.outputs:
             answer.append(classes[a.base](self.ctx, output, owners, self.keep, True) if a.role == "struct" else
-                          self.ctx._object(a.base, output.value) if a.role == "object" else output.value)
+                          self.object(a.base, output.value, (), self_) if a.role == "object" else output.value)
         return answer[0] if len(answer) == 1 else tuple(answer) or None
 
 
@@ -175,9 +181,10 @@ def wrap(function, name, implied):
     is_status = what["result"][:2] == ["tn_status", 0]
 
     def method(self, *args, **kw):
-        ctx = self._ctx if self is not None else nobody
+        ctx = self._ctx
         with ctx._lock:
-            ctx._collect()
+            if ctx._dead:
+                ctx._collect()
             call = Call(ctx, *sort_out(name, taken, desc, args, kw))
             values = [*([ctx._address, self._address][-len(first):] if first else ()), *map(call.value, others)]
             ctx._depth += 1
@@ -192,7 +199,7 @@ def wrap(function, name, implied):
             ctx._check(returned if is_status else 0, name)
             if returned is None and what["result"][1] and function not in NONE:
                 raise TensornetError(f"{name} returned NULL: is an argument None, or a number out of range?")
-            answer = call.answer(what, returned, call.owners(function, self))
+            answer = call.answer(what, returned, call.owners(function, self), self)
             if function == "tn_arena_mark":
                 answer._serial = next(ctx._serial)
             return answer
@@ -207,11 +214,8 @@ def wrap(function, name, implied):
 
 class Nobody:
     """In place of a context, for functions that need none"""
-    _lock, _depth, _handle = threading.RLock(), 0, None
+    _lock, _depth, _dead, _handle, destroy = threading.RLock(), 0, (), None, None
     _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
-
-    def _collect(self):
-        pass
 
     def _check(self, status, name):
         if status:
@@ -219,6 +223,7 @@ class Nobody:
 
 
 nobody = Nobody()
+nobody._ctx = nobody
 
 
 def attach():
@@ -250,7 +255,9 @@ def place(function, base, implied):
 
 
 def unbound(method):
+    """A function without an object of its own: its errors are those of the context that its arguments belong to"""
     def function(*args, **kw):
-        return method(None, *args, **kw)
+        objects = (o for value in args for o in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(o, Object))
+        return method(next((o.ctx for o in objects), nobody), *args, **kw)
     function.__name__, function.__doc__ = method.__name__, method.__doc__
     return function

@@ -23,25 +23,38 @@ class Page:
                 'title="tn look"></iframe>')
 
 
-def look(model, *options, height=720):
-    """The page that `tn look MODEL [options]` makes, of a file or the folder of a run. The command is $TN, or tn in the PATH."""
+def look(model, height=720, **options):
+    """The page that `tn look MODEL` makes, of a file or the folder of a run; options as keywords: title="...", pixels="8x8".
+    The command is $TN, or tn in the PATH."""
     command = os.environ.get("TN") or shutil.which("tn")
     if not command:
         raise TensornetError("look: the command tn is not in the PATH; make tn builds it, and TN can name it")
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
-        done = subprocess.run([command, "look", os.fspath(model), *options, "--out", page], capture_output=True, text=True)
+        given = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
+        done = subprocess.run([command, "look", os.fspath(model), "--out", page, *given], capture_output=True, text=True)
         if done.returncode or not page.exists():
             raise TensornetError("look: " + (done.stderr or done.stdout or f"{command} made no page").strip())
         return Page(page.read_text(encoding="utf-8"), height)
 
 
-def look_at(self, *options, height=720):
-    """The page that `tn look` makes of these parameters; tn.look of a run's folder knows its texts and its training, too."""
+def look_at_params(self, **options):
+    """The page that `tn look` makes of these parameters, with its options as keywords"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         self.save(path)
-        return look(path, *options, height=height)
+        return look(path, **options)
+
+
+def look_at_transformer(self, tokenizer=None, **options):
+    """The page that `tn look` makes of this model, whose parameters have names without a prefix: transformer_init("", ...)"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        self._owners[0].save(path)
+        self.ctx.transformer_config_write(self.desc, Path(folder) / "config.json")
+        if tokenizer and not tokenizer.is_bytes():          # of bytes there is nothing to save
+            tokenizer.save(Path(folder) / "tokenizer.json")
+        return look(path, **options)
 
 
 def svg(image):

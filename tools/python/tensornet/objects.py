@@ -95,14 +95,12 @@ class Object:
         return f"<{self.c_name} {' '.join(shown)}>"
 
 
+destroys = {f["arguments"][0][1][0]: staticmethod(getattr(lib, c_name)) for c_name, f in header["functions"].items()
+            if c_name.endswith(("_destroy", "_close"))}
 for c_name in [*structs, *header["opaque"]]:
-    name = class_name(c_name)
-    destroy = getattr(lib, c_name + "_destroy", None) or getattr(lib, c_name + "_close", None)
-    destroy = destroy or getattr(lib, c_name[:-len("_result")] + "_destroy", None) if c_name.endswith("_result") else destroy
-    classes[c_name] = type(name, (Object,), {
+    classes[c_name] = type(class_name(c_name), (Object,), {
         "__module__": "tensornet", "c_name": c_name, "layout": structs.get(c_name),
-        "kinds": dict(header["structs"][c_name]) if c_name in structs else {},
-        "destroy": staticmethod(destroy) if destroy else None})
+        "kinds": dict(header["structs"].get(c_name, ())), "destroy": destroys.get(c_name)})
 # What functions return a pointer to, or what only pointers lead to; all other structs are filled by their caller.
 POINTED = {f["result"][0] for f in header["functions"].values() if f["result"][1]} & {*classes} | {*header["opaque"]}
 Tensor, Params = classes["tn_tensor"], classes["tn_params"]
@@ -122,14 +120,14 @@ class Context(Object):
     def __init__(self, **desc):
         self._lock, self._depth, self._dead = threading.RLock(), 0, []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
-        self._serial, self._raised = iter(range(1 << 62)), None
+        self._serial, self._raised, self._recording = iter(range(1 << 62)), None, False
         self._owners, self._keep, self._at = (), [], 0
         address, why = ctypes.c_void_p(), ctypes.create_string_buffer(header["constants"]["TN_WHY"])
         filled = self._fill("tn_desc", desc, self._keep)
         status = lib.tn_ctx_create(ctypes.byref(filled), ctypes.byref(address), why)
         if status:
             raise TensornetError(why.value.decode(), Status(status))
-        self._open, self._number = True, address.value
+        self._number = address.value
         self._end = weakref.finalize(self, lib.tn_ctx_destroy, address.value)
         self._host = lib.tn_ctx_backend_name(address.value) in (b"cpu", b"reference")
 
@@ -170,7 +168,23 @@ class Context(Object):
         self._check_views()
         with self._lock:
             lib.tn_ctx_reset(self._handle)
+            self._recording = False
             self._expire(-1)
+
+    def record(self):
+        """Starts the recording of ops; noise and dropout act. Until the end of backward nothing that is dropped is freed."""
+        with self._lock:
+            self._collect()
+            lib.tn_record(self._handle)
+            self._check()
+            self._recording = True
+
+    def backward(self, loss):
+        """Adds d loss / d t to t.grad of every recorded t that needs it, and ends the recording; loss has one element."""
+        with self._lock:
+            status = lib.tn_backward(self._handle, loss._address)
+            self._check(status, "backward")
+            self._recording = False
 
     @contextlib.contextmanager
     def scratch(self):
@@ -206,7 +220,7 @@ class Context(Object):
 
     def _collect(self):
         with self._lock:
-            while self._dead and not self._depth:
+            while self._dead and not self._depth and not self._recording:       # a recording may need what is dropped
                 self._dead.sort(key=lambda dead: dead[0])      # what was made last is freed first
                 _, destroy, memory = self._dead.pop()
                 destroy(memory if isinstance(memory, int) else ctypes.byref(memory))
@@ -234,8 +248,8 @@ class Context(Object):
             return self
         if c_name != "tn_tensor":
             return classes[c_name](self, address, owners, keep, owned)
-        arena = not owners and not structs[c_name].from_address(address).flags & OWNED
-        tensor = Tensor(self, address, owners, keep, owned and not arena and not owners)
+        arena = not structs[c_name].from_address(address).flags & OWNED
+        tensor = Tensor(self, address, owners, keep, owned and not arena)
         if arena:
             tensor._serial = next(self._serial)
             self._arena.add(tensor)
@@ -254,7 +268,8 @@ class Context(Object):
             for part in counted.split("."):
                 count = getattr(count, part)
             if stars == 2:
-                return [self._object(base, address, (holder,)) for address in (ctypes.c_void_p * count).from_address(value)]
+                array = (ctypes.c_void_p * count).from_address(value)
+                return [self._object(base, address, (holder,), owned=False) for address in array]
             size = ctypes.sizeof(structs[base])
             return [classes[base](self, value + i * size, (holder,)) for i in range(count)]
         return self._value(value, base, stars, holder, place)
@@ -312,6 +327,9 @@ class Context(Object):
     def _in(self, kind, value, keep):
         """What C takes for a Python value. keep: what must live as long as C may look at it"""
         base, stars, const, extents = kind
+        if isinstance(value, Object) and stars == 1 and value.c_name == base:
+            keep.append(value)
+            return value._address
         stars += len(extents)
         if base in header["callbacks"] and not stars:
             function = value and self._callback(base, value)
@@ -338,15 +356,15 @@ class Context(Object):
             value = (ctypes.c_void_p * len(value))(*value)
         elif base == "tn_tensor" and not isinstance(value, Object):
             value = self.tensor(value)
-        elif base in structs and base not in POINTED and not isinstance(value, Object):
+        elif base in structs and base not in POINTED and not isinstance(value, (Object, ctypes.Array)):
             value = self._fill(base, value, keep) if isinstance(value, dict) else (structs[base] * len(value))(
                 *(self._fill(base, one, keep) for one in value))
         keep.append(value)
         if isinstance(value, Object):
-            if value.c_name != base and base != "void":
+            if value.c_name != base:
                 raise TypeError(f"expected {base}, not {value.c_name}")
             return value._address
-        if isinstance(value, ctypes.Structure) or isinstance(value, ctypes.Array):
+        if isinstance(value, (ctypes.Structure, ctypes.Array)):
             return ctypes.addressof(value)
         if isinstance(value, (int, bytes)):
             return value
@@ -372,10 +390,16 @@ class Context(Object):
                 elif kind in classes and extents:
                     value = [self._object(kind, at, owned=False) for at in (ctypes.c_void_p * extents[0]).from_address(value)]
                 given.append(value.decode(errors="replace") if isinstance(value, bytes) else value)
+            serial = next(self._serial)
             try:
                 result = function(*given)
-                return result._address if isinstance(result, Object) else result if stars or result is not None else 0
-            except BaseException as error:                  # C knows no exceptions
+                if result is None and c_name == "tn_tap_fn":        # it only looked
+                    result = given[-1]
+                result = result._address if isinstance(result, Object) else result
+                if c_name in ("tn_recompute_fn", "tn_map_fn"):      # what these compute is freed when they return
+                    self._expire(serial)
+                return result if stars or result is not None else 0
+            except BaseException as error:                          # C knows no exceptions
                 self._raised = error
                 return None if stars or base == "void" else base == "tn_status" and int(Status.ERR_ARG)
         return callback(c_name)(called)
