@@ -2389,7 +2389,7 @@ TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x
    N processes train one model on batches that are divided among them: each has all parameters, and the N-th part of every
    batch, in the order of ranks. desc.comm connects them:
 
-       tn_comm *comm = tn_comm_socket(folder, rank, size, why);      examples/comm/ has this one, MPI and NCCL
+       tn_comm *comm = comm_socket(folder, rank, size, why);         examples/comm/ has this one, MPI and NCCL
        desc.comm = comm;
        desc.seed = ...;                                 the same in each process: parameters begin bit-identical
        tn_ctx_create(&desc, &ctx, why);
@@ -2402,7 +2402,7 @@ TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x
 
    tn_optim_step replaces the gradients by their mean over all processes. So losses are means, and parts have equal size. The
    clip norm is that of this mean. If one process has an error, an id outside its table or a gradient that is not finite, all
-   skip the update and report it. Noise and dropout draw the numbers that one process with the whole batch would draw: the
+   skip the update and report it; if settings, seeds, parameters or numbers of random calls differ, that is such an error. Noise and dropout draw the numbers that one process with the whole batch would draw: the
    first axis of their x is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph
    cannot be captured.
    Sums are made in the order of ranks, element by element, in double: the result is bit-identical in all processes, and
@@ -2432,7 +2432,7 @@ struct tn_comm {
                                            count]: row `rank` becomes the sum of these rows; the others are undefined      */
     tn_status (*all_gather)(void *state, void *data, size_t bytes, char why[TN_WHY]);   /* row `rank` of [size,bytes], to all */
     tn_status (*broadcast)(void *state, void *data, size_t bytes, int root, char why[TN_WHY]);
-    /* Frees the carrier and its state. failed: tells the other processes that this one ends; else waits for them. */
+    /* Frees the carrier and its state. failed: tells the other processes that this one ends. */
     void      (*close)(tn_comm *comm, bool failed);
 };
 
@@ -2448,7 +2448,8 @@ TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);     
 /* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
 
-/* What this process has sent since the context was created. Of a carrier's own collectives: what a ring sends. */
+/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
+   begins. Of a carrier's own collectives: what a ring sends. */
 typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
 TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 
@@ -2529,7 +2530,7 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
    elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 /* Collects the moments that processes share (share_moments) before a checkpoint, which one of them then writes. All have to
-   call it; each holds all moments until its next step. Without shared moments it does nothing. */
+   call it; each holds all moments until its next step: the peak of its memory. Without shared moments it does nothing. */
 TN_API TN_EXPERIMENTAL tn_status tn_optim_gather(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
@@ -4304,6 +4305,15 @@ struct tni_threads;
 
 typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_pool;
 
+/* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
+typedef struct tni_link {
+    const tn_comm *comm;                /* NULL: one process                    */
+    void          *room;                /* host memory in which sums are made   */
+    size_t         bytes;
+    tn_traffic     traffic;
+    char           why[TN_WHY];         /* the failure after which nothing works any more, or "" */
+} tni_link;
+
 struct tn_ctx {
     tn_desc           desc;             /* with its defaults patched in         */
     const tn_backend *backend;
@@ -4332,9 +4342,8 @@ struct tn_ctx {
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
-    void             *comm_room, *comm_handle;  /* memory of >>comm-impl: on the host; of the backend, TNI_COMM_NUMBERS bytes */
-    size_t            comm_bytes;       /* of comm_room                         */
-    tn_traffic        traffic;
+    tni_link          link;
+    void             *comm_handle;      /* memory of the backend, TNI_COMM_NUMBERS bytes */
     int               fault_rank;       /* the process that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
@@ -5647,6 +5656,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     ctx->desc = d;
     ctx->made = d.activations;
     ctx->fault_rank = d.comm ? d.comm->rank : 0;
+    ctx->link.comm = d.comm && d.comm->size > 1 ? d.comm : NULL;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
     ctx->pool.threads = ctx->desc.threads;
@@ -5693,7 +5703,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
     tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
-    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
+    tni_free(ctx, ctx->link.room, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
@@ -29820,42 +29830,63 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER, TNI_BROADCAST } tni_collective;
 
 /* The carrier, or NULL for one process. */
-static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->desc.comm && ctx->desc.comm->size > 1 ? ctx->desc.comm : NULL; }
+static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
 
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
     static const tn_traffic none = {0, 0};
-    return ctx ? ctx->traffic : none;
+    return ctx ? ctx->link.traffic : none;
 }
 
-static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s, const char *why)
+static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 {
-    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank,
-                    why[0] ? why : tn_status_name(s));
+    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank, ctx->link.why);
 }
 
 /* Host memory that grows and is kept for the next call. */
 static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
 {
-    if (ctx->comm_bytes >= bytes) return ctx->comm_room;
-    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
-    ctx->comm_room = tni_alloc(ctx, bytes, "comm");
-    ctx->comm_bytes = ctx->comm_room ? bytes : 0;
-    return ctx->comm_room;
+    tni_link *l = &ctx->link;
+    if (l->bytes >= bytes) return l->room;
+    tni_free(ctx, l->room, l->bytes);
+    l->room = tni_alloc(ctx, bytes, "comm");
+    l->bytes = l->room ? bytes : 0;
+    return l->room;
 }
 
-static tn_status tni_comm_exchange(tn_ctx *ctx, int to, const void *out, size_t out_bytes, int from, void *in,
-                                   size_t in_bytes)
+static tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
 {
-    const tn_comm *k = ctx->desc.comm;
-    char           why[TN_WHY] = "";
-    tn_status      s;
+    const tn_comm *k = l->comm;
     if (out_bytes == 0 && in_bytes == 0) return TN_OK;
-    s = k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, why);
-    ctx->traffic.bytes += out_bytes;
-    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+    l->traffic.bytes += out_bytes;
+    return k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, l->why);
+}
+
+/* Before a collective all tell each other which one it is: where they differ, bytes would arrive in the wrong place. */
+static tn_status tni_link_meet(tni_link *l, tni_collective what, int64_t n, tn_dtype dtype, int root)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    const tn_comm *k = l->comm;
+    int64_t        own[4], other[4];
+    int            step;
+    own[0] = what;
+    own[1] = n;
+    own[2] = dtype;
+    own[3] = root;
+    for (step = 1; step < k->size; step++) {
+        const int to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+        tn_status s = k->exchange(k->state, to, own, sizeof own, from, other, sizeof other, l->why);
+        if (s != TN_OK) return s;
+        if (memcmp(own, other, sizeof own) == 0) continue;
+        tni_print(l->why, sizeof l->why, "rank %d calls %s of %lld %s from rank %d, and rank %d %s of %lld %s from rank %d; "
+                  "expected the same calls in the same order", from, (uint64_t)other[0] < 4 ? name[other[0]] : "?",
+                  (long long)other[1], tn_dtype_name((tn_dtype)other[2]), (int)other[3], k->rank, name[what], (long long)n,
+                  tn_dtype_name(dtype), root);
+        return TN_ERR_COMM;
+    }
+    return TN_OK;
 }
 
 /* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
@@ -29892,23 +29923,26 @@ static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t p
     }
 }
 
+/* Elements of a part that are summed at a time. */
+static int64_t tni_comm_piece(const tn_comm *k, int64_t n) { return tni_min((n + k->size - 1) / k->size, TNI_COMM_PIECE); }
+
 /* The part of this process becomes the sum. */
-static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dtype)
+static tn_status tni_link_reduce(tni_link *l, char *data, int64_t n, tn_dtype dtype)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const size_t   size = tni_dtype_size(dtype);
-    const int64_t  each = (n + k->size - 1) / k->size, most = tni_min(each, TNI_COMM_PIECE);
+    const int64_t  each = (n + k->size - 1) / k->size, most = tni_comm_piece(k, n);
     const size_t   pitch = (size_t)most * size;
-    char          *rows = (char *)tni_comm_room(ctx, pitch * (size_t)k->size);
+    char          *rows = (char *)l->room;
     int64_t        at;
     int            step;
-    tn_status      s = rows ? TN_OK : TN_ERR_MEMORY;
+    tn_status      s = TN_OK;
     for (at = 0; at < each && s == TN_OK; at += most) {
         const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
         for (step = 1; step < k->size && s == TN_OK; step++) {
             const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
             const tni_span out = tni_comm_span(n, k->size, to, at, most);
-            s = tni_comm_exchange(ctx, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
+            s = tni_link_exchange(l, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
                                   rows + (size_t)from * pitch, (size_t)own.count * size);
         }
         if (s == TN_OK) tni_comm_add(k, data + (size_t)own.begin * size, rows, pitch, own.count, dtype);
@@ -29916,50 +29950,47 @@ static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dt
     return s;
 }
 
-static tn_status tni_comm_gather(tn_ctx *ctx, char *data, int64_t n, size_t size)
+static tn_status tni_link_gather(tni_link *l, char *data, int64_t n, size_t size)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const tni_span own = tni_comm_span(n, k->size, k->rank, 0, n);
     int            step;
     tn_status      s = TN_OK;
     for (step = 1; step < k->size && s == TN_OK; step++) {
         const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
         const tni_span in = tni_comm_span(n, k->size, from, 0, n);
-        s = tni_comm_exchange(ctx, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
+        s = tni_link_exchange(l, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
                               data + (size_t)in.begin * size, (size_t)in.count * size);
     }
     return s;
 }
 
 /* Along a binomial tree: each process that has the data passes it on to one that has not. */
-static tn_status tni_comm_spread(tn_ctx *ctx, char *data, size_t bytes, int root)
+static tn_status tni_link_spread(tni_link *l, char *data, size_t bytes, int root)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const int      place = (k->rank + k->size - root) % k->size;
     int            have;
     tn_status      s = TN_OK;
     for (have = 1; have < k->size && s == TN_OK; have *= 2) {
         if (place < have && place + have < k->size)
-            s = tni_comm_exchange(ctx, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
+            s = tni_link_exchange(l, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
         else if (place >= have && place < 2 * have)
-            s = tni_comm_exchange(ctx, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
+            s = tni_link_exchange(l, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
     }
     return s;
 }
 
 /* The carrier's own collective. n counts all elements, of which each process has the N-th part. */
-static tn_status tni_comm_native(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+static tn_status tni_link_native(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const size_t   bytes = (size_t)n * tni_dtype_size(dtype), part = bytes / (size_t)k->size;
-    char           why[TN_WHY] = "";
-    tn_status      s;
-    if (what == TNI_ALL_REDUCE) s = k->all_reduce(k->state, data, n, dtype, why);
-    else if (what == TNI_REDUCE_SCATTER) s = k->reduce_scatter(k->state, data, n / k->size, dtype, why);
-    else if (what == TNI_ALL_GATHER) s = k->all_gather(k->state, data, part, why);
-    else s = k->broadcast(k->state, data, bytes, root, why);
-    ctx->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
-    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+    l->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
+    if (what == TNI_ALL_REDUCE) return k->all_reduce(k->state, data, n, dtype, l->why);
+    if (what == TNI_REDUCE_SCATTER) return k->reduce_scatter(k->state, data, n / k->size, dtype, l->why);
+    if (what == TNI_ALL_GATHER) return k->all_gather(k->state, data, part, l->why);
+    return k->broadcast(k->state, data, bytes, root, l->why);
 }
 
 static bool tni_comm_has(const tn_comm *k, tni_collective what)
@@ -29968,15 +29999,38 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
          : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
 }
 
-/* On host memory, by a carrier that takes it. */
-static tn_status tni_comm_on_host(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+/* Bytes of room that a collective needs. */
+static size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
+{
+    if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
+    return (size_t)(tni_comm_piece(k, n) * k->size) * tni_dtype_size(dtype);
+}
+
+/* On memory that the carrier takes, [n] of dtype; the room is there. After a failure nothing works any more. */
+static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
     tn_status    s = TN_OK;
-    if (tni_comm_has(ctx->desc.comm, what)) return tni_comm_native(ctx, what, data, n, dtype, root);
-    if (what == TNI_BROADCAST) return tni_comm_spread(ctx, (char *)data, (size_t)n * size, root);
-    if (what != TNI_ALL_GATHER) s = tni_comm_reduce(ctx, (char *)data, n, dtype);
-    return s == TN_OK && what != TNI_REDUCE_SCATTER ? tni_comm_gather(ctx, (char *)data, n, size) : s;
+    if (l->why[0]) return TN_ERR_COMM;
+    l->traffic.calls++;
+    if (l->comm->exchange && !l->comm->device) s = tni_link_meet(l, what, n, dtype, root);
+    if (s == TN_OK && tni_comm_has(l->comm, what)) s = tni_link_native(l, what, data, n, dtype, root);
+    else if (s == TN_OK && what == TNI_BROADCAST) s = tni_link_spread(l, (char *)data, (size_t)n * size, root);
+    else if (s == TN_OK) {
+        if (what != TNI_ALL_GATHER) s = tni_link_reduce(l, (char *)data, n, dtype);
+        if (s == TN_OK && what != TNI_REDUCE_SCATTER) s = tni_link_gather(l, (char *)data, n, size);
+    }
+    if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
+    return s;
+}
+
+static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
+    tn_status    s;
+    if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
+    s = tni_link_run(&ctx->link, what, data, n, dtype, root);
+    return s == TN_OK ? s : tni_comm_failed(ctx, s);
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
@@ -29986,18 +30040,17 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
     void        *host;
     tn_status    s;
     if (!tni_comm(ctx) || n == 0) return TN_OK;
-    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
-    ctx->traffic.calls++;
-    if (ctx->backend->host) return tni_comm_on_host(ctx, what, data, n, dtype, root);
+    if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
+    if (ctx->backend->host) return tni_comm_direct(ctx, what, data, n, dtype, root);
     if (ctx->desc.comm->device) {
         char why[TN_WHY] = "";
         s = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
         if (s != TN_OK) return tni_fail(ctx, s, "comm: backend %s: %s", ctx->backend->name, why);
-        return tni_comm_native(ctx, what, data, n, dtype, root);
+        return tni_comm_direct(ctx, what, data, n, dtype, root);
     }
     host = tni_alloc(ctx, bytes, "comm");
     s = host ? tni_to_host(ctx, host, data, bytes) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_comm_on_host(ctx, what, host, n, dtype, root);
+    if (s == TN_OK) s = tni_comm_direct(ctx, what, host, n, dtype, root);
     if (s == TN_OK) s = tni_to_device(ctx, data, host, bytes);
     tni_free(ctx, host, bytes);
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
@@ -30009,11 +30062,8 @@ static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     tn_status    s = TN_OK;
     if (!tni_comm(ctx) || n == 0) return TN_OK;
-    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
-    if (!ctx->desc.comm->device) {
-        ctx->traffic.calls++;
-        return tni_comm_on_host(ctx, what, numbers, n, dtype, 0);
-    }
+    if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
+    if (!ctx->desc.comm->device) return tni_comm_direct(ctx, what, numbers, n, dtype, 0);
     if (bytes > TNI_COMM_NUMBERS)
         return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
     if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
@@ -30029,6 +30079,7 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
     tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
     const int  size = tn_ctx_ranks(ctx);
+    tn_status  s;
     if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
     if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
@@ -30038,6 +30089,11 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
                         TNI_SHAPE(t), size);
     if (root < 0 || root >= size)
         return tni_fail(ctx, TN_ERR_ARG, "%s: root is %d, expected 0 <= root < %d", name, root, size);
+    if (tni_tape_reads(ctx, t))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is needed by the backward pass", name, TNI_SHAPE(t));
+    if (size == 1) return TN_OK;
+    if ((s = tni_settle(t)) != TN_OK) return s;
+    tni_rewritten(t);
     return tni_comm_run(ctx, what, t->data, tn_tensor_count(t), t->dtype, root);
 }
 
@@ -30085,7 +30141,12 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 /* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
    processes share moments: `at` is the place of its first element among those of AdamW and SGD, or the process that updates a
    matrix of Muon; m are the moments of this process's part, and `all` those of the whole parameter before a checkpoint. */
-typedef struct tni_moments { tn_tensor *m[2], *all[2]; tn_optim_kind rule; double born; int64_t at; } tni_moments;
+typedef struct tni_moments {
+    tn_tensor    *m[2], *all[2];
+    tn_optim_kind rule, placed;         /* placed: the rule when `at` was chosen */
+    double        born;
+    int64_t       at;
+} tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
@@ -30096,10 +30157,15 @@ struct tn_optim {
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
+    int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
     bool          gathered;     /* shared moments are collected, see tn_optim_gather */
     int64_t       placed, shared;       /* parameters that have a place, elements among which AdamW and SGD have theirs */
     int64_t       steps;
 };
+
+/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
+enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+#define TNI_TOLD_BYTES(ctx) (sizeof(int32_t) * TNI_TOLD * (size_t)tn_ctx_ranks(ctx))
 
 static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
@@ -30159,6 +30225,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
+    tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -30243,7 +30310,8 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (!o->scalars) {
+    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
+    if (!o->scalars || (tni_comm(ctx) && !o->told)) {
         tn_optim_destroy(o);
         return NULL;
     }
@@ -30293,7 +30361,12 @@ static tn_status tni_optim_places(tn_optim *o)
     const int size = tn_ctx_ranks(ctx);
     int64_t  *load, i;
     int       r, least;
-    if (!tni_optim_shares(o) || o->placed == o->of.params->count) return TN_OK;
+    if (!tni_optim_shares(o)) return TN_OK;
+    for (i = 0; i < o->placed; i++)
+        if (o->state[i].placed != tni_optim_rule(o, o->of.params->item[i]))
+            return tni_fail(ctx, TN_ERR_ARG, "optim: the rule of %s was changed after the first step, expected none to be with "
+                            "share_moments", o->of.params->item[i]->name);
+    if (o->placed == o->of.params->count) return TN_OK;
     if (o->placed > 0)
         return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
     load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
@@ -30304,6 +30377,7 @@ static tn_status tni_optim_places(tn_optim *o)
         const bool      muon = tni_optim_rule(o, p) == TN_OPTIM_MUON;
         for (least = 0, r = 1; r < size; r++) if (load[r] < load[least]) least = r;
         o->state[i].at = muon ? least : o->shared;
+        o->state[i].placed = tni_optim_rule(o, p);
         if (muon) load[least] += tn_tensor_count(p->value);
         else o->shared += tn_tensor_count(p->value);
     }
@@ -30435,55 +30509,93 @@ static tn_status tni_optim_begin(tn_optim *o)
 
 enum { TNI_BUCKET = 4 << 20 };          /* most elements of a bucket */
 
-/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
-enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+static uint64_t tni_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
 
+static uint64_t tni_mix_real(uint64_t h, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return tni_mix(h, bits);
+}
+
+static uint64_t tni_mix_desc(uint64_t h, const tn_optim_desc *d)
+{
+    const double  real[] = {d->lr, d->beta1, d->beta2, d->eps, d->weight_decay, d->momentum, d->clip_norm, d->schedule.floor,
+                            d->adam_lr, d->momentum_start};
+    const int64_t whole[] = {d->kind, d->nesterov, d->schedule.kind, d->schedule.warmup, d->schedule.total, d->schedule.decay,
+                             d->schedule.one_minus_sqrt, d->muon_scale, d->newton_schulz, d->momentum_warmup, d->share_moments};
+    size_t        i;
+    for (i = 0; i < sizeof real / sizeof *real; i++) h = tni_mix_real(h, real[i]);
+    for (i = 0; i < sizeof whole / sizeof *whole; i++) h = tni_mix(h, (uint64_t)whole[i]);
+    return h;
+}
+
+/* A hash of what has to be alike in all processes. */
 static void tni_optim_hash(const tn_optim *o, int32_t out[2])
 {
-    uint64_t h = (uint64_t)o->steps + 1;
-    int64_t  i;
+    const tn_ctx *ctx = o->owned.ctx;
+    uint64_t      h = tni_mix_desc((uint64_t)o->steps + 1, &o->desc);
+    int64_t       i;
+    h = tni_mix(tni_mix(h, ctx->desc.seed), (uint64_t)ctx->calls);
+    h = tni_mix(tni_mix(h, (uint64_t)ctx->desc.dtype), (uint64_t)ctx->desc.activations);
     for (i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
-        h = (h ^ (uint64_t)tn_tensor_count(p->value)) * UINT64_C(0x9E3779B97F4A7C15);
-        h = (h ^ h >> 29 ^ (uint64_t)tni_optim_updates(p)) * UINT64_C(0xBF58476D1CE4E5B9);
+        h = tni_mix(tni_mix(h, (uint64_t)tn_tensor_count(p->value)), (uint64_t)tni_optim_updates(p));
+        h = tni_mix_real(tni_mix_real(tni_mix(h, (uint64_t)tni_optim_rule(o, p)), p->lr_scale), p->decay_scale);
     }
     out[0] = (int32_t)(uint32_t)h;
     out[1] = (int32_t)(uint32_t)(h >> 32);
 }
 
-/* All processes agree whether they can step: s is the status of this one. A fault becomes everybody's. */
-static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+/* What all have told: an error of one process is everybody's, and so is a fault. */
+static tn_status tni_optim_judge(tn_optim *o, tn_status s)
 {
-    tn_ctx        *ctx = o->owned.ctx;
-    const tn_comm *k = tni_comm(ctx);
-    int32_t       *told, *own;
-    int            r;
-    tn_status      all;
-    if (!k || s == TN_ERR_COMM) return s;
-    told = (int32_t *)tni_comm_room(ctx, sizeof *told * TNI_TOLD * (size_t)k->size);       /* all-gather leaves it alone */
-    if (!told) return TN_ERR_MEMORY;
-    ctx->fault_rank = k->rank;
-    memset(told, 0, sizeof *told * TNI_TOLD * (size_t)k->size);
-    own = told + TNI_TOLD * k->rank;
-    own[TNI_TOLD_STATUS] = (int32_t)s;
-    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tni_optim_hash(o, own + TNI_TOLD_HASH);
-    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, told, (int64_t)TNI_TOLD * k->size, TN_I32);
-    if (all != TN_OK) s = all;
-    for (r = 0; r < k->size && s == TN_OK; r++)
-        if (told[TNI_TOLD * r + TNI_TOLD_STATUS] != TN_OK)
-            s = tni_fail(ctx, TN_ERR_COMM, "optim: rank %d has an error: %s; no process has updated its parameters", r,
-                         tn_status_name((tn_status)told[TNI_TOLD * r + TNI_TOLD_STATUS]));
-        else if (memcmp(told + TNI_TOLD * r + TNI_TOLD_HASH, told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
-            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other parameters or other gradients "
-                         "than rank 0", r);
-    for (r = 0; r < k->size && s == TN_OK; r++)
-        if (told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+    tn_ctx   *ctx = o->owned.ctx;
+    const int size = tn_ctx_ranks(ctx);
+    int       r;
+    for (r = 0; r < size && s == TN_OK; r++) {
+        const int32_t *told = o->told + TNI_TOLD * r;
+        if (told[TNI_TOLD_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "optim: rank %d has an error: %s; no process has updated its "
+                         "parameters", r, tn_status_name((tn_status)told[TNI_TOLD_STATUS]));
+        else if (memcmp(told + TNI_TOLD_HASH, o->told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other settings, parameters, gradients or "
+                         "random calls than rank 0", r);
+    }
+    for (r = 0; r < size && s == TN_OK; r++)
+        if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
             ctx->fault_rank = r;
-            s = tni_to_device(ctx, ctx->fault->data, told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *told);
-            break;
+            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *o->told);
         }
     return s;
+}
+
+static int32_t *tni_optim_tells(tn_optim *o, tn_status s)
+{
+    tn_ctx  *ctx = o->owned.ctx;
+    int32_t *own = o->told + TNI_TOLD * tn_ctx_rank(ctx);
+    memset(o->told, 0, TNI_TOLD_BYTES(ctx));
+    own[TNI_TOLD_STATUS] = (int32_t)s;
+    tni_optim_hash(o, own + TNI_TOLD_HASH);
+    return own;
+}
+
+/* All processes agree whether they can step: s is the status of this one. */
+static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    int32_t  *own;
+    tn_status all;
+    if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
+    ctx->fault_rank = tn_ctx_rank(ctx);
+    own = tni_optim_tells(o, s);
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
+    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
+    return all == TN_OK ? tni_optim_judge(o, s) : all;
 }
 
 /* Copies elements [from,from + n) of the vector of what process r updates (r < 0: of all) to the bucket's element `to`, or
@@ -30520,12 +30632,33 @@ static int64_t tni_optim_length(const tn_optim *o, int r)
     return n;
 }
 
-static tn_status tni_bucket_grow(tn_optim *o, int64_t room)
+/* The elements of the longest vector that a process updates, and of a row of the bucket. */
+static int64_t tni_optim_longest(const tn_optim *o, int64_t *row)
 {
-    if (room == 0 || (o->bucket && tn_tensor_count(o->bucket) >= room)) return TN_OK;
-    tn_tensor_destroy(o->bucket);
-    o->bucket = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &room);
-    return o->bucket ? TN_OK : TN_ERR_MEMORY;
+    const int size = tn_ctx_ranks(o->owned.ctx);
+    int64_t   longest = 0;
+    int       r;
+    for (r = 0; r < (tni_optim_shares(o) ? size : 1); r++)
+        longest = tni_max(longest, tni_optim_length(o, tni_optim_shares(o) ? r : -1));
+    *row = tni_min(longest, tni_optim_shares(o) ? tni_max(TNI_BUCKET / size, 1) : TNI_BUCKET);
+    return longest;
+}
+
+/* Memory for what follows, before processes agree: afterwards one alone must not fail. */
+static tn_status tni_bucket_grow(tn_optim *o)
+{
+    tn_ctx *ctx = o->owned.ctx;
+    int64_t row, all;
+    size_t  needs;
+    tni_optim_longest(o, &row);
+    all = row * (tni_optim_shares(o) ? tn_ctx_ranks(ctx) : 1);
+    if (all == 0) return TN_OK;
+    if (!o->bucket || tn_tensor_count(o->bucket) < all) {
+        tn_tensor_destroy(o->bucket);
+        o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &all);
+    }
+    needs = tni_comm_needs(tni_comm(ctx), TNI_ALL_REDUCE, all, ctx->desc.dtype);
+    return o->bucket && (needs == 0 || tni_comm_room(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
 }
 
 /* Shared moments: rows of the bucket are pieces of what each process updates. Each gets the mean gradients of its part, or,
@@ -30534,12 +30667,9 @@ static tn_status tni_optim_trade(tn_optim *o, bool values)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
-    int64_t   longest = 0, at, row;
+    int64_t   row, longest = tni_optim_longest(o, &row), at;
     int       r;
-    tn_status s;
-    for (r = 0; r < size; r++) longest = tni_max(longest, tni_optim_length(o, r));
-    row = tni_min(longest, tni_max(TNI_BUCKET / size, 1));
-    s = tni_bucket_grow(o, row * size);
+    tn_status s = TN_OK;
     for (at = 0; at < longest && s == TN_OK; at += row) {
         for (r = 0; r < size && s == TN_OK; r++)
             if (!values || r == rank) s = tni_bucket_move(o, r, values, at, row, r * row, false, 1);
@@ -30563,8 +30693,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
     s = tni_optim_agree(o, s);
     if (s != TN_OK) return s;
-    each = (double *)tni_comm_room(ctx, (size_t)size * sizeof *each);
-    if (!each) return TN_ERR_MEMORY;
+    each = (double *)(void *)o->told;                   /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
     each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
@@ -30575,38 +30704,65 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
                          tni_dtype_size(o->scalars->dtype));
 }
 
-/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
-tn_status tn_optim_gather(tn_optim *o)
+/* born[2 i] becomes the sum over the processes that have moments of parameter i, born[2 i + 1] their number. Then there is memory
+   for the whole moments. */
+static tn_status tni_gather_begin(tn_optim *o, double *born)
 {
-    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
     int       k;
     tn_status s;
-    if (!o) return TN_ERR_ARG;
-    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    s = tni_optim_agree(o, ctx->status);
-    for (i = 0; i < o->states && s == TN_OK && tni_optim_shares(o); i++) {
-        const tn_param *p = o->of.params->item[i];
-        const tni_span  own = tni_optim_own(o, i);
-        double          born[2] = {0, 0};               /* of all owners together, and their number */
-        for (k = 0; k < tni_optim_wants(o, p) && s == TN_OK; k++) {
-            tn_tensor **all = &o->state[i].all[k];
-            tn_call     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-            born[0] = o->state[i].m[k] ? o->state[i].born : 0;
-            born[1] = o->state[i].m[k] != NULL;
-            if ((s = tn_comm_sum(ctx, born, 2)) != TN_OK || born[1] == 0) break;     /* never updated */
-            o->state[i].born = born[0] / born[1];
-            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, p->value->rank, p->value->shape);
-            if (!*all) return TN_ERR_MEMORY;
-            if ((s = tni_fill(*all, 0)) != TN_OK) break;
+    for (i = 0; i < o->states; i++) {
+        born[2 * i] = o->state[i].m[0] ? o->state[i].born : 0;
+        born[2 * i + 1] = o->state[i].m[0] != NULL;
+    }
+    s = tn_comm_sum(ctx, born, 2 * o->states);
+    for (i = 0; i < o->states && s == TN_OK; i++)
+        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && born[2 * i + 1] > 0 && s == TN_OK; k++) {
+            const tn_tensor *value = o->of.params->item[i]->value;
+            tn_tensor      **all = &o->state[i].all[k];
+            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, value->rank, value->shape);
+            s = *all ? tni_fill(*all, 0) : TN_ERR_MEMORY;
+        }
+    return tni_optim_agree(o, s);
+}
+
+/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
+static tn_status tni_gather_run(tn_optim *o, const double *born)
+{
+    int64_t   i;
+    int       k;
+    tn_status s = TN_OK;
+    for (i = 0; i < o->states && s == TN_OK; i++) {
+        const tni_span own = tni_optim_own(o, i);
+        if (born[2 * i + 1] == 0) continue;                         /* never updated */
+        o->state[i].born = born[2 * i] / born[2 * i + 1];
+        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && s == TN_OK; k++) {
+            tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
             if (o->state[i].m[k]) {
                 c.in[c.n_in++] = tni_flat_view(o->state[i].m[k]);
-                c.out[c.n_out++] = tni_span_view(*all, own.begin, own.count);
-                s = tni_run(ctx, &c);
+                c.out[c.n_out++] = tni_span_view(o->state[i].all[k], own.begin, own.count);
+                s = tni_run(o->owned.ctx, &c);
             }
-            if (s == TN_OK) s = tn_comm_all_reduce(*all);
+            if (s == TN_OK) s = tn_comm_all_reduce(o->state[i].all[k]);
         }
     }
+    return s;
+}
+
+tn_status tn_optim_gather(tn_optim *o)
+{
+    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    double   *born;
+    tn_status s;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+    if (!tni_optim_shares(o)) return ctx->status;
+    born = ctx->status == TN_OK ? (double *)tni_alloc(ctx, 2 * sizeof *born * (size_t)o->states, "optim") : NULL;
+    s = tni_optim_agree(o, ctx->status);
+    if (s == TN_OK) s = tni_gather_begin(o, born);
+    if (s == TN_OK) s = tni_gather_run(o, born);
+    tni_free(ctx, born, 2 * sizeof *born * (size_t)o->states);
     o->gathered = s == TN_OK;
     return s;
 }
@@ -30635,7 +30791,7 @@ static tn_status tni_optim_keep_part(tn_optim *o, int64_t i, tn_tensor **m)
 static tn_status tni_optim_mean(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i, n, at, room, piece;
+    int64_t   i, n, at, row, piece;
     tn_status s = TN_OK;
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
@@ -30644,11 +30800,9 @@ static tn_status tni_optim_mean(tn_optim *o)
         p->value->grad->flags &= ~(uint32_t)TNI_ZEROED;
     }
     if (s == TN_OK && tni_optim_shares(o)) return tni_optim_trade(o, false);
-    n = tni_optim_length(o, -1);
-    room = tni_min(n, TNI_BUCKET);
-    if (s == TN_OK) s = tni_bucket_grow(o, room);
+    n = tni_optim_longest(o, &row);
     for (at = 0; at < n && s == TN_OK; at += piece) {
-        piece = tni_min(n - at, room);
+        piece = tni_min(n - at, row);
         s = tni_bucket_move(o, -1, false, at, piece, 0, false, 1);
         if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_REDUCE, o->bucket->data, piece, o->bucket->dtype, 0);
         if (s == TN_OK) s = tni_bucket_move(o, -1, false, at, piece, 0, true, 1 / (double)tn_ctx_ranks(ctx));
@@ -30846,6 +31000,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     if (tni_comm(ctx)) {
+        if (s == TN_OK) s = tni_bucket_grow(o);
         s = tni_optim_agree(o, s);
         if (s == TN_OK) s = tni_optim_mean(o);
     }
@@ -33402,6 +33557,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    o->gathered = false;
     if (s == TN_OK) s = tni_optim_places(o);
     tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);

@@ -422,8 +422,8 @@ static bool errs(job *j)
 TEST(an_error_of_one_process_is_everybodys)
 {
     static const char *const say[] = {"data: embed, gather or cross_entropy: element 0 of the ids or labels of rank 1 is 77",
-        "not finite: step 2: the gradient of", "communication: optim: rank 1 has an error: out of memory",
-        "bad argument: optim: rank 1 has another number of steps, other parameters", "communication: comm socket, rank ",
+        "not finite: step 2: the gradient of", "out of memory: optim: rank 1 has an error: out of memory",
+        "bad argument: optim: rank 1 has another number of steps, other settings", "communication: comm socket, rank ",
         "communication: comm socket, rank "};
     shared *all = share();
     int     kind, r;
@@ -451,6 +451,7 @@ static bool dies(job *j)
     good = trains(j);
     if (j->rank == victim) for (;;) sleep(1);
     snprintf(name, sizeof name, "rank %d has ended", victim);
+    if (!good && !strstr(j->all->said[j->rank], name)) printf("rank %d: %s\n", j->rank, j->all->said[j->rank]);
     return good || strstr(j->all->said[j->rank], name) != NULL;
 }
 
@@ -468,6 +469,98 @@ TEST(nobody_waits_for_a_process_that_was_killed)
     }
     CHECK(midway > 3);                  /* else it was not tested */
     munmap(all, sizeof *all);
+}
+
+/* Calls that differ are an error of all, and so are settings. */
+static bool differs(job *j)
+{
+    const int64_t n = 6 + (j->kind == 1 && j->rank == 1);
+    tn_optim_desc d;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_init       init;
+    tn_tensor    *t;
+    tn_status     s;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    if (!open_job(j, TN_F32, NULL)) return false;
+    t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
+    if (j->kind < 2) s = j->kind == 0 && j->rank == 1 ? tn_comm_broadcast(t, 0) : tn_comm_all_reduce(t);
+    else {
+        params = tn_params_create(j->ctx);
+        t = tn_params_add(params, "w", 1, &n, init)->value;
+        if (j->rank == 1 && j->kind == 2) d.lr = 0.5;
+        if (j->rank == 1 && j->kind == 3) tn_ctx_seed(j->ctx, 8);
+        optim = tn_optim_create(params, &d);
+        tn_record(j->ctx);
+        s = tn_backward(j->ctx, tn_sum(j->ctx, j->rank == 1 && j->kind == 4 ? tn_dropout(j->ctx, t, 0.5) : t));
+        if (s == TN_OK) s = tn_optim_step(optim);
+    }
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+    return close_job(j, s != TN_OK);
+}
+
+TEST(processes_have_to_make_the_same_calls)
+{
+    static const char *const say[2][2] = {
+        {"communication: comm socket, rank 0: rank 1 calls broadcast of 6 F32 from rank 0, and rank 0 all_reduce of 6 F32",
+         "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32 from rank 0, and rank 1 broadcast of 6 F32"},
+        {"communication: comm socket, rank 0: rank 1 calls all_reduce of 7 F32", "communication: comm socket, rank 1: rank 0 calls"}};
+    static const char settings[] = "bad argument: optim: rank 1 has another number of steps, other settings";
+    shared *all = share();
+    int     kind, r;
+    for (kind = 0; kind < 5; kind++) {
+        CHECK_INT(processes(2, kind, all, differs), 0);
+        for (r = 0; r < 2; r++) {
+            const char *expected = kind < 2 ? say[kind][r] : settings;
+            if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
+        }
+    }
+    munmap(all, sizeof *all);
+}
+
+/* A carrier that says yes. */
+static tn_status agree_with(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
+{
+    (void)state; (void)to; (void)from; (void)why;
+    memcpy(in, out, n < m ? n : m);
+    return TN_OK;
+}
+
+/* What a collective writes is rewritten: compact copies and marked gradients are out of date, the tape is respected. */
+TEST(a_collective_writes_like_any_other)
+{
+    const int64_t shape[2] = {4, 32};
+    tn_comm       k;
+    tn_desc       d;
+    tn_ctx       *ctx;
+    tn_tensor    *w, *x, *before, *after;
+    double        a, b;
+    memset(&k, 0, sizeof k);
+    memset(&d, 0, sizeof d);
+    k.abi = TN_COMM_ABI;
+    k.name = "mirror";
+    k.size = 2;
+    k.exchange = agree_with;
+    d.comm = &k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    w = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    x = tn_full(ctx, 2, shape, 1);
+    tn_assign(w, x);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_OK);
+    before = tn_affine(ctx, x, w, NULL);
+    a = tn_item(tn_mean(ctx, before));
+    CHECK_STATUS(tn_comm_all_reduce(w), TN_OK);             /* 1 + 1 */
+    after = tn_affine(ctx, x, w, NULL);
+    b = tn_item(tn_mean(ctx, after));
+    CHECK_NEAR(a, 32, 1e-6);
+    CHECK_NEAR(b, 64, 1e-6);
+    tn_watch(x);
+    tn_record(ctx);
+    tn_affine(ctx, x, w, NULL);
+    CHECK_STATUS(tn_comm_all_reduce(w), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "comm_all_reduce: [4,32] is needed by the backward pass");
+    tn_ctx_destroy(ctx);
 }
 
 static tn_status refuse(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
@@ -524,7 +617,8 @@ TEST(a_carrier_is_checked)
 
 TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, a_process_sends_what_a_ring_would,
           curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, random_numbers_by_position_in_the_batch,
-          an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed, a_carrier_is_checked)
+          an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed, processes_have_to_make_the_same_calls,
+          a_collective_writes_like_any_other, a_carrier_is_checked)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

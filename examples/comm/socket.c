@@ -89,6 +89,15 @@ static tn_status hear(carrier *c, int r, char why[TN_WHY])
     return TN_OK;
 }
 
+/* The socket for data of rank r is closed. Whoever ends because of another one has told its rank before. */
+static tn_status lost(carrier *c, int r, char why[TN_WHY])
+{
+    int other;
+    for (other = 0; other < c->comm.size; other++)
+        if (c->fd[NEWS][other] >= 0 && hear(c, other, why) != TN_OK) return TN_ERR_COMM;
+    return breaks(c, r, "has ended", why);
+}
+
 /* Moves what can be moved at once. false: the socket is closed. */
 static bool move(int fd, short events, const char **out, size_t *out_left, char **in, size_t *in_left)
 {
@@ -129,9 +138,9 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
         for (r = 0; ready > 0 && r < c->comm.size; r++)          /* first: who has ended the others */
             if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return TN_ERR_COMM;
         if (ready > 0 && sends >= 0 && !move(w[sends].fd, w[sends].revents, &o, &out_left, NULL, NULL))
-            return breaks(c, to, "has ended", why);
+            return lost(c, to, why);
         if (ready > 0 && receives >= 0 && !move(w[receives].fd, w[receives].revents, NULL, NULL, &i, &in_left))
-            return breaks(c, from, "has ended", why);
+            return lost(c, from, why);
         if (out_left + in_left < before) last = seconds_now();
         else if (seconds_now() - last > c->seconds)
             return breaks(c, in_left > 0 ? from : to, "does not answer", why);
