@@ -2393,22 +2393,23 @@ TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x
    N processes train one model on batches that are divided among them: each has all parameters, and the N-th part of every
    batch, in the order of ranks. desc.comm connects them:
 
-       tn_comm *comm = tn_comm_socket(folder, rank, size, why);      examples/comm/ has this one, MPI and NCCL
+       tn_comm *comm = comm_socket(folder, rank, size, why);         examples/comm/ has this one, MPI and NCCL
        desc.comm = comm;
        desc.seed = ...;                                 the same in each process: parameters begin bit-identical
        tn_ctx_create(&desc, &ctx, why);
        ...                                              as with one process: each records its own part of the batch
+       tn_optim_overlap(optim);                         optional: gradients are averaged while tn_backward goes on
        tn_backward(ctx, loss);                          mean loss of this part
        tn_optim_step(optim);                            waits for all: the update is that of the whole batch
        ...
        tn_ctx_destroy(ctx);
        comm->close(comm, false);
 
-   tn_optim_step replaces the gradients by their mean over all processes. So losses are means, and parts have equal size. The
-   clip norm is that of this mean. If one process has an error, an id outside its table or a gradient that is not finite, all
-   skip the update and report it. Noise and dropout draw the numbers that one process with the whole batch would draw: the
-   first axis of their x is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph
-   cannot be captured.
+   tn_optim_step replaces the gradients by their mean over all processes. So losses are means, and parts have equal size.
+   The clip norm is that of this mean. If one process has an error, an id outside its table or a gradient that is not
+   finite, all skip the update and report it; if settings, seeds, parameters or numbers of random calls differ, that is such
+   an error. Noise and dropout draw the numbers that one process with the whole batch would draw: the first axis of their x
+   is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph cannot be captured.
    Sums are made in the order of ranks, element by element, in double: the result is bit-identical in all processes, and
    depends neither on timing nor on how elements are grouped. (Carriers with collectives of their own have their own order.)
    Every process has to make the same calls of this section, and of tn_optim_step, in the same order. TN_ERR_COMM: a process
@@ -2426,6 +2427,7 @@ struct tn_comm {
     int         rank, size;             /* this process, 0 <= rank < size; the number of processes            */
     void       *state;                  /* the carrier's own, passed to its functions                         */
     bool        device;                 /* the collectives take handles of the context's backend, else host memory */
+    bool        any_thread;             /* functions may be called by another thread than the program's             */
     /* Sends out_bytes to rank `to` while it receives in_bytes from rank `from`; returns when both are done. A rank of -1:
        nothing is sent, or received. What `to` sends back may be for another call. */
     tn_status (*exchange)(void *state, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes,
@@ -2436,7 +2438,7 @@ struct tn_comm {
                                            count]: row `rank` becomes the sum of these rows; the others are undefined      */
     tn_status (*all_gather)(void *state, void *data, size_t bytes, char why[TN_WHY]);   /* row `rank` of [size,bytes], to all */
     tn_status (*broadcast)(void *state, void *data, size_t bytes, int root, char why[TN_WHY]);
-    /* Frees the carrier and its state. failed: tells the other processes that this one ends; else waits for them. */
+    /* Frees the carrier and its state. failed: tells the other processes that this one ends. */
     void      (*close)(tn_comm *comm, bool failed);
 };
 
@@ -2452,7 +2454,8 @@ TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);     
 /* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
 
-/* What this process has sent since the context was created. Of a carrier's own collectives: what a ring sends. */
+/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
+   begins. Of a carrier's own collectives: what a ring sends. */
 typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
 TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 
@@ -2511,6 +2514,7 @@ typedef struct tn_optim_desc {
     bool          share_moments;   /* of N processes (>>comm) each keeps the moments of a part of the parameters, and updates
                                       that part: an N-th of the elements, for Muon whole matrices. Rajbhandari et al. 2020
                                       (ZeRO, stage 1). Parameters cannot be added after the first step                     */
+    int64_t       bucket;          /* processes average gradients in messages of this many numbers; 0: 1048576             */
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
@@ -2532,8 +2536,14 @@ TN_API void      tn_optim_destroy(tn_optim *optim);               /* frees the o
    TN_ERR_NONFINITE, with the step and the parameter's name) is returned here on a host backend, and by the next sync
    elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
+/* Announces to many processes (>>comm) that the next tn_backward is the last before tn_optim_step: it averages the gradients of
+   a bucket as soon as nothing more is added to them, on a thread of its own (TN_USE_THREADS) where the backend is the host's
+   and the carrier allows it, else in turn. Afterwards the gradients are those means, and another tn_backward before the step
+   is an error. All processes have to call it. The result is bit-identical. It does nothing with one process, nor for
+   gradients that do not exist before the pass, as in the first step. */
+TN_API TN_EXPERIMENTAL tn_status tn_optim_overlap(tn_optim *optim);
 /* Collects the moments that processes share (share_moments) before a checkpoint, which one of them then writes. All have to
-   call it; each holds all moments until its next step. Without shared moments it does nothing. */
+   call it; each holds all moments until its next step: the peak of its memory. Without shared moments it does nothing. */
 TN_API TN_EXPERIMENTAL tn_status tn_optim_gather(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
@@ -4310,6 +4320,15 @@ struct tni_threads;
 
 typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_pool;
 
+/* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
+typedef struct tni_link {
+    const tn_comm *comm;                /* NULL: one process                    */
+    void          *room;                /* host memory in which sums are made   */
+    size_t         bytes;
+    tn_traffic     traffic;
+    char           why[TN_WHY];         /* the failure after which nothing works any more, or "" */
+} tni_link;
+
 struct tn_ctx {
     tn_desc           desc;             /* with its defaults patched in         */
     const tn_backend *backend;
@@ -4338,9 +4357,11 @@ struct tn_ctx {
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
-    void             *comm_room, *comm_handle;  /* memory of >>comm-impl: on the host; of the backend, TNI_COMM_NUMBERS bytes */
-    size_t            comm_bytes;       /* of comm_room                         */
-    tn_traffic        traffic;
+    tni_link          link;
+    void             *comm_handle;      /* memory of the backend, TNI_COMM_NUMBERS bytes */
+    struct tni_beside *beside;          /* the thread that communicates, or NULL */
+    void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
+    tn_optim         *sender;           /* whose on_node this is */
     int               fault_rank;       /* the process that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
@@ -4422,6 +4443,8 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
        TNI_NOTED = 128,                 /* of an owned tensor: the current capture uses it ... */
        TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
        TNI_GRAPHED = 512,               /* a graph uses it                                          */
+       TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
+       TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
        TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
                                            bytes as their gradient (tni_grad_pass)                  */
 
@@ -5071,6 +5094,103 @@ static void tni_threads_destroy(tni_threads *t)
     mem.release(t, tni_threads_bytes(t->most), mem.user);
 }
 
+/* ---- a thread that runs calls in turn, beside the caller ---------------- >>threads-beside */
+
+typedef struct tni_beside {
+    tn_ctx    *ctx;
+    long       process;
+    uint32_t   rounding;
+    void     (*fn)(void *arg, int64_t number);      /* they change only while no call is left */
+    void      *arg;
+    int64_t    given, done;                         /* calls; guarded by the lock */
+    bool       ends;
+    tni_lock   lock;
+    tni_event  changed;
+    tni_thread thread;
+} tni_beside;
+
+static TNI_THREAD_RESULT tni_beside_main(void *user)
+{
+    tni_beside *b = (tni_beside *)user;
+    tni_lock_take(&b->lock);
+    for (;;) {
+        while (b->done == b->given && !b->ends) tni_event_wait(&b->changed, &b->lock);
+        if (b->done == b->given) break;
+        tni_lock_give(&b->lock);
+        tni_rounding_set(b->rounding);
+        b->fn(b->arg, b->done);
+        tni_lock_take(&b->lock);
+        b->done++;
+        tni_event_signal_all(&b->changed);
+    }
+    tni_lock_give(&b->lock);
+    return 0;
+}
+
+/* The context's; NULL if the system gives none. */
+static tni_beside *tni_beside_of(tn_ctx *ctx)
+{
+    tni_beside *b = ctx->beside;
+    if (b) return b;
+    b = (tni_beside *)ctx->desc.allocator.alloc(sizeof *b, ctx->desc.allocator.user);
+    if (!b) return NULL;
+    memset(b, 0, sizeof *b);
+    b->ctx = ctx;
+    b->process = tni_process();
+    tni_lock_init(&b->lock);
+    tni_event_init(&b->changed);
+    if (tni_thread_start(&b->thread, tni_beside_main, b)) return ctx->beside = b;
+    tni_event_end(&b->changed);
+    tni_lock_end(&b->lock);
+    ctx->desc.allocator.release(b, sizeof *b, ctx->desc.allocator.user);
+    return NULL;
+}
+
+/* The calls that follow run fn(arg, number). Returns the number of the first. */
+static int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
+{
+    b->fn = fn;
+    b->arg = arg;
+    b->rounding = tni_rounding();
+    return b->given;
+}
+
+static void tni_beside_give(tni_beside *b)
+{
+    tni_lock_take(&b->lock);
+    b->given++;
+    tni_event_signal_all(&b->changed);
+    tni_lock_give(&b->lock);
+}
+
+/* Whether a call is done; with `wait` it is afterwards. */
+static bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
+{
+    bool done;
+    tni_lock_take(&b->lock);
+    while (wait && b->done <= number) tni_event_wait(&b->changed, &b->lock);
+    done = b->done > number;
+    tni_lock_give(&b->lock);
+    return done;
+}
+
+static void tni_beside_destroy(tni_beside *b)
+{
+    tn_allocator mem;
+    if (!b) return;
+    mem = b->ctx->desc.allocator;
+    if (b->process == tni_process()) {
+        tni_lock_take(&b->lock);
+        b->ends = true;
+        tni_event_signal_all(&b->changed);
+        tni_lock_give(&b->lock);
+        tni_thread_join(b->thread);
+        tni_event_end(&b->changed);
+        tni_lock_end(&b->lock);
+    }
+    mem.release(b, sizeof *b, mem.user);
+}
+
 static int tni_threads_default(void)
 {
     const char *given = getenv("OMP_NUM_THREADS");
@@ -5189,6 +5309,16 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
         for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i]) == tni_root(t)) return true;
         if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
+    return false;
+}
+
+/* Whether a node adds to the gradient of a tensor with TNI_SOUGHT. */
+static bool tni_node_sought(const tni_node *n)
+{
+    int64_t i;
+    for (i = 0; i < 3; i++) if (n->in[i] && (tni_root(n->in[i])->flags & TNI_SOUGHT)) return true;
+    for (i = 0; i < 2; i++) if (n->saved[i] && (tni_root(n->saved[i])->flags & TNI_SOUGHT)) return true;
+    for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i])->flags & TNI_SOUGHT) return true;
     return false;
 }
 
@@ -5628,6 +5758,7 @@ static tn_status tni_open_threads(tn_ctx *ctx, char why[TN_WHY])
 static void tni_close_threads(tn_ctx *ctx)
 {
 #if defined(TNI_OWN_THREADS)
+    tni_beside_destroy(ctx->beside);
     tni_threads_destroy(ctx->threads);
 #endif
     (void)ctx;
@@ -5653,6 +5784,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     ctx->desc = d;
     ctx->made = d.activations;
     ctx->fault_rank = d.comm ? d.comm->rank : 0;
+    ctx->link.comm = d.comm && d.comm->size > 1 ? d.comm : NULL;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
     ctx->pool.threads = ctx->desc.threads;
@@ -5699,7 +5831,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
     tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
-    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
+    tni_free(ctx, ctx->link.room, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
@@ -6003,7 +6135,7 @@ static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
 static void tni_rewritten(tn_tensor *t)
 {
     tn_tensor *root = t->base ? t->base : t;
-    root->flags &= ~(uint32_t)TNI_ZEROED;
+    root->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     tni_compact_drop(root->ctx, root->compact);
     root->compact = NULL;
 }
@@ -6910,8 +7042,13 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad || !tni_grad_part(t)) return NULL;
+    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT) {
+        tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the processes have "
+                 "averaged; expected tn_optim_step before", TNI_SHAPE(t));
+        return NULL;
+    }
     *add = t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) == 0 : (t->flags & TNI_GRAD_USED) != 0;
-    t->grad->flags &= ~(uint32_t)TNI_ZEROED;
+    t->grad->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     t->flags |= TNI_GRAD_USED;
     return t->grad;
 }
@@ -6989,9 +7126,11 @@ static void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
-        if (!n->out->grad) continue;
-        n->backward(ctx, n);
-        tni_grad_done(ctx, n->out);
+        if (n->out->grad) {
+            n->backward(ctx, n);
+            tni_grad_done(ctx, n->out);
+        }
+        if (ctx->on_node && !ctx->aside) ctx->on_node(ctx, n->before);
     }
 }
 
@@ -7004,7 +7143,9 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
     if (g && add) tni_add_number(g, 1);                     /* a parameter with the gradient of an earlier pass */
     else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
+    if (ctx->on_node && ctx->status == TN_OK) ctx->on_node(ctx, ctx->tape);
     tni_tape_back(ctx);
+    if (ctx->on_node) ctx->on_node(ctx, NULL);              /* after an error */
     tni_tape_clear(ctx);
     return ctx->status;
 }
@@ -7136,9 +7277,35 @@ static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_t
     return y;
 }
 
+/* The parameters that nodes of fn read are a list of the outer node: so it is known when their gradients are complete. */
+static void tni_recompute_seeks(const tni_node *inner)
+{
+    int64_t i;
+    for (; inner; inner = inner->before) {
+        tn_tensor *const few[5] = {inner->in[0], inner->in[1], inner->in[2], inner->saved[0], inner->saved[1]};
+        for (i = 0; i < 5 + inner->n_list; i++) {
+            tn_tensor *t = i < 5 ? few[i] : inner->list[i - 5], *root = t && t->base ? t->base : t;
+            if (root && (root->flags & TNI_PARAM)) root->flags |= TNI_SOUGHT;
+        }
+    }
+}
+
+static tn_tensor **tni_recompute_found(tn_ctx *ctx, int64_t *count)
+{
+    tn_tensor **list, *t;
+    for (t = ctx->owned_tensors; t; t = t->next) *count += (t->flags & TNI_SOUGHT) != 0;
+    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *list * (size_t)tni_max(*count, 1));
+    for (*count = 0, t = ctx->owned_tensors; t; t = t->next) {
+        if (list && (t->flags & TNI_SOUGHT)) list[(*count)++] = t;
+        t->flags &= ~(uint32_t)TNI_SOUGHT;
+    }
+    return list;
+}
+
 tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
-    tn_tensor *all[3] = {NULL, NULL, NULL}, *y;
+    tn_tensor *all[3] = {NULL, NULL, NULL}, **read = NULL, *y;
+    int64_t    n_read = 0;
     tni_again *again;
     tni_aside  a;
     void      *copy = NULL;
@@ -7154,12 +7321,17 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     again->with = copy;
     again->first = ctx->calls;
     a = tni_step_aside(ctx);
-    y = tni_recompute_keep(ctx, &a, fn(ctx, copy, all));
+    y = fn(ctx, copy, all);
+    if (ctx->link.comm) tni_recompute_seeks(ctx->tape);
+    y = tni_recompute_keep(ctx, &a, y);
+    if (ctx->link.comm && !(read = tni_recompute_found(ctx, &n_read))) return NULL;
     again->calls = ctx->calls - again->first;
     if (y && tni_wants_grad(y)) {
         tni_node *node = tni_note_all(ctx, tni_recompute_backward, y, all[0], all[1], all[2]);
         if (!node) return NULL;
         node->with = again;
+        node->list = read;
+        node->n_list = n_read;
     }
     return y;
 }
@@ -29828,42 +30000,63 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER, TNI_BROADCAST } tni_collective;
 
 /* The carrier, or NULL for one process. */
-static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->desc.comm && ctx->desc.comm->size > 1 ? ctx->desc.comm : NULL; }
+static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
 
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
     static const tn_traffic none = {0, 0};
-    return ctx ? ctx->traffic : none;
+    return ctx ? ctx->link.traffic : none;
 }
 
-static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s, const char *why)
+static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 {
-    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank,
-                    why[0] ? why : tn_status_name(s));
+    return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank, ctx->link.why);
 }
 
 /* Host memory that grows and is kept for the next call. */
 static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
 {
-    if (ctx->comm_bytes >= bytes) return ctx->comm_room;
-    tni_free(ctx, ctx->comm_room, ctx->comm_bytes);
-    ctx->comm_room = tni_alloc(ctx, bytes, "comm");
-    ctx->comm_bytes = ctx->comm_room ? bytes : 0;
-    return ctx->comm_room;
+    tni_link *l = &ctx->link;
+    if (l->bytes >= bytes) return l->room;
+    tni_free(ctx, l->room, l->bytes);
+    l->room = tni_alloc(ctx, bytes, "comm");
+    l->bytes = l->room ? bytes : 0;
+    return l->room;
 }
 
-static tn_status tni_comm_exchange(tn_ctx *ctx, int to, const void *out, size_t out_bytes, int from, void *in,
-                                   size_t in_bytes)
+static tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
 {
-    const tn_comm *k = ctx->desc.comm;
-    char           why[TN_WHY] = "";
-    tn_status      s;
+    const tn_comm *k = l->comm;
     if (out_bytes == 0 && in_bytes == 0) return TN_OK;
-    s = k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, why);
-    ctx->traffic.bytes += out_bytes;
-    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+    l->traffic.bytes += out_bytes;
+    return k->exchange(k->state, out_bytes > 0 ? to : -1, out, out_bytes, in_bytes > 0 ? from : -1, in, in_bytes, l->why);
+}
+
+/* Before a collective all tell each other which one it is: where they differ, bytes would arrive in the wrong place. */
+static tn_status tni_link_meet(tni_link *l, tni_collective what, int64_t n, tn_dtype dtype, int root)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    const tn_comm *k = l->comm;
+    int64_t        own[4], other[4];
+    int            step;
+    own[0] = what;
+    own[1] = n;
+    own[2] = dtype;
+    own[3] = root;
+    for (step = 1; step < k->size; step++) {
+        const int to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+        tn_status s = k->exchange(k->state, to, own, sizeof own, from, other, sizeof other, l->why);
+        if (s != TN_OK) return s;
+        if (memcmp(own, other, sizeof own) == 0) continue;
+        tni_print(l->why, sizeof l->why, "rank %d calls %s of %lld %s from rank %d, and rank %d %s of %lld %s from rank %d; "
+                  "expected the same calls in the same order", from, (uint64_t)other[0] < 4 ? name[other[0]] : "?",
+                  (long long)other[1], tn_dtype_name((tn_dtype)other[2]), (int)other[3], k->rank, name[what], (long long)n,
+                  tn_dtype_name(dtype), root);
+        return TN_ERR_COMM;
+    }
+    return TN_OK;
 }
 
 /* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
@@ -29900,23 +30093,26 @@ static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t p
     }
 }
 
+/* Elements of a part that are summed at a time. */
+static int64_t tni_comm_piece(const tn_comm *k, int64_t n) { return tni_min((n + k->size - 1) / k->size, TNI_COMM_PIECE); }
+
 /* The part of this process becomes the sum. */
-static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dtype)
+static tn_status tni_link_reduce(tni_link *l, char *data, int64_t n, tn_dtype dtype)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const size_t   size = tni_dtype_size(dtype);
-    const int64_t  each = (n + k->size - 1) / k->size, most = tni_min(each, TNI_COMM_PIECE);
+    const int64_t  each = (n + k->size - 1) / k->size, most = tni_comm_piece(k, n);
     const size_t   pitch = (size_t)most * size;
-    char          *rows = (char *)tni_comm_room(ctx, pitch * (size_t)k->size);
+    char          *rows = (char *)l->room;
     int64_t        at;
     int            step;
-    tn_status      s = rows ? TN_OK : TN_ERR_MEMORY;
+    tn_status      s = TN_OK;
     for (at = 0; at < each && s == TN_OK; at += most) {
         const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
         for (step = 1; step < k->size && s == TN_OK; step++) {
             const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
             const tni_span out = tni_comm_span(n, k->size, to, at, most);
-            s = tni_comm_exchange(ctx, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
+            s = tni_link_exchange(l, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
                                   rows + (size_t)from * pitch, (size_t)own.count * size);
         }
         if (s == TN_OK) tni_comm_add(k, data + (size_t)own.begin * size, rows, pitch, own.count, dtype);
@@ -29924,50 +30120,47 @@ static tn_status tni_comm_reduce(tn_ctx *ctx, char *data, int64_t n, tn_dtype dt
     return s;
 }
 
-static tn_status tni_comm_gather(tn_ctx *ctx, char *data, int64_t n, size_t size)
+static tn_status tni_link_gather(tni_link *l, char *data, int64_t n, size_t size)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const tni_span own = tni_comm_span(n, k->size, k->rank, 0, n);
     int            step;
     tn_status      s = TN_OK;
     for (step = 1; step < k->size && s == TN_OK; step++) {
         const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
         const tni_span in = tni_comm_span(n, k->size, from, 0, n);
-        s = tni_comm_exchange(ctx, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
+        s = tni_link_exchange(l, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
                               data + (size_t)in.begin * size, (size_t)in.count * size);
     }
     return s;
 }
 
 /* Along a binomial tree: each process that has the data passes it on to one that has not. */
-static tn_status tni_comm_spread(tn_ctx *ctx, char *data, size_t bytes, int root)
+static tn_status tni_link_spread(tni_link *l, char *data, size_t bytes, int root)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const int      place = (k->rank + k->size - root) % k->size;
     int            have;
     tn_status      s = TN_OK;
     for (have = 1; have < k->size && s == TN_OK; have *= 2) {
         if (place < have && place + have < k->size)
-            s = tni_comm_exchange(ctx, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
+            s = tni_link_exchange(l, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
         else if (place >= have && place < 2 * have)
-            s = tni_comm_exchange(ctx, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
+            s = tni_link_exchange(l, -1, NULL, 0, (k->rank + k->size - have) % k->size, data, bytes);
     }
     return s;
 }
 
 /* The carrier's own collective. n counts all elements, of which each process has the N-th part. */
-static tn_status tni_comm_native(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+static tn_status tni_link_native(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
-    const tn_comm *k = ctx->desc.comm;
+    const tn_comm *k = l->comm;
     const size_t   bytes = (size_t)n * tni_dtype_size(dtype), part = bytes / (size_t)k->size;
-    char           why[TN_WHY] = "";
-    tn_status      s;
-    if (what == TNI_ALL_REDUCE) s = k->all_reduce(k->state, data, n, dtype, why);
-    else if (what == TNI_REDUCE_SCATTER) s = k->reduce_scatter(k->state, data, n / k->size, dtype, why);
-    else if (what == TNI_ALL_GATHER) s = k->all_gather(k->state, data, part, why);
-    else s = k->broadcast(k->state, data, bytes, root, why);
-    ctx->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
-    return s == TN_OK ? s : tni_comm_failed(ctx, s, why);
+    l->traffic.bytes += what == TNI_BROADCAST ? bytes : (what == TNI_ALL_REDUCE ? 2 : 1) * (bytes - part);
+    if (what == TNI_ALL_REDUCE) return k->all_reduce(k->state, data, n, dtype, l->why);
+    if (what == TNI_REDUCE_SCATTER) return k->reduce_scatter(k->state, data, n / k->size, dtype, l->why);
+    if (what == TNI_ALL_GATHER) return k->all_gather(k->state, data, part, l->why);
+    return k->broadcast(k->state, data, bytes, root, l->why);
 }
 
 static bool tni_comm_has(const tn_comm *k, tni_collective what)
@@ -29976,15 +30169,38 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
          : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
 }
 
-/* On host memory, by a carrier that takes it. */
-static tn_status tni_comm_on_host(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+/* Bytes of room that a collective needs. */
+static size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
+{
+    if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
+    return (size_t)(tni_comm_piece(k, n) * k->size) * tni_dtype_size(dtype);
+}
+
+/* On memory that the carrier takes, [n] of dtype; the room is there. After a failure nothing works any more. */
+static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
     tn_status    s = TN_OK;
-    if (tni_comm_has(ctx->desc.comm, what)) return tni_comm_native(ctx, what, data, n, dtype, root);
-    if (what == TNI_BROADCAST) return tni_comm_spread(ctx, (char *)data, (size_t)n * size, root);
-    if (what != TNI_ALL_GATHER) s = tni_comm_reduce(ctx, (char *)data, n, dtype);
-    return s == TN_OK && what != TNI_REDUCE_SCATTER ? tni_comm_gather(ctx, (char *)data, n, size) : s;
+    if (l->why[0]) return TN_ERR_COMM;
+    l->traffic.calls++;
+    if (l->comm->exchange && !l->comm->device) s = tni_link_meet(l, what, n, dtype, root);
+    if (s == TN_OK && tni_comm_has(l->comm, what)) s = tni_link_native(l, what, data, n, dtype, root);
+    else if (s == TN_OK && what == TNI_BROADCAST) s = tni_link_spread(l, (char *)data, (size_t)n * size, root);
+    else if (s == TN_OK) {
+        if (what != TNI_ALL_GATHER) s = tni_link_reduce(l, (char *)data, n, dtype);
+        if (s == TN_OK && what != TNI_REDUCE_SCATTER) s = tni_link_gather(l, (char *)data, n, size);
+    }
+    if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
+    return s;
+}
+
+static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+{
+    const size_t needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
+    tn_status    s;
+    if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
+    s = tni_link_run(&ctx->link, what, data, n, dtype, root);
+    return s == TN_OK ? s : tni_comm_failed(ctx, s);
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
@@ -29994,18 +30210,17 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
     void        *host;
     tn_status    s;
     if (!tni_comm(ctx) || n == 0) return TN_OK;
-    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
-    ctx->traffic.calls++;
-    if (ctx->backend->host) return tni_comm_on_host(ctx, what, data, n, dtype, root);
+    if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
+    if (ctx->backend->host) return tni_comm_direct(ctx, what, data, n, dtype, root);
     if (ctx->desc.comm->device) {
         char why[TN_WHY] = "";
         s = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
         if (s != TN_OK) return tni_fail(ctx, s, "comm: backend %s: %s", ctx->backend->name, why);
-        return tni_comm_native(ctx, what, data, n, dtype, root);
+        return tni_comm_direct(ctx, what, data, n, dtype, root);
     }
     host = tni_alloc(ctx, bytes, "comm");
     s = host ? tni_to_host(ctx, host, data, bytes) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_comm_on_host(ctx, what, host, n, dtype, root);
+    if (s == TN_OK) s = tni_comm_direct(ctx, what, host, n, dtype, root);
     if (s == TN_OK) s = tni_to_device(ctx, data, host, bytes);
     tni_free(ctx, host, bytes);
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
@@ -30017,11 +30232,8 @@ static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     tn_status    s = TN_OK;
     if (!tni_comm(ctx) || n == 0) return TN_OK;
-    if (!tni_uncaptured(ctx, "processes communicate")) return TN_ERR_ARG;
-    if (!ctx->desc.comm->device) {
-        ctx->traffic.calls++;
-        return tni_comm_on_host(ctx, what, numbers, n, dtype, 0);
-    }
+    if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
+    if (!ctx->desc.comm->device) return tni_comm_direct(ctx, what, numbers, n, dtype, 0);
     if (bytes > TNI_COMM_NUMBERS)
         return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
     if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
@@ -30037,6 +30249,7 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
     tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
     const int  size = tn_ctx_ranks(ctx);
+    tn_status  s;
     if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
     if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
@@ -30046,6 +30259,11 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
                         TNI_SHAPE(t), size);
     if (root < 0 || root >= size)
         return tni_fail(ctx, TN_ERR_ARG, "%s: root is %d, expected 0 <= root < %d", name, root, size);
+    if (tni_tape_reads(ctx, t))
+        return tni_fail(ctx, TN_ERR_ARG, "%s: %s is needed by the backward pass", name, TNI_SHAPE(t));
+    if (size == 1) return TN_OK;
+    if ((s = tni_settle(t)) != TN_OK) return s;
+    tni_rewritten(t);
     return tni_comm_run(ctx, what, t->data, tn_tensor_count(t), t->dtype, root);
 }
 
@@ -30091,9 +30309,28 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 }
 
 /* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
-   processes share moments: `at` is the place of its first element among those of AdamW and SGD, or the process that updates a
+   processes share moments: `at` is the place of its first element in a group of so many elements, or the process that updates a
    matrix of Muon; m are the moments of this process's part, and `all` those of the whole parameter before a checkpoint. */
-typedef struct tni_moments { tn_tensor *m[2], *all[2]; tn_optim_kind rule; double born; int64_t at; } tni_moments;
+typedef struct tni_moments {
+    tn_tensor    *m[2], *all[2];
+    tn_optim_kind rule, placed;         /* placed: the rule when `at` was chosen */
+    double        born;
+    int64_t       at, group;
+    bool          leaves;               /* its gradient, or value, is among those that are sent, see >>optim-comm */
+} tni_moments;
+
+/* The buckets on their way, see >>optim-comm. */
+typedef struct tni_mail {
+    int64_t   length, row;              /* elements of the longest vector of a process; of it in a bucket          */
+    int64_t   sent, back;               /* how much of the length was sent; has returned                           */
+    const struct tni_node *reached;     /* by the backward pass; NULL: its end                                     */
+    const struct tni_node *last;        /* the last node that adds to the next bucket, if it is `known`; NULL: none */
+    bool      on, known;                /* on: between begin and finish of an announced pass                       */
+    bool      announced, refused;       /* processes first tell each other what they send; they differ             */
+    struct tni_beside *beside;          /* who sends; NULL: the caller                                             */
+    int64_t   first;                    /* the number of beside's first call                                       */
+    tn_status status;
+} tni_mail;
 
 struct tn_optim {
     tni_owned     owned;
@@ -30104,10 +30341,17 @@ struct tn_optim {
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
+    tni_mail      mail;
+    int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
     bool          gathered;     /* shared moments are collected, see tn_optim_gather */
-    int64_t       placed, shared;       /* parameters that have a place, elements among which AdamW and SGD have theirs */
+    bool          refused;      /* processes differed before an announced backward pass: what they told says how */
+    int64_t       placed;       /* parameters that have a place, with shared moments */
     int64_t       steps;
 };
+
+/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
+enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+#define TNI_TOLD_BYTES(ctx) (sizeof(int32_t) * TNI_TOLD * (size_t)tn_ctx_ranks(ctx))
 
 static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
@@ -30162,11 +30406,13 @@ static void tni_optim_destroy(tni_owned *owned)
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
+    if (ctx->sender == o) { ctx->on_node = NULL; ctx->sender = NULL; }
     tni_graph_forget(ctx->capture, o);
     for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
+    tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -30231,6 +30477,8 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
     if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
+    if (d->bucket == 0) d->bucket = 1 << 20;
+    if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);
     return tni_schedule_check(ctx, &d->schedule);
 }
 
@@ -30251,7 +30499,8 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (!o->scalars) {
+    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
+    if (!o->scalars || (tni_comm(ctx) && !o->told)) {
         tn_optim_destroy(o);
         return NULL;
     }
@@ -30293,27 +30542,38 @@ static int tni_optim_wants(const tn_optim *o, const tn_param *p)
 /* Whether processes share moments. */
 static bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
 
-/* Gives each parameter its place: elements of AdamW and SGD follow each other, a matrix of Muon goes to the process that has
-   the fewest elements of matrices so far. */
+/* Gives each parameter its place. From the last to the first, those of AdamW and SGD form groups of a bucket's size or more, of
+   which each process gets an equal range: so a group is complete early in the backward pass. A matrix of Muon goes to the process
+   that has the fewest elements of matrices so far. */
 static tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx);
-    int64_t  *load, i;
+    int64_t  *load, i, k, group = 0, from = o->of.params->count - 1;
     int       r, least;
-    if (!tni_optim_shares(o) || o->placed == o->of.params->count) return TN_OK;
+    if (!tni_optim_shares(o)) return TN_OK;
+    for (i = 0; i < o->placed; i++)
+        if (o->state[i].placed != tni_optim_rule(o, o->of.params->item[i]))
+            return tni_fail(ctx, TN_ERR_ARG, "optim: the rule of %s was changed after the first step, expected none to be with "
+                            "share_moments", o->of.params->item[i]->name);
+    if (o->placed == o->of.params->count) return TN_OK;
     if (o->placed > 0)
         return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
     load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
     if (!load) return TN_ERR_MEMORY;
     memset(load, 0, (size_t)size * sizeof *load);
-    for (i = 0; i < o->of.params->count; i++) {
+    for (i = o->of.params->count - 1; i >= 0; i--) {
         const tn_param *p = o->of.params->item[i];
         const bool      muon = tni_optim_rule(o, p) == TN_OPTIM_MUON;
         for (least = 0, r = 1; r < size; r++) if (load[r] < load[least]) least = r;
-        o->state[i].at = muon ? least : o->shared;
+        o->state[i].placed = tni_optim_rule(o, p);
+        o->state[i].at = muon ? least : group;
         if (muon) load[least] += tn_tensor_count(p->value);
-        else o->shared += tn_tensor_count(p->value);
+        else group += tn_tensor_count(p->value);
+        if (group < o->desc.bucket && i > 0) continue;
+        for (k = i; k <= from; k++) o->state[k].group = group;
+        from = i - 1;
+        group = 0;
     }
     o->placed = o->of.params->count;
     return TN_OK;
@@ -30330,7 +30590,8 @@ static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     if (r < 0 || !tni_optim_shares(o)) return part;
     if (tni_optim_rule(o, p) == TN_OPTIM_MUON) part.count = at == r ? n : 0;
     else {
-        const tni_span own = tni_comm_span(o->shared, tn_ctx_ranks(o->owned.ctx), r, 0, o->shared);
+        const int64_t  all = o->state[i].group;
+        const tni_span own = tni_comm_span(all, tn_ctx_ranks(o->owned.ctx), r, 0, all);
         part.begin = tni_min(n, tni_max(0, own.begin - at));
         part.count = tni_max(0, tni_min(n, own.begin + own.count - at) - part.begin);
     }
@@ -30439,123 +30700,376 @@ static tn_status tni_optim_begin(tn_optim *o)
 /* ---- gradients of many processes ---------------------------------------- >>optim-comm
    The gradients of all parameters, one after the other from the last parameter's, which the backward pass completes first,
    are one vector. It is summed in pieces, the buckets, so that many small gradients are one message and large ones need no
-   second copy of themselves. */
+   second copy of themselves. A bucket is sent when the backward pass has passed the last node that adds to it (tn_optim_overlap),
+   or in tn_optim_step. Up to four are on their way: copied from the gradients, summed by the thread beside, and copied back. */
 
-enum { TNI_BUCKET = 4 << 20 };          /* most elements of a bucket */
+enum { TNI_SLOTS = 4 };
 
-/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
-enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+static uint64_t tni_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
 
+static uint64_t tni_mix_real(uint64_t h, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return tni_mix(h, bits);
+}
+
+static uint64_t tni_mix_desc(uint64_t h, const tn_optim_desc *d)
+{
+    const double  real[] = {d->lr, d->beta1, d->beta2, d->eps, d->weight_decay, d->momentum, d->clip_norm, d->schedule.floor,
+                            d->adam_lr, d->momentum_start};
+    const int64_t whole[] = {d->kind, d->nesterov, d->schedule.kind, d->schedule.warmup, d->schedule.total, d->schedule.decay,
+                             d->schedule.one_minus_sqrt, d->muon_scale, d->newton_schulz, d->momentum_warmup, d->share_moments,
+                             d->bucket};
+    size_t        i;
+    for (i = 0; i < sizeof real / sizeof *real; i++) h = tni_mix_real(h, real[i]);
+    for (i = 0; i < sizeof whole / sizeof *whole; i++) h = tni_mix(h, (uint64_t)whole[i]);
+    return h;
+}
+
+/* A hash of what has to be alike in all processes. */
 static void tni_optim_hash(const tn_optim *o, int32_t out[2])
 {
-    uint64_t h = (uint64_t)o->steps + 1;
-    int64_t  i;
+    const tn_ctx *ctx = o->owned.ctx;
+    uint64_t      h = tni_mix_desc((uint64_t)o->steps + 1, &o->desc);
+    int64_t       i;
+    h = tni_mix(tni_mix(h, ctx->desc.seed), (uint64_t)ctx->calls);
+    h = tni_mix(tni_mix(h, (uint64_t)ctx->desc.dtype), (uint64_t)ctx->desc.activations);
     for (i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
-        h = (h ^ (uint64_t)tn_tensor_count(p->value)) * UINT64_C(0x9E3779B97F4A7C15);
-        h = (h ^ h >> 29 ^ (uint64_t)tni_optim_updates(p)) * UINT64_C(0xBF58476D1CE4E5B9);
+        h = tni_mix(tni_mix(h, (uint64_t)tn_tensor_count(p->value)), (uint64_t)tni_optim_updates(p));
+        h = tni_mix_real(tni_mix_real(tni_mix(h, (uint64_t)tni_optim_rule(o, p)), p->lr_scale), p->decay_scale);
     }
     out[0] = (int32_t)(uint32_t)h;
     out[1] = (int32_t)(uint32_t)(h >> 32);
 }
 
-/* All processes agree whether they can step: s is the status of this one. A fault becomes everybody's. */
-static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+/* What all have told: an error of one process is everybody's, and so is a fault. */
+static tn_status tni_optim_judge(tn_optim *o, tn_status s)
 {
-    tn_ctx        *ctx = o->owned.ctx;
-    const tn_comm *k = tni_comm(ctx);
-    int32_t       *told, *own;
-    int            r;
-    tn_status      all;
-    if (!k || s == TN_ERR_COMM) return s;
-    told = (int32_t *)tni_comm_room(ctx, sizeof *told * TNI_TOLD * (size_t)k->size);       /* all-gather leaves it alone */
-    if (!told) return TN_ERR_MEMORY;
-    ctx->fault_rank = k->rank;
-    memset(told, 0, sizeof *told * TNI_TOLD * (size_t)k->size);
-    own = told + TNI_TOLD * k->rank;
-    own[TNI_TOLD_STATUS] = (int32_t)s;
-    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tni_optim_hash(o, own + TNI_TOLD_HASH);
-    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, told, (int64_t)TNI_TOLD * k->size, TN_I32);
-    if (all != TN_OK) s = all;
-    for (r = 0; r < k->size && s == TN_OK; r++)
-        if (told[TNI_TOLD * r + TNI_TOLD_STATUS] != TN_OK)
-            s = tni_fail(ctx, TN_ERR_COMM, "optim: rank %d has an error: %s; no process has updated its parameters", r,
-                         tn_status_name((tn_status)told[TNI_TOLD * r + TNI_TOLD_STATUS]));
-        else if (memcmp(told + TNI_TOLD * r + TNI_TOLD_HASH, told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
-            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other parameters or other gradients "
-                         "than rank 0", r);
-    for (r = 0; r < k->size && s == TN_OK; r++)
-        if (told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+    tn_ctx   *ctx = o->owned.ctx;
+    const int size = tn_ctx_ranks(ctx);
+    int       r;
+    for (r = 0; r < size && s == TN_OK; r++) {
+        const int32_t *told = o->told + TNI_TOLD * r;
+        if (told[TNI_TOLD_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "optim: rank %d has an error: %s; no process has updated its "
+                         "parameters", r, tn_status_name((tn_status)told[TNI_TOLD_STATUS]));
+        else if (memcmp(told + TNI_TOLD_HASH, o->told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other settings, parameters, gradients or "
+                         "random calls than rank 0", r);
+    }
+    for (r = 0; r < size && s == TN_OK; r++)
+        if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
             ctx->fault_rank = r;
-            s = tni_to_device(ctx, ctx->fault->data, told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *told);
-            break;
+            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *o->told);
         }
     return s;
 }
 
-/* Copies elements [from,from + n) of the vector of what process r updates (r < 0: of all) to the bucket's element `to`, or
-   from there, times f: of gradients, or of values. */
+static int32_t *tni_optim_tells(tn_optim *o, tn_status s)
+{
+    tn_ctx  *ctx = o->owned.ctx;
+    int32_t *own = o->told + TNI_TOLD * tn_ctx_rank(ctx);
+    memset(o->told, 0, TNI_TOLD_BYTES(ctx));
+    own[TNI_TOLD_STATUS] = (int32_t)s;
+    tni_optim_hash(o, own + TNI_TOLD_HASH);
+    return own;
+}
+
+/* All processes agree whether they can step: s is the status of this one. */
+static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    int32_t  *own;
+    tn_status all;
+    if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
+    if (o->refused) {                                       /* they have told each other before the backward pass */
+        o->refused = false;
+        return tni_optim_judge(o, s);
+    }
+    ctx->fault_rank = tn_ctx_rank(ctx);
+    own = tni_optim_tells(o, s);
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
+    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
+    return all == TN_OK ? tni_optim_judge(o, s) : all;
+}
+
+/* A parameter's part of elements [from,from + n) of the vector of what process r updates (r < 0: of all): elements [begin,begin +
+   count) of the parameter are at `to`. */
+typedef struct tni_stretch { int64_t i, at, begin, count, to; } tni_stretch;
+
+static tni_stretch tni_stretch_begin(const tn_optim *o)
+{
+    tni_stretch p;
+    memset(&p, 0, sizeof p);
+    p.i = o->of.params->count;
+    return p;
+}
+
+static bool tni_stretch_next(const tn_optim *o, int r, int64_t from, int64_t n, tni_stretch *p)
+{
+    while (--p->i >= 0 && p->at < from + n) {
+        const tni_span part = tni_optim_part(o, p->i, r);
+        const int64_t  count = o->state[p->i].leaves ? part.count : 0;
+        const int64_t  begin = tni_max(from, p->at), end = tni_min(from + n, p->at + count);
+        p->begin = part.begin + begin - p->at;
+        p->count = end - begin;
+        p->to = begin - from;
+        p->at += count;
+        if (p->count > 0) return true;
+    }
+    return false;
+}
+
+/* Copies these elements to the bucket's element `to`, or from there, times f: of gradients, or of values. */
 static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, int64_t n, int64_t to, bool out, double f)
 {
-    int64_t   i, at = 0;
-    tn_status s = TN_OK;
-    for (i = o->of.params->count - 1; i >= 0 && at < from + n && s == TN_OK; i--) {
-        const tn_param *p = o->of.params->item[i];
-        const tni_span  part = tni_optim_part(o, i, r);
-        const int64_t   count = tni_optim_updates(p) ? part.count : 0;
-        const int64_t   begin = tni_max(from, at), end = tni_min(from + n, at + count);
-        if (begin < end) {
-            const tn_view a = tni_span_view(values ? p->value : p->value->grad, part.begin + begin - at, end - begin);
-            const tn_view b = tni_span_view(o->bucket, to + begin - from, end - begin);
-            tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
-            c.in[c.n_in++] = out ? b : a;
-            c.out[c.n_out++] = out ? a : b;
-            c.f[0] = f;
-            s = tni_run(o->owned.ctx, &c);
-        }
-        at += count;
+    tni_stretch piece = tni_stretch_begin(o);
+    tn_status   s = TN_OK;
+    while (s == TN_OK && tni_stretch_next(o, r, from, n, &piece)) {
+        const tn_tensor *value = o->of.params->item[piece.i]->value;
+        const tn_view    a = tni_span_view(values ? value : value->grad, piece.begin, piece.count);
+        const tn_view    b = tni_span_view(o->bucket, to + piece.to, piece.count);
+        tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        c.in[c.n_in++] = out ? b : a;
+        c.out[c.n_out++] = out ? a : b;
+        c.f[0] = f;
+        s = tni_run(o->owned.ctx, &c);
     }
     return s;
 }
+
+/* The rows of a bucket: those of each process, or the one of all. */
+static int tni_bucket_rows(const tn_optim *o) { return tni_optim_shares(o) ? tn_ctx_ranks(o->owned.ctx) : 1; }
+static int tni_bucket_rank(const tn_optim *o, int row) { return tni_optim_shares(o) ? row : -1; }
 
 /* The number of elements that process r updates; r < 0: of all. */
 static int64_t tni_optim_length(const tn_optim *o, int r)
 {
     int64_t i, n = 0;
-    for (i = 0; i < o->of.params->count; i++)
-        if (tni_optim_updates(o->of.params->item[i])) n += tni_optim_part(o, i, r).count;
+    for (i = 0; i < o->of.params->count; i++) if (o->state[i].leaves) n += tni_optim_part(o, i, r).count;
     return n;
 }
 
-static tn_status tni_bucket_grow(tn_optim *o, int64_t room)
+/* Begins with the parameters that leave: the length of the longest vector, and of its part in a bucket. */
+static void tni_mail_begin(tn_optim *o)
 {
-    if (room == 0 || (o->bucket && tn_tensor_count(o->bucket) >= room)) return TN_OK;
-    tn_tensor_destroy(o->bucket);
-    o->bucket = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &room);
-    return o->bucket ? TN_OK : TN_ERR_MEMORY;
+    tni_mail *m = &o->mail;
+    int       r;
+    memset(m, 0, sizeof *m);
+    for (r = 0; r < tni_bucket_rows(o); r++) m->length = tni_max(m->length, tni_optim_length(o, tni_bucket_rank(o, r)));
+    m->row = tni_max(tni_min(m->length, o->desc.bucket / tni_bucket_rows(o)), 1);
 }
 
-/* Shared moments: rows of the bucket are pieces of what each process updates. Each gets the mean gradients of its part, or,
-   with `values`, gives its part of the updated values to all. */
-static tn_status tni_optim_trade(tn_optim *o, bool values)
+/* Which gradients, or values, leave: of parameters that are updated, with `all` also those that processes have averaged. */
+static void tni_mail_choose(tn_optim *o, bool all)
+{
+    int64_t i;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        o->state[i].leaves = tni_optim_updates(p) && (all || (p->value->grad->flags & (TNI_SENT | TNI_ZEROED)) != TNI_SENT);
+    }
+    tni_mail_begin(o);
+}
+
+/* Memory for what follows, before processes agree: afterwards one alone must not fail. */
+static tn_status tni_bucket_grow(tn_optim *o)
+{
+    tn_ctx       *ctx = o->owned.ctx;
+    const int64_t each = o->mail.row * tni_bucket_rows(o), buckets = tni_ceil_div(o->mail.length, o->mail.row);
+    const int64_t all = each * tni_min(buckets, TNI_SLOTS);
+    const size_t  needs = tni_comm_needs(tni_comm(ctx), TNI_ALL_REDUCE, each, ctx->desc.dtype);
+    if (all == 0) return TN_OK;
+    if (!o->bucket || tn_tensor_count(o->bucket) < all) {
+        tn_tensor_destroy(o->bucket);
+        o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &all);
+    }
+    return o->bucket && (needs == 0 || tni_comm_room(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
+}
+
+/* The place of the bucket that begins at element `at` of the vectors. */
+static int64_t tni_bucket_place(const tn_optim *o, int64_t at)
+{
+    return at / o->mail.row % TNI_SLOTS * o->mail.row * tni_bucket_rows(o);
+}
+
+/* The oldest node, from n on, that adds to a gradient of the next bucket. */
+static const tni_node *tni_bucket_last(const tn_optim *o, const tni_node *n)
+{
+    const tni_mail *m = &o->mail;
+    const tni_node *last = NULL;
+    tni_stretch     piece;
+    int             r, seek;
+    for (seek = 1; seek >= 0; seek--) {
+        for (r = 0; r < tni_bucket_rows(o); r++)
+            for (piece = tni_stretch_begin(o); tni_stretch_next(o, tni_bucket_rank(o, r), m->sent, m->row, &piece); ) {
+                uint32_t *flags = &o->of.params->item[piece.i]->value->flags;
+                *flags = seek ? *flags | TNI_SOUGHT : *flags & ~(uint32_t)TNI_SOUGHT;
+            }
+        for (; seek && n; n = n->before) if (tni_node_sought(n)) last = n;
+    }
+    return last;
+}
+
+/* The gradients of the next bucket: all of them, also those that are zeros in this process alone. */
+static tn_status tni_bucket_fill(tn_optim *o)
+{
+    const tni_mail *m = &o->mail;
+    const int64_t   place = tni_bucket_place(o, m->sent);
+    tni_stretch     piece;
+    int             r;
+    tn_status       s = o->owned.ctx->status;
+    for (r = 0; r < tni_bucket_rows(o) && s == TN_OK; r++) {
+        const int rank = tni_bucket_rank(o, r);
+        for (piece = tni_stretch_begin(o); s == TN_OK && tni_stretch_next(o, rank, m->sent, m->row, &piece); ) {
+            tn_tensor *g = o->of.params->item[piece.i]->value->grad;
+            s = tni_settle(g);
+            g->flags = (g->flags & ~(uint32_t)TNI_ZEROED) | TNI_SENT;
+        }
+        if (s == TN_OK) s = tni_bucket_move(o, rank, false, m->sent, m->row, place + r * m->row, false, 1);
+    }
+    return s;
+}
+
+/* What processes tell each other before an announced pass has to be alike. */
+static bool tni_told_alike(const tn_optim *o)
+{
+    int r;
+    for (r = 1; r < tn_ctx_ranks(o->owned.ctx); r++)
+        if (memcmp(o->told, o->told + TNI_TOLD * r, sizeof *o->told * TNI_TOLD) != 0) return false;
+    return true;
+}
+
+/* Call number k of a mail: what is told, if it was announced, and then the buckets. The thread beside uses only the link of the
+   context. */
+static void tni_mail_carry(void *user, int64_t number)
+{
+    tn_optim            *o = (tn_optim *)user;
+    tn_ctx              *ctx = o->owned.ctx;
+    tni_mail            *m = &o->mail;
+    const int            rows = tni_bucket_rows(o);
+    const tni_collective what = rows > 1 ? TNI_REDUCE_SCATTER : TNI_ALL_REDUCE;
+    const int64_t        at = (number - m->first - m->announced) * m->row;
+    if (m->status != TN_OK) return;
+    if (at < 0) {
+        const int64_t n = (int64_t)TNI_TOLD * tn_ctx_ranks(ctx);
+        m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->told, n, TN_I32, 0)
+                              : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, n, TN_I32);
+        m->refused = m->status == TN_OK && !tni_told_alike(o);
+        if (m->refused) m->status = TN_ERR_ARG;
+    } else {
+        const tn_dtype dtype = o->bucket->dtype;
+        const int64_t  n = rows > 1 ? rows * m->row : tni_min(m->row, m->length - at);
+        char          *data = (char *)o->bucket->data + (size_t)tni_bucket_place(o, at) * tni_dtype_size(dtype);
+        m->status = m->beside ? tni_link_run(&ctx->link, what, data, n, dtype, 0) : tni_comm_run(ctx, what, data, n, dtype, 0);
+    }
+}
+
+static void tni_mail_give(tn_optim *o)
+{
+#if defined(TNI_OWN_THREADS)
+    if (o->mail.beside) {
+        tni_beside_give(o->mail.beside);
+        return;
+    }
+#endif
+    tni_mail_carry(o, o->mail.first + (o->mail.on ? tni_ceil_div(o->mail.sent, o->mail.row) + o->mail.announced : 0));
+}
+
+/* Begins to send, by the thread beside if there can be one. */
+static void tni_mail_open(tn_optim *o, bool announced)
+{
+    tni_mail *m = &o->mail;
+    m->announced = announced;
+#if defined(TNI_OWN_THREADS)
+    if (o->owned.ctx->backend->host && o->owned.ctx->desc.comm->any_thread) m->beside = tni_beside_of(o->owned.ctx);
+    if (m->beside) m->first = tni_beside_begin(m->beside, tni_mail_carry, o);
+#endif
+    if (announced) {
+        tni_optim_tells(o, TN_OK)[TNI_TOLD_HASH] ^= 1;      /* one that is in tn_optim_step already tells something else */
+        tni_mail_give(o);
+    }
+    m->on = true;
+}
+
+/* Takes the oldest bucket back, if it has returned or the caller can wait for it. */
+static bool tni_mail_take(tn_optim *o, bool wait)
+{
+    tni_mail    *m = &o->mail;
+    tn_ctx      *ctx = o->owned.ctx;
+    const double mean = 1 / (double)tn_ctx_ranks(ctx);
+    const int    row = tni_optim_shares(o) ? tn_ctx_rank(ctx) : 0;
+    int64_t      place;
+#if defined(TNI_OWN_THREADS)
+    if (m->beside && !tni_beside_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
+#endif
+    (void)wait;
+    place = tni_bucket_place(o, m->back) + row * m->row;
+    if (m->status == TN_OK && ctx->status == TN_OK)
+        tni_bucket_move(o, tni_bucket_rank(o, row), false, m->back, m->row, place, true, mean);
+    m->back += m->row;
+    return true;
+}
+
+/* Sends the buckets to which no node adds that the backward pass has not passed yet. */
+static void tni_mail_send(tn_optim *o)
+{
+    tni_mail *m = &o->mail;
+    for (; m->sent < m->length; m->sent += m->row, m->known = false) {
+        if (m->reached && !m->known) m->last = tni_bucket_last(o, m->reached);
+        m->known = true;
+        if (m->reached && m->last) return;
+        if (m->sent - m->back == TNI_SLOTS * m->row && !tni_mail_take(o, m->reached == NULL)) return;
+        tni_bucket_fill(o);                                 /* after an error: whatever is there, for the others wait for it */
+        tni_mail_give(o);
+    }
+}
+
+static tn_status tni_mail_finish(tn_optim *o)
+{
+    tni_mail *m = &o->mail;
+    tn_ctx   *ctx = o->owned.ctx;
+    m->reached = NULL;
+    tni_mail_send(o);
+    while (m->back < m->length) tni_mail_take(o, true);
+    m->on = false;
+    o->refused = m->refused;                                /* tn_optim_step reports it */
+    if (m->beside && m->status != TN_OK && !m->refused) tni_comm_failed(ctx, m->status);
+    return ctx->status;
+}
+
+static void tni_optim_on_node(tn_ctx *ctx, const struct tni_node *n)
+{
+    tn_optim *o = ctx->sender;
+    tni_mail *m = &o->mail;
+    if (n && !m->on) tni_mail_open(o, true);
+    if (m->known && m->last == m->reached) m->last = NULL;
+    m->reached = n;
+    if (n) tni_mail_send(o);
+    else {
+        if (m->on) tni_mail_finish(o);
+        ctx->on_node = NULL;
+    }
+}
+
+/* Shared moments: rows of the bucket are pieces of what each process updates. Each gives the updated values to all. */
+static tn_status tni_optim_publish(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
+    tni_mail *m = &o->mail;
     const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
-    int64_t   longest = 0, at, row;
     int       r;
-    tn_status s;
-    for (r = 0; r < size; r++) longest = tni_max(longest, tni_optim_length(o, r));
-    row = tni_min(longest, tni_max(TNI_BUCKET / size, 1));
-    s = tni_bucket_grow(o, row * size);
-    for (at = 0; at < longest && s == TN_OK; at += row) {
+    tn_status s = TN_OK;
+    for (tni_mail_choose(o, true); m->sent < m->length && s == TN_OK; m->sent += m->row) {
+        s = tni_bucket_move(o, rank, true, m->sent, m->row, rank * m->row, false, 1);
+        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_GATHER, o->bucket->data, m->row * size, o->bucket->dtype, 0);
         for (r = 0; r < size && s == TN_OK; r++)
-            if (!values || r == rank) s = tni_bucket_move(o, r, values, at, row, r * row, false, 1);
-        if (s == TN_OK)
-            s = tni_comm_run(ctx, values ? TNI_ALL_GATHER : TNI_REDUCE_SCATTER, o->bucket->data, row * size, o->bucket->dtype, 0);
-        for (r = 0; r < size && s == TN_OK; r++)
-            if (values ? r != rank : r == rank)
-                s = tni_bucket_move(o, r, values, at, row, r * row, true, values ? 1 : 1 / (double)size);
+            if (r != rank) s = tni_bucket_move(o, r, true, m->sent, m->row, r * m->row, true, 1);
     }
     return s;
 }
@@ -30571,8 +31085,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
     s = tni_optim_agree(o, s);
     if (s != TN_OK) return s;
-    each = (double *)tni_comm_room(ctx, (size_t)size * sizeof *each);
-    if (!each) return TN_ERR_MEMORY;
+    each = (double *)(void *)o->told;                   /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
     each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
@@ -30583,38 +31096,65 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
                          tni_dtype_size(o->scalars->dtype));
 }
 
-/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
-tn_status tn_optim_gather(tn_optim *o)
+/* born[2 i] becomes the sum over the processes that have moments of parameter i, born[2 i + 1] their number. Then there is memory
+   for the whole moments. */
+static tn_status tni_gather_begin(tn_optim *o, double *born)
 {
-    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
     int       k;
     tn_status s;
-    if (!o) return TN_ERR_ARG;
-    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    s = tni_optim_agree(o, ctx->status);
-    for (i = 0; i < o->states && s == TN_OK && tni_optim_shares(o); i++) {
-        const tn_param *p = o->of.params->item[i];
-        const tni_span  own = tni_optim_own(o, i);
-        double          born[2] = {0, 0};               /* of all owners together, and their number */
-        for (k = 0; k < tni_optim_wants(o, p) && s == TN_OK; k++) {
-            tn_tensor **all = &o->state[i].all[k];
-            tn_call     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-            born[0] = o->state[i].m[k] ? o->state[i].born : 0;
-            born[1] = o->state[i].m[k] != NULL;
-            if ((s = tn_comm_sum(ctx, born, 2)) != TN_OK || born[1] == 0) break;     /* never updated */
-            o->state[i].born = born[0] / born[1];
-            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, p->value->rank, p->value->shape);
-            if (!*all) return TN_ERR_MEMORY;
-            if ((s = tni_fill(*all, 0)) != TN_OK) break;
+    for (i = 0; i < o->states; i++) {
+        born[2 * i] = o->state[i].m[0] ? o->state[i].born : 0;
+        born[2 * i + 1] = o->state[i].m[0] != NULL;
+    }
+    s = tn_comm_sum(ctx, born, 2 * o->states);
+    for (i = 0; i < o->states && s == TN_OK; i++)
+        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && born[2 * i + 1] > 0 && s == TN_OK; k++) {
+            const tn_tensor *value = o->of.params->item[i]->value;
+            tn_tensor      **all = &o->state[i].all[k];
+            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, value->rank, value->shape);
+            s = *all ? tni_fill(*all, 0) : TN_ERR_MEMORY;
+        }
+    return tni_optim_agree(o, s);
+}
+
+/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
+static tn_status tni_gather_run(tn_optim *o, const double *born)
+{
+    int64_t   i;
+    int       k;
+    tn_status s = TN_OK;
+    for (i = 0; i < o->states && s == TN_OK; i++) {
+        const tni_span own = tni_optim_own(o, i);
+        if (born[2 * i + 1] == 0) continue;                         /* never updated */
+        o->state[i].born = born[2 * i] / born[2 * i + 1];
+        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && s == TN_OK; k++) {
+            tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
             if (o->state[i].m[k]) {
                 c.in[c.n_in++] = tni_flat_view(o->state[i].m[k]);
-                c.out[c.n_out++] = tni_span_view(*all, own.begin, own.count);
-                s = tni_run(ctx, &c);
+                c.out[c.n_out++] = tni_span_view(o->state[i].all[k], own.begin, own.count);
+                s = tni_run(o->owned.ctx, &c);
             }
-            if (s == TN_OK) s = tn_comm_all_reduce(*all);
+            if (s == TN_OK) s = tn_comm_all_reduce(o->state[i].all[k]);
         }
     }
+    return s;
+}
+
+tn_status tn_optim_gather(tn_optim *o)
+{
+    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    double   *born;
+    tn_status s;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+    if (!tni_optim_shares(o)) return ctx->status;
+    born = ctx->status == TN_OK ? (double *)tni_alloc(ctx, 2 * sizeof *born * (size_t)o->states, "optim") : NULL;
+    s = tni_optim_agree(o, ctx->status);
+    if (s == TN_OK) s = tni_gather_begin(o, born);
+    if (s == TN_OK) s = tni_gather_run(o, born);
+    tni_free(ctx, born, 2 * sizeof *born * (size_t)o->states);
     o->gathered = s == TN_OK;
     return s;
 }
@@ -30642,26 +31182,34 @@ static tn_status tni_optim_keep_part(tn_optim *o, int64_t i, tn_tensor **m)
 /* Replaces the gradients by their mean over all processes, with shared moments only those of this process's part. */
 static tn_status tni_optim_mean(tn_optim *o)
 {
-    tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i, n, at, room, piece;
-    tn_status s = TN_OK;
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
-        const tn_param *p = o->of.params->item[i];
-        if (!tni_optim_updates(p)) continue;
-        s = tni_settle(p->value->grad);                     /* another process may have used what is not used here */
-        p->value->grad->flags &= ~(uint32_t)TNI_ZEROED;
+    tni_mail_choose(o, false);
+    if (o->mail.length == 0) return TN_OK;
+    tni_mail_open(o, false);
+    return tni_mail_finish(o);
+}
+
+/* Everything but the gradients that a step of many processes needs. */
+static tn_status tni_optim_ready(tn_optim *o)
+{
+    tn_status s = tni_optim_grow(o);
+    if (s == TN_OK) s = tni_optim_places(o);
+    if (s == TN_OK) tni_mail_choose(o, true);
+    return s == TN_OK && tni_comm(o->owned.ctx) ? tni_bucket_grow(o) : s;
+}
+
+tn_status tn_optim_overlap(tn_optim *o)
+{
+    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
+    tn_status s;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+    if (ctx->status != TN_OK || !tni_comm(ctx)) return ctx->status;
+    if ((s = tni_optim_ready(o)) != TN_OK) return s;
+    if (o->mail.length > 0) {
+        ctx->on_node = tni_optim_on_node;
+        ctx->sender = o;
     }
-    if (s == TN_OK && tni_optim_shares(o)) return tni_optim_trade(o, false);
-    n = tni_optim_length(o, -1);
-    room = tni_min(n, TNI_BUCKET);
-    if (s == TN_OK) s = tni_bucket_grow(o, room);
-    for (at = 0; at < n && s == TN_OK; at += piece) {
-        piece = tni_min(n - at, room);
-        s = tni_bucket_move(o, -1, false, at, piece, 0, false, 1);
-        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_REDUCE, o->bucket->data, piece, o->bucket->dtype, 0);
-        if (s == TN_OK) s = tni_bucket_move(o, -1, false, at, piece, 0, true, 1 / (double)tn_ctx_ranks(ctx));
-    }
-    return s;
+    return TN_OK;
 }
 
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
@@ -30843,8 +31391,9 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
     int       k;
-    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* a failed op may leave part of a gradient */
-    if (s == TN_OK) s = tni_optim_places(o);
+    tn_status s = ctx->status;                              /* a failed op may leave part of a gradient */
+    if (ctx->sender == o) ctx->on_node = NULL;
+    if (s == TN_OK) s = tni_optim_ready(o);
     o->gathered = false;
     for (i = 0; i < o->states; i++)
         for (k = 0; k < 2; k++) tn_tensor_destroy(o->state[i].all[k]), o->state[i].all[k] = NULL;
@@ -30876,7 +31425,7 @@ tn_status tn_optim_step(tn_optim *o)
     for (i = o->of.params->count - 1; i >= 0 && s == TN_OK; )      /* the last first: the norm has just read its gradient */
         if (tni_optim_updates(o->of.params->item[i])) i = tni_optim_series(o, i, &s);
         else i--;
-    if (s == TN_OK && tni_optim_shares(o)) s = tni_optim_trade(o, true);
+    if (s == TN_OK && tni_optim_shares(o)) s = tni_optim_publish(o);
     o->steps++;
     if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* after a failure halfway: these gradients were of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
@@ -33410,6 +33959,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    o->gathered = false;
     if (s == TN_OK) s = tni_optim_places(o);
     tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);

@@ -21,6 +21,7 @@ typedef struct shared {
 /* One process of a test. */
 typedef struct job {
     int         rank, size, kind;
+    bool        alone;                  /* without a thread beside */
     int64_t     dies_after;             /* ns after the processes have met; 0: does not */
     const char *folder;
     shared     *all;
@@ -71,6 +72,7 @@ static bool open_job(job *j, tn_dtype dtype, const tn_backend *backend)
     d.backend = backend;
     d.backend_required = true;
     d.comm = j->comm = comm_socket(j->folder, j->rank, j->size, why);
+    if (j->comm && j->alone) j->comm->any_thread = false;
     if (j->dies_after > 0) {
         const struct timespec pause = {0, (long)j->dies_after};
         const pid_t           self = getpid();
@@ -191,7 +193,9 @@ TEST(a_process_sends_what_a_ring_would)
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32 };
+/* Bits of a job's kind. BUCKETS: gradients go in messages of seven numbers; ALONE: without a thread beside. */
+enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32, OVERLAP = 64, BUCKETS = 128, ALONE = 256,
+       TIED = 512 };
 
 static bool save_params(tn_params *params, double *to)
 {
@@ -238,12 +242,15 @@ static bool trains(job *j)
     d.dropout = 0.1;
     d.embed_noise = 0.05;
     d.recompute = kind == PARTS;
+    d.tied = (j->kind & TIED) != 0;
     memset(&od, 0, sizeof od);
     od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
     od.share_moments = (j->kind & SHARED) != 0;
+    od.bucket = j->kind & BUCKETS ? 7 : 0;
     od.lr = kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
     od.clip_norm = 0.3;
     od.weight_decay = 0.1;
+    j->alone = (j->kind & ALONE) != 0;
     if (!open_job(j, TN_F64, NULL)) return false;
     params = tn_params_create(j->ctx);
     good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
@@ -265,7 +272,8 @@ static bool trains(job *j)
             tn_ctx_reset(j->ctx);
             loss = part_loss(j, &m, step, half, halves);
             sum += tn_item(loss) / halves;
-            good = tn_backward(j->ctx, halves > 1 ? tn_scale(j->ctx, loss, 0.5) : loss) == TN_OK;
+            if ((j->kind & OVERLAP) && half + 1 == halves) good = tn_optim_overlap(optim) == TN_OK;
+            good = good && tn_backward(j->ctx, halves > 1 ? tn_scale(j->ctx, loss, 0.5) : loss) == TN_OK;
         }
         good = good && tn_optim_step(optim) == TN_OK && tn_comm_sum(j->ctx, &sum, 1) == TN_OK;
         j->all->loss[j->rank][step] = sum / j->size;
@@ -327,6 +335,126 @@ TEST(moments_can_be_shared)
     munmap(all, sizeof *all);
 }
 
+/* Gradients that are averaged while the backward pass goes on give the same bits, however they are grouped: with accumulated
+   parts, recomputed blocks, shared moments, tied embeddings, and without a thread. */
+TEST(overlap_does_not_change_a_bit)
+{
+    static const int kinds[] = {ADAMW, MUON, PARTS, ADAMW | TIED, ADAMW | SHARED, MUON | SHARED, PARTS | SHARED | TIED};
+    static const int ways[] = {OVERLAP, OVERLAP | BUCKETS, OVERLAP | BUCKETS | ALONE, BUCKETS};
+    shared *plain = share(), *all = share();
+    size_t  k, w;
+    int     size;
+    for (k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size = 2; size <= 3; size++) {
+            memset(plain, 0, sizeof *plain);
+            CHECK_INT(processes(size, kinds[k], plain, trains), 0);
+            for (w = 0; w < sizeof ways / sizeof *ways; w++) {
+                if (size == 2 && w > 1) continue;
+                memset(all, 0, sizeof *all);
+                CHECK_INT(processes(size, kinds[k] | ways[w], all, trains), 0);
+                if ((kinds[k] & SHARED) && (ways[w] & BUCKETS)) continue;  /* a norm of other parts: below, in the last bits */
+                CHECK(memcmp(all->loss, plain->loss, sizeof plain->loss) == 0);
+                CHECK(memcmp(all->params, plain->params, sizeof plain->params) == 0);
+            }
+        }
+    munmap(plain, sizeof *plain);
+    munmap(all, sizeof *all);
+}
+
+/* Shared moments in other groups: the curve of one process. */
+TEST(buckets_of_any_size_have_the_same_curve)
+{
+    shared *one = share(), *all = share();
+    double  worst = 0;
+    int     kind, size, i;
+    for (kind = 0; kind < KINDS_OF_TRAINING; kind++) {
+        CHECK_INT(processes(1, kind | OVERLAP, one, trains), 0);
+        for (size = 2; size <= 3; size++) {
+            memset(all, 0, sizeof *all);
+            CHECK_INT(processes(size, kind | OVERLAP | BUCKETS | SHARED, all, trains), 0);
+            for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[size - 1][i] / one->loss[0][i] - 1));
+        }
+    }
+    WORST("losses with buckets of seven numbers, overlapped and shared, against one process", worst, 1e-12);
+    munmap(one, sizeof *one);
+    munmap(all, sizeof *all);
+}
+
+/* y = w2 f(w1 x), where f is recomputed: when the backward pass runs it again, the bucket of w2 has been sent, and that of w1 has
+   not. kind 1: rank 1 has no memory in there; 2: another backward pass follows. */
+typedef struct inner { job *j; tn_tensor *w; tn_traffic *at; int *runs; } inner;
+
+static tn_tensor *run_inner(tn_ctx *ctx, const void *with, tn_tensor *const *in)
+{
+    const inner *w = (const inner *)with;
+    *w->at = tn_ctx_traffic(ctx);
+    if (++*w->runs == 2 && w->j->kind == 1 && w->j->rank == 1) tn_tensor_1d(ctx, TN_F64, (int64_t)1 << 44);
+    return tn_affine(ctx, in[0], w->w, NULL);
+}
+
+static bool overlaps(job *j)
+{
+    const int64_t shape[2] = {3, 3};
+    tn_optim_desc od;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_param     *w1, *w2;
+    tn_traffic    at, before, after;
+    tn_init       init;
+    int           step, runs = 0;
+    bool          good = true;
+    tn_status     s = TN_OK;
+    inner         with;
+    memset(&od, 0, sizeof od);
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = 0.3;
+    od.bucket = 9;
+    j->alone = true;                    /* what is sent is sent at once */
+    if (!open_job(j, TN_F64, NULL)) return false;
+    params = tn_params_create(j->ctx);
+    w1 = tn_params_add(params, "w1", 2, shape, init);
+    w2 = tn_params_add(params, "w2", 2, shape, init);
+    optim = tn_optim_create(params, &od);
+    with.j = j, with.w = w1->value, with.at = &at, with.runs = &runs;
+    for (step = 0; step < 2 && good; step++) {
+        tn_tensor *x, *y;
+        tn_ctx_reset(j->ctx);
+        x = tn_full(j->ctx, 2, shape, 1 + j->rank);
+        runs = step == 0 ? 2 : 0;                           /* the first step has no gradients yet, and no error */
+        tn_record(j->ctx);
+        y = tn_affine(j->ctx, tn_recompute(j->ctx, run_inner, &with, sizeof with, 1, &x), w2->value, NULL);
+        if (step == 1) good = tn_optim_overlap(optim) == TN_OK;
+        before = tn_ctx_traffic(j->ctx);
+        s = tn_backward(j->ctx, tn_sum(j->ctx, tn_mul(j->ctx, y, y)));
+        after = tn_ctx_traffic(j->ctx);
+        if (step == 1 && s == TN_OK) good = good && at.calls == before.calls + 2 && after.calls == before.calls + 3;
+        if (step == 1 && j->kind == 2) {
+            tn_record(j->ctx);
+            s = tn_backward(j->ctx, tn_sum(j->ctx, tn_affine(j->ctx, x, w1->value, NULL)));
+            break;
+        }
+        if (step == 0 || j->kind == 1) s = tn_optim_step(optim);
+    }
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+TEST(buckets_are_sent_while_the_backward_pass_goes_on)
+{
+    static const char *const say[3][2] = {{"ok: ", "ok: "},
+        {"out of memory: optim: rank 1 has an error: out of memory", "out of memory: "},
+        {"bad argument: backward: something is added to the gradient of a parameter [3,3]", "bad argument: backward: something"}};
+    shared *all = share();
+    int     kind, r;
+    for (kind = 0; kind < 3; kind++) {
+        CHECK_INT(processes(2, kind, all, overlaps), 0);
+        for (r = 0; r < 2; r++)
+            if (!CHECK(strncmp(all->said[r], say[kind][r], strlen(say[kind][r])) == 0)) printf("%s\n", all->said[r]);
+    }
+    munmap(all, sizeof *all);
+}
+
 /* ---- dropout and noise --------------------------------------------------------------------- */
 
 /* Rows of `width` elements, which are no multiple of the 64 with which kernels begin. */
@@ -368,12 +496,12 @@ TEST(random_numbers_by_position_in_the_batch)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-enum { BAD_ID, NOT_FINITE, NO_MEMORY, OTHER_PARAMETERS, KILLED, GONE };
+enum { BAD_ID, NOT_FINITE, NO_MEMORY, OTHER_PARAMETERS, KILLED, GONE, ANNOUNCED = 8 };
 
 static bool errs(job *j)
 {
     const int     culprit = 1;
-    const bool    guilty = j->rank == culprit;
+    const bool    guilty = j->rank == culprit, announced = (j->kind & ANNOUNCED) != 0;
     const int64_t five = 5, huge = (int64_t)1 << 44;
     tn_transformer_desc d = tiny();
     tn_transformer      m;
@@ -385,6 +513,7 @@ static bool errs(job *j)
     bool                same, again;
     tn_init             init;
     memset(&init, 0, sizeof init);
+    j->kind &= ANNOUNCED - 1;
     if (!open_job(j, TN_F64, NULL)) return false;
     params = tn_params_create(j->ctx);
     if (tn_transformer_init(params, "", &d, &m) != TN_OK) return false;
@@ -404,6 +533,7 @@ static bool errs(job *j)
     if (j->kind == NO_MEMORY && guilty) tn_tensor_1d(j->ctx, TN_F64, huge);
     if (j->kind == KILLED && guilty) raise(SIGKILL);
     if (j->kind == GONE && guilty) _exit(0);                   /* without close */
+    if (announced) tn_optim_overlap(optim);
     tn_backward(j->ctx, j->kind == NOT_FINITE && guilty ? tn_scale(j->ctx, loss, HUGE_VAL) : loss);
     s = tn_optim_step(optim);
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
@@ -413,6 +543,7 @@ static bool errs(job *j)
     tn_params_zero_grad(params);
     tn_ctx_reset(j->ctx);
     loss = part_loss(j, &m, 2, 0, 1);
+    if (announced) tn_optim_overlap(optim);
     again = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
     if (j->kind >= OTHER_PARAMETERS) return same && !again;
     return close_job(j, same && again);
@@ -422,13 +553,14 @@ static bool errs(job *j)
 TEST(an_error_of_one_process_is_everybodys)
 {
     static const char *const say[] = {"data: embed, gather or cross_entropy: element 0 of the ids or labels of rank 1 is 77",
-        "not finite: step 2: the gradient of", "communication: optim: rank 1 has an error: out of memory",
-        "bad argument: optim: rank 1 has another number of steps, other parameters", "communication: comm socket, rank ",
+        "not finite: step 2: the gradient of", "out of memory: optim: rank 1 has an error: out of memory",
+        "bad argument: optim: rank 1 has another number of steps, other settings", "communication: comm socket, rank ",
         "communication: comm socket, rank "};
     shared *all = share();
-    int     kind, r;
-    for (kind = BAD_ID; kind <= GONE; kind++) {
-        const unsigned failed = processes(3, kind, all, errs);
+    int     k, r;
+    for (k = 0; k <= 2 * GONE + 1; k++) {
+        const int      kind = k / 2;
+        const unsigned failed = processes(3, kind | (k % 2 ? ANNOUNCED : 0), all, errs);
         CHECK_INT(failed, kind == KILLED ? 2 : 0);
         for (r = 0; r < 3; r++) {
             if (r == 1 && kind != NOT_FINITE) continue;
@@ -447,10 +579,11 @@ static bool dies(job *j)
     char      name[32];
     bool      good;
     if (j->rank == victim) j->dies_after = j->kind / 4 * 1000;
-    j->kind = ADAMW;
+    j->kind = ADAMW | (j->kind / 4 % 2 ? OVERLAP : 0);
     good = trains(j);
     if (j->rank == victim) for (;;) sleep(1);
     snprintf(name, sizeof name, "rank %d has ended", victim);
+    if (!good && !strstr(j->all->said[j->rank], name)) printf("rank %d: %s\n", j->rank, j->all->said[j->rank]);
     return good || strstr(j->all->said[j->rank], name) != NULL;
 }
 
@@ -467,6 +600,127 @@ TEST(nobody_waits_for_a_process_that_was_killed)
         midway += r < 4;
     }
     CHECK(midway > 3);                  /* else it was not tested */
+    munmap(all, sizeof *all);
+}
+
+/* Calls that differ are an error of all, and so are settings. */
+static bool differs(job *j)
+{
+    const int64_t n = 6 + (j->kind == 1 && j->rank == 1);
+    tn_optim_desc d;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_init       init;
+    tn_tensor    *t;
+    tn_status     s;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    if (!open_job(j, TN_F32, NULL)) return false;
+    t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
+    if (j->kind < 2) s = j->kind == 0 && j->rank == 1 ? tn_comm_broadcast(t, 0) : tn_comm_all_reduce(t);
+    else {
+        params = tn_params_create(j->ctx);
+        t = tn_params_add(params, "w", 1, &n, init)->value;
+        if (j->rank == 1 && j->kind == 2) d.lr = 0.5;
+        if (j->rank == 1 && j->kind == 3) tn_ctx_seed(j->ctx, 8);
+        optim = tn_optim_create(params, &d);
+        tn_record(j->ctx);
+        s = tn_backward(j->ctx, tn_sum(j->ctx, j->rank == 1 && j->kind == 4 ? tn_dropout(j->ctx, t, 0.5) : t));
+        if (s == TN_OK) s = tn_optim_step(optim);
+    }
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+    return close_job(j, s != TN_OK);
+}
+
+TEST(processes_have_to_make_the_same_calls)
+{
+    static const char *const say[2][2] = {
+        {"communication: comm socket, rank 0: rank 1 calls broadcast of 6 F32 from rank 0, and rank 0 all_reduce of 6 F32",
+         "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32 from rank 0, and rank 1 broadcast of 6 F32"},
+        {"communication: comm socket, rank 0: rank 1 calls all_reduce of 7 F32",
+         "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32"}};
+    static const char settings[] = "bad argument: optim: rank 1 has another number of steps, other settings";
+    shared *all = share();
+    int     kind, r;
+    for (kind = 0; kind < 5; kind++) {
+        CHECK_INT(processes(2, kind, all, differs), 0);
+        for (r = 0; r < 2; r++) {
+            const char *expected = kind < 2 ? say[kind][r] : settings;
+            if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
+        }
+    }
+    munmap(all, sizeof *all);
+}
+
+/* A carrier that says yes. */
+static tn_status agree_with(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
+{
+    (void)state; (void)to; (void)from; (void)why;
+    memcpy(in, out, n < m ? n : m);
+    return TN_OK;
+}
+
+/* What a collective writes is rewritten: compact copies and marked gradients are out of date, the tape is respected. */
+TEST(a_collective_writes_like_any_other)
+{
+    const int64_t shape[2] = {4, 32};
+    tn_comm       k;
+    tn_desc       d;
+    tn_ctx       *ctx;
+    tn_tensor    *w, *x, *before, *after;
+    double        a, b;
+    memset(&k, 0, sizeof k);
+    memset(&d, 0, sizeof d);
+    k.abi = TN_COMM_ABI;
+    k.name = "mirror";
+    k.size = 2;
+    k.exchange = agree_with;
+    d.comm = &k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    w = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    x = tn_full(ctx, 2, shape, 1);
+    tn_assign(w, x);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_OK);
+    before = tn_affine(ctx, x, w, NULL);
+    a = tn_item(tn_mean(ctx, before));
+    CHECK_STATUS(tn_comm_all_reduce(w), TN_OK);             /* 1 + 1 */
+    after = tn_affine(ctx, x, w, NULL);
+    b = tn_item(tn_mean(ctx, after));
+    CHECK_NEAR(a, 32, 1e-6);
+    CHECK_NEAR(b, 64, 1e-6);
+    tn_watch(x);
+    tn_record(ctx);
+    tn_affine(ctx, x, w, NULL);
+    CHECK_STATUS(tn_comm_all_reduce(w), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "comm_all_reduce: [4,32] is needed by the backward pass");
+    tn_ctx_destroy(ctx);
+}
+
+/* Rank 1 of three ends when it has met rank 0; rank 2 never comes. */
+static bool leaves_early(job *j)
+{
+    char         why[TN_WHY] = "";
+    const double since = seconds_now();
+    if (j->rank == 1) {
+        carrier c;
+        int     fds[KINDS][3] = {{-1, -1, -1}, {-1, -1, -1}}, kind;
+        memset(&c, 0, sizeof c);
+        c.comm.rank = 1, c.comm.size = 3;
+        for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
+        snprintf(c.folder, sizeof c.folder, "%s", j->folder);
+        for (kind = 0; kind < KINDS; kind++) c.fd[kind][0] = call(&c, 0, kind, since + 30, why);
+        return c.fd[DATA][0] >= 0 && c.fd[NEWS][0] >= 0;       /* without close */
+    }
+    j->comm = comm_socket(j->folder, j->rank, 3, why);
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", why);
+    return !j->comm && seconds_now() - since < 40;
+}
+
+TEST(the_end_of_a_process_is_noticed_before_all_have_met)
+{
+    shared *all = share();
+    CHECK_INT(processes(2, 0, all, leaves_early), 0);
+    CHECK_STR(all->said[0], "rank 1 has ended");
     munmap(all, sizeof *all);
 }
 
@@ -523,8 +777,12 @@ TEST(a_carrier_is_checked)
 }
 
 TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, a_process_sends_what_a_ring_would,
-          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, random_numbers_by_position_in_the_batch,
-          an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed, a_carrier_is_checked)
+          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, overlap_does_not_change_a_bit,
+          buckets_of_any_size_have_the_same_curve, buckets_are_sent_while_the_backward_pass_goes_on,
+          random_numbers_by_position_in_the_batch,
+          an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed,
+          the_end_of_a_process_is_noticed_before_all_have_met, processes_have_to_make_the_same_calls,
+          a_collective_writes_like_any_other, a_carrier_is_checked)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

@@ -91,7 +91,7 @@ while [ $i -lt "$kills" ]; do
         for r in 0 1 2 3; do
             [ $r = "$victim" ] && continue
             if grep -q "rank $victim has ended" said.$r; then midway=$((midway + 1)); fi
-            grep -q "rank $victim has\|rank $victim of 4 has not come" said.$r && pass ||
+            grep -q "rank $victim has\|rank $victim of 4 did not connect" said.$r && pass ||
                 fail "kill $i: rank $r does not name rank $victim: $(cat said.$r)"
         done
     fi

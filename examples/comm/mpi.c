@@ -2,15 +2,24 @@
 
    MPI has collectives of its own, but their order of sums is theirs; the library's are used, whose bits do not depend on the
    number of machines. When a process ends, mpirun ends the others. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
 #include "comm.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PIECE = 1 << 30 };
 
-typedef struct carrier { tn_comm comm; bool began; char broken[TN_WHY]; } carrier;
+typedef struct carrier {
+    tn_comm  comm;
+    MPI_Comm world;                     /* a communicator of its own: the program's messages and errors are another matter */
+    bool     began;
+    char     broken[TN_WHY];
+} carrier;
 
 static tn_status breaks(carrier *c, int error, int other, char why[TN_WHY])
 {
@@ -20,6 +29,24 @@ static tn_status breaks(carrier *c, int error, int other, char why[TN_WHY])
     snprintf(c->broken, sizeof c->broken, "with rank %d: %.200s", other, text);
     memcpy(why, c->broken, TN_WHY);
     return TN_ERR_COMM;
+}
+
+/* Sends and receives. A thread that waits for long sleeps in between, since another one may be computing on its processor. */
+static int both(const carrier *c, const char *out, int sends, int to, char *in, int receives, int from)
+{
+    enum { LOOKS = 2000 };
+    const struct timespec pause = {0, 50000};
+    MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Status  status[2];
+    int         done = 0, looks, count, error = MPI_SUCCESS;
+    if (receives) error = MPI_Irecv(in, receives, MPI_BYTE, from, 0, c->world, &request[0]);
+    if (sends && error == MPI_SUCCESS) error = MPI_Isend(out, sends, MPI_BYTE, to, 0, c->world, &request[1]);
+    for (looks = 0; error == MPI_SUCCESS && !done; looks++) {
+        if (looks > LOOKS) nanosleep(&pause, NULL);
+        error = MPI_Testall(2, request, &done, status);
+    }
+    if (receives && error == MPI_SUCCESS) error = MPI_Get_count(&status[0], MPI_BYTE, &count);
+    return receives && error == MPI_SUCCESS && count != receives ? MPI_ERR_COUNT : error;
 }
 
 static tn_status exchange(void *state, int to, const void *out, size_t out_left, int from, void *in, size_t in_left,
@@ -33,8 +60,7 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
     if (c->broken[0]) memcpy(why, c->broken, TN_WHY);
     while (!c->broken[0] && (out_left > 0 || in_left > 0)) {
         const int sends = out_left < PIECE ? (int)out_left : PIECE, receives = in_left < PIECE ? (int)in_left : PIECE;
-        const int error = MPI_Sendrecv(o, sends, MPI_BYTE, sends ? to : MPI_PROC_NULL, 0, i, receives, MPI_BYTE,
-                                       receives ? from : MPI_PROC_NULL, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        const int error = both(c, o, sends, to, i, receives, from);
         if (error != MPI_SUCCESS) return breaks(c, error, receives ? from : to, why);
         if (sends) o += sends;
         if (receives) i += receives;
@@ -44,7 +70,6 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
     return c->broken[0] ? TN_ERR_COMM : TN_OK;
 }
 
-/* With memory of a device only MPI itself can add. */
 static tn_status done(carrier *c, int error, char why[TN_WHY])
 {
     return error == MPI_SUCCESS ? TN_OK : breaks(c, error, c->comm.rank, why);
@@ -52,13 +77,14 @@ static tn_status done(carrier *c, int error, char why[TN_WHY])
 
 static MPI_Datatype type_of(tn_dtype dtype) { return dtype == TN_F64 ? MPI_DOUBLE : dtype == TN_F32 ? MPI_FLOAT : MPI_INT32_T; }
 
+/* With memory of a device only MPI itself can add. */
 static tn_status all_reduce(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
 {
     int64_t at;
     for (at = 0; at < count; at += PIECE / 8) {
         const int n = count - at < PIECE / 8 ? (int)(count - at) : PIECE / 8;
         char     *p = (char *)data + (size_t)at * (dtype == TN_F64 ? 8 : 4);
-        const int error = MPI_Allreduce(MPI_IN_PLACE, p, n, type_of(dtype), MPI_SUM, MPI_COMM_WORLD);
+        const int error = MPI_Allreduce(MPI_IN_PLACE, p, n, type_of(dtype), MPI_SUM, ((carrier *)state)->world);
         if (error != MPI_SUCCESS) return breaks((carrier *)state, error, ((carrier *)state)->comm.rank, why);
     }
     return TN_OK;
@@ -75,11 +101,11 @@ static tn_status all_gather(void *state, void *data, size_t bytes, char why[TN_W
     size_t   at;
     int      r;
     if (bytes < PIECE)
-        return done(c, MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, data, (int)bytes, MPI_BYTE, MPI_COMM_WORLD), why);
+        return done(c, MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, data, (int)bytes, MPI_BYTE, ((carrier *)state)->world), why);
     for (r = 0; r < c->comm.size; r++)
         for (at = 0; at < bytes; at += PIECE) {
             const int n = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-            const int error = MPI_Bcast((char *)data + (size_t)r * bytes + at, n, MPI_BYTE, r, MPI_COMM_WORLD);
+            const int error = MPI_Bcast((char *)data + (size_t)r * bytes + at, n, MPI_BYTE, r, ((carrier *)state)->world);
             if (error != MPI_SUCCESS) return breaks(c, error, r, why);
         }
     return TN_OK;
@@ -90,7 +116,7 @@ static tn_status broadcast(void *state, void *data, size_t bytes, int root, char
     size_t at;
     for (at = 0; at < bytes; at += PIECE) {
         const int n = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-        const int error = MPI_Bcast((char *)data + at, n, MPI_BYTE, root, MPI_COMM_WORLD);
+        const int error = MPI_Bcast((char *)data + at, n, MPI_BYTE, root, ((carrier *)state)->world);
         if (error != MPI_SUCCESS) return breaks((carrier *)state, error, root, why);
     }
     return TN_OK;
@@ -101,6 +127,7 @@ static void close_mpi(tn_comm *comm, bool failed)
 {
     carrier *c = (carrier *)comm->state;
     if (failed) MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Comm_free(&c->world);
     if (c->began) MPI_Finalize();
     free(c);
 }
@@ -108,21 +135,23 @@ static void close_mpi(tn_comm *comm, bool failed)
 tn_comm *comm_mpi(bool device, char why[TN_WHY])
 {
     carrier *c = (carrier *)calloc(1, sizeof *c);
-    int      already = 0, level;
+    int      already = 0, level = MPI_THREAD_SINGLE;
     if (!c) {
         snprintf(why, TN_WHY, "no memory");
         return NULL;
     }
     MPI_Initialized(&already);
     c->began = !already;
-    if (!already && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+    if ((already ? MPI_Query_thread(&level) : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level)) != MPI_SUCCESS ||
+        MPI_Comm_dup(MPI_COMM_WORLD, &c->world) != MPI_SUCCESS) {
         snprintf(why, TN_WHY, "MPI cannot be started");
         free(c);
         return NULL;
     }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &c->comm.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &c->comm.size);
+    MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(c->world, &c->comm.rank);
+    MPI_Comm_size(c->world, &c->comm.size);
+    c->comm.any_thread = level >= MPI_THREAD_SERIALIZED;
     c->comm.abi = TN_COMM_ABI;
     c->comm.name = "mpi";
     c->comm.state = c;

@@ -89,6 +89,20 @@ static tn_status hear(carrier *c, int r, char why[TN_WHY])
     return TN_OK;
 }
 
+/* Whether one of those that have met has ended. */
+static bool anybody_ended(carrier *c, char why[TN_WHY])
+{
+    int r;
+    for (r = 0; r < c->comm.size; r++) if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return true;
+    return false;
+}
+
+/* The socket for data of rank r is closed. Whoever ends because of another one has told its rank before. */
+static tn_status lost(carrier *c, int r, char why[TN_WHY])
+{
+    return anybody_ended(c, why) ? TN_ERR_COMM : breaks(c, r, "has ended", why);
+}
+
 /* Moves what can be moved at once. false: the socket is closed. */
 static bool move(int fd, short events, const char **out, size_t *out_left, char **in, size_t *in_left)
 {
@@ -129,9 +143,9 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
         for (r = 0; ready > 0 && r < c->comm.size; r++)          /* first: who has ended the others */
             if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return TN_ERR_COMM;
         if (ready > 0 && sends >= 0 && !move(w[sends].fd, w[sends].revents, &o, &out_left, NULL, NULL))
-            return breaks(c, to, "has ended", why);
+            return lost(c, to, why);
         if (ready > 0 && receives >= 0 && !move(w[receives].fd, w[receives].revents, NULL, NULL, &i, &in_left))
-            return breaks(c, from, "has ended", why);
+            return lost(c, from, why);
         if (out_left + in_left < before) last = seconds_now();
         else if (seconds_now() - last > c->seconds)
             return breaks(c, in_left > 0 ? from : to, "does not answer", why);
@@ -163,13 +177,26 @@ static bool place_of(const carrier *c, int rank, struct sockaddr_un *at)
     return snprintf(at->sun_path, sizeof at->sun_path, "%s/%d", c->folder, rank) < (int)sizeof at->sun_path;
 }
 
-static int call(const carrier *c, int rank, int kind, double until)
+/* Whether one of those that this process has met has ended. One that has finished may be far ahead: its news stay. */
+static bool ended_early(carrier *c, char why[TN_WHY])
+{
+    int r, news;
+    for (r = 0; r < c->comm.size; r++) {
+        const int fd = c->fd[NEWS][r];
+        if (fd < 0) continue;
+        if (recv(fd, &news, sizeof news, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof news && news == FINISHED) continue;
+        if (hear(c, r, why) != TN_OK) return true;
+    }
+    return false;
+}
+
+static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
 {
     const struct timespec pause = {0, 10000000};
     struct sockaddr_un    at;
     const hello           h = {c->comm.rank, c->comm.size, kind};
     int                   fd;
-    for (; seconds_now() < until; nanosleep(&pause, NULL)) {
+    for (; seconds_now() < until && !ended_early(c, why); nanosleep(&pause, NULL)) {
         fd = socket(AF_UNIX, SOCK_STREAM, 0);
         if (fd < 0 || !place_of(c, rank, &at)) return fd;
         if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
@@ -180,12 +207,12 @@ static int call(const carrier *c, int rank, int kind, double until)
 }
 
 /* Accepts a call from a process after this one. */
-static bool answer(carrier *c, int listener, double until)
+static bool answer(carrier *c, int listener, double until, char why[TN_WHY])
 {
     struct pollfd w = {listener, POLLIN, 0};
     hello         h;
     int           fd;
-    while (poll(&w, 1, 100) <= 0) if (seconds_now() > until) return false;
+    while (poll(&w, 1, 100) <= 0) if (seconds_now() > until || ended_early(c, why)) return false;
     fd = accept(listener, NULL, NULL);
     if (fd < 0) return errno == EINTR;
     if (recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || h.size != c->comm.size || h.rank <= c->comm.rank ||
@@ -223,13 +250,15 @@ static bool connect_all(carrier *c, char why[TN_WHY])
         close(listener);
         return false;
     }
-    for (r = 0; r < c->comm.rank; r++) for (kind = 0; kind < KINDS; kind++) c->fd[kind][r] = call(c, r, kind, until);
-    while (first_missing(c) > c->comm.rank && answer(c, listener, until)) { }
+    for (r = 0; r < c->comm.rank && !c->broken[0]; r++)
+        for (kind = 0; kind < KINDS && !c->broken[0]; kind++) c->fd[kind][r] = call(c, r, kind, until, why);
+    while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, listener, until, why)) { }
     close(listener);
     unlink(at.sun_path);
     rmdir(c->folder);                   /* the last one succeeds */
     r = first_missing(c);
-    if (r >= 0) snprintf(why, TN_WHY, "rank %d of %d has not come", r, c->comm.size);
+    if (r >= 0 && !c->broken[0])
+        snprintf(why, TN_WHY, "rank %d of %d did not connect within %d s", r, c->comm.size, c->seconds < 60 ? c->seconds : 60);
     return r < 0;
 }
 
@@ -249,6 +278,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.rank = rank;
     c->comm.size = size;
     c->comm.state = c;
+    c->comm.any_thread = true;
     c->comm.exchange = exchange;
     c->comm.close = close_all;
     c->seconds = number_in("TN_COMM_SECONDS", 600);
@@ -267,7 +297,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     }
     if (c->watched && c->fd[DATA] && c->fd[NEWS] && connect_all(c, why)) return &c->comm;
     if (!c->watched || !c->fd[DATA] || !c->fd[NEWS]) snprintf(why, TN_WHY, "no memory for %d processes", size);
-    c->broken[0] = 1;                   /* nobody is told */
+    if (!c->broken[0]) c->broken[0] = 1;        /* nobody is told; the end of the sockets says enough */
     if (c->fd[DATA] && c->fd[NEWS]) close_all(&c->comm, true);
     return NULL;
 }

@@ -96,7 +96,7 @@ END {
             raise(most_spills, name, spills[symbol]); raise(most_shared, name, shared[symbol])
             if (mma[symbol]) any_mma[name] = 1
             if (wgmma[symbol]) any_wgmma[name] = 1
-            if (!(name in least_wgmma) || wgmma[symbol] + 0 < least_wgmma[name]) least_wgmma[name] = wgmma[symbol] + 0
+            if (!(name in least_wgmma && least_wgmma[name] < wgmma[symbol] + 0)) least_wgmma[name] = wgmma[symbol] + 0
             if (f64[symbol] && !of_doubles(symbol)) any_f64[name] = 1
             continue
         }

@@ -9,7 +9,7 @@
 #define NEAR      360e9                 /* bytes per second from a GPU to others of its machine: 80 % of NVLink's 450  */
 #define FAR       40e9                  /* to those of other machines: 80 % of 400 Gbit/s for each GPU                 */
 #define TOGETHER  8                     /* GPUs in a machine                                                           */
-#define BUCKET    16777216.0            /* bytes: TNI_BUCKET elements in F32                                           */
+#define BUCKET    16777216.0            /* bytes: four buckets of 1048576 numbers in F32                               */
 
 /* Numbers that the backward pass keeps for each token: of a block the residual stream, two normed inputs, queries, keys,
    values, the heads' results, and of the MLP encoders, product and result; of the end logits and their gradient. */

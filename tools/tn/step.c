@@ -80,6 +80,7 @@ static void compute_parts(feed *f, bool learn)
         tn_ctx_reset(ctx);
         if (learn) tn_record(ctx);
         loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
+        if (learn && k + 1 == f->parts) tn_optim_overlap(f->optim);
         if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
         store_number(f, k, loss);
     }
