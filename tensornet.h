@@ -4361,7 +4361,7 @@ struct tn_ctx {
     void             *comm_handle;      /* memory of the backend, TNI_COMM_NUMBERS bytes */
     struct tni_beside *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
-    tn_optim         *sender;           /* whose on_node this is */
+    struct tn_optim  *sender;           /* whose on_node this is */
     int               fault_rank;       /* the process that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
