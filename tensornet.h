@@ -5312,16 +5312,6 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
     return false;
 }
 
-/* Whether a node adds to the gradient of a tensor with TNI_SOUGHT. */
-static bool tni_node_sought(const tni_node *n)
-{
-    int64_t i;
-    for (i = 0; i < 3; i++) if (n->in[i] && (tni_root(n->in[i])->flags & TNI_SOUGHT)) return true;
-    for (i = 0; i < 2; i++) if (n->saved[i] && (tni_root(n->saved[i])->flags & TNI_SOUGHT)) return true;
-    for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i])->flags & TNI_SOUGHT) return true;
-    return false;
-}
-
 /* Will the backward pass read t? */
 static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
@@ -30896,6 +30886,16 @@ static tn_status tni_bucket_grow(tn_optim *o)
 static int64_t tni_bucket_place(const tn_optim *o, int64_t at)
 {
     return at / o->mail.row % TNI_SLOTS * o->mail.row * tni_bucket_rows(o);
+}
+
+/* Whether a node adds to the gradient of a tensor with TNI_SOUGHT. */
+static bool tni_node_sought(const tni_node *n)
+{
+    int64_t i;
+    for (i = 0; i < 3; i++) if (n->in[i] && (tni_root(n->in[i])->flags & TNI_SOUGHT)) return true;
+    for (i = 0; i < 2; i++) if (n->saved[i] && (tni_root(n->saved[i])->flags & TNI_SOUGHT)) return true;
+    for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i])->flags & TNI_SOUGHT) return true;
+    return false;
 }
 
 /* The oldest node, from n on, that adds to a gradient of the next bucket. */
