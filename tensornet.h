@@ -5094,6 +5094,7 @@ static void tni_threads_destroy(tni_threads *t)
     mem.release(t, tni_threads_bytes(t->most), mem.user);
 }
 
+#ifndef TN_NO_TRAINING
 /* ---- a thread that runs calls in turn, beside the caller ---------------- >>threads-beside */
 
 typedef struct tni_beside {
@@ -5190,6 +5191,7 @@ static void tni_beside_destroy(tni_beside *b)
     }
     mem.release(b, sizeof *b, mem.user);
 }
+#endif /* TN_NO_TRAINING */
 
 static int tni_threads_default(void)
 {
@@ -5748,7 +5750,9 @@ static tn_status tni_open_threads(tn_ctx *ctx, char why[TN_WHY])
 static void tni_close_threads(tn_ctx *ctx)
 {
 #if defined(TNI_OWN_THREADS)
+#ifndef TN_NO_TRAINING
     tni_beside_destroy(ctx->beside);
+#endif
     tni_threads_destroy(ctx->threads);
 #endif
     (void)ctx;
@@ -30898,6 +30902,9 @@ static bool tni_node_sought(const tni_node *n)
     return false;
 }
 
+/* The elements of its rows: the last bucket is shorter. */
+static int64_t tni_bucket_width(const tni_mail *m, int64_t at) { return tni_min(m->row, m->length - at); }
+
 /* The oldest node, from n on, that adds to a gradient of the next bucket. */
 static const tni_node *tni_bucket_last(const tn_optim *o, const tni_node *n)
 {
@@ -30920,18 +30927,18 @@ static const tni_node *tni_bucket_last(const tn_optim *o, const tni_node *n)
 static tn_status tni_bucket_fill(tn_optim *o)
 {
     const tni_mail *m = &o->mail;
-    const int64_t   place = tni_bucket_place(o, m->sent);
+    const int64_t   place = tni_bucket_place(o, m->sent), width = tni_bucket_width(m, m->sent);
     tni_stretch     piece;
     int             r;
     tn_status       s = o->owned.ctx->status;
     for (r = 0; r < tni_bucket_rows(o) && s == TN_OK; r++) {
         const int rank = tni_bucket_rank(o, r);
-        for (piece = tni_stretch_begin(o); s == TN_OK && tni_stretch_next(o, rank, m->sent, m->row, &piece); ) {
+        for (piece = tni_stretch_begin(o); s == TN_OK && tni_stretch_next(o, rank, m->sent, width, &piece); ) {
             tn_tensor *g = o->of.params->item[piece.i]->value->grad;
             s = tni_settle(g);
             g->flags = (g->flags & ~(uint32_t)TNI_ZEROED) | TNI_SENT;
         }
-        if (s == TN_OK) s = tni_bucket_move(o, rank, false, m->sent, m->row, place + r * m->row, false, 1);
+        if (s == TN_OK) s = tni_bucket_move(o, rank, false, m->sent, width, place + r * width, false, 1);
     }
     return s;
 }
@@ -30964,7 +30971,7 @@ static void tni_mail_carry(void *user, int64_t number)
         if (m->refused) m->status = TN_ERR_ARG;
     } else {
         const tn_dtype dtype = o->bucket->dtype;
-        const int64_t  n = rows > 1 ? rows * m->row : tni_min(m->row, m->length - at);
+        const int64_t  n = rows * tni_bucket_width(m, at);
         char          *data = (char *)o->bucket->data + (size_t)tni_bucket_place(o, at) * tni_dtype_size(dtype);
         m->status = m->beside ? tni_link_run(&ctx->link, what, data, n, dtype, 0) : tni_comm_run(ctx, what, data, n, dtype, 0);
     }
@@ -31004,14 +31011,15 @@ static bool tni_mail_take(tn_optim *o, bool wait)
     tn_ctx      *ctx = o->owned.ctx;
     const double mean = 1 / (double)tn_ctx_ranks(ctx);
     const int    row = tni_optim_shares(o) ? tn_ctx_rank(ctx) : 0;
-    int64_t      place;
+    int64_t      place, width;
 #if defined(TNI_OWN_THREADS)
     if (m->beside && !tni_beside_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
 #endif
     (void)wait;
-    place = tni_bucket_place(o, m->back) + row * m->row;
+    width = tni_bucket_width(m, m->back);
+    place = tni_bucket_place(o, m->back) + row * width;
     if (m->status == TN_OK && ctx->status == TN_OK)
-        tni_bucket_move(o, tni_bucket_rank(o, row), false, m->back, m->row, place, true, mean);
+        tni_bucket_move(o, tni_bucket_rank(o, row), false, m->back, width, place, true, mean);
     m->back += m->row;
     return true;
 }
@@ -31066,10 +31074,11 @@ static tn_status tni_optim_publish(tn_optim *o)
     int       r;
     tn_status s = TN_OK;
     for (tni_mail_choose(o, true); m->sent < m->length && s == TN_OK; m->sent += m->row) {
-        s = tni_bucket_move(o, rank, true, m->sent, m->row, rank * m->row, false, 1);
-        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_GATHER, o->bucket->data, m->row * size, o->bucket->dtype, 0);
+        const int64_t width = tni_bucket_width(m, m->sent);
+        s = tni_bucket_move(o, rank, true, m->sent, width, rank * width, false, 1);
+        if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_GATHER, o->bucket->data, width * size, o->bucket->dtype, 0);
         for (r = 0; r < size && s == TN_OK; r++)
-            if (r != rank) s = tni_bucket_move(o, r, true, m->sent, m->row, r * m->row, true, 1);
+            if (r != rank) s = tni_bucket_move(o, r, true, m->sent, width, r * width, true, 1);
     }
     return s;
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # sh tests/tn_comm.sh TN [KILLS]: many processes train one run, over --comm socket: the log of any number of them is that of
 # one; a resume takes another number; and KILLS times (5) one of four is killed at a random moment: the others end, name it and
-# a checkpoint, and the resumed run ends with the same log. MPIRUN="mpirun -n": the same started by MPI, with --comm mpi.
+# a checkpoint, and the resumed run ends with the same log. MPIRUN="mpirun -n": the same started by MPI, with --comm mpi, where it
+# is mpirun that ends the others and names the killed one.
 set -u
 . "${0%/*}/expect.sh"
 kills=${2:-5}
@@ -14,7 +15,7 @@ start() {
     shift
     rm -f said.* pid.*
     if [ "$carrier" = mpi ]; then
-        $MPIRUN "$size" "$tn" "$@" > said.0 2>&1
+        $MPIRUN "$size" sh -c 'echo $$ > pid.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$0" "$@"' "$tn" "$@" > said.0 2>&1
         return
     fi
     pids=
@@ -68,8 +69,16 @@ grep -q -e "--batch is 12, expected a multiple of 5" said.0 && pass || fail "12 
 start 2 train s.bin --out no $tiny $often --log-layers 2 && fail "--log-layers"
 grep -q -e "--log-layers is given with --comm" said.0 && pass || fail "--log-layers: $(cat said.0)"
 expect 2 "neither RANK and WORLD_SIZE" train s.bin --out no $tiny --comm socket
-if [ "$carrier" = mpi ]; then finish; fi
-expect 2 "built without MPI" train s.bin --out no $tiny --comm mpi
+if [ "$carrier" = socket ]; then
+    expect 2 "built without MPI" train s.bin --out no $tiny --comm mpi
+    for other in "--lr 0.5" "--seed 2" "--batch 24" "--stop-at 5" "--share-moments"; do      # of rank 1 alone
+        RANK=0 WORLD_SIZE=2 MASTER_PORT=$$ "$tn" train s.bin --out no $tiny $often > said.0 2>&1 &
+        RANK=1 WORLD_SIZE=2 MASTER_PORT=$$ "$tn" train s.bin --out no $tiny $often $other > said.1 2>&1
+        wait $!
+        cat said.0 said.1 | grep -q "rank 1 has other " && pass || fail "$other of rank 1: $(cat said.0 said.1)"
+        [ ! -f no/config.txt ] && pass || fail "$other of rank 1: a run began"
+    done
+fi
 
 i=0
 midway=0
@@ -90,6 +99,11 @@ while [ $i -lt "$kills" ]; do
     if ! grep -q Done said.0; then
         for r in 0 1 2 3; do
             [ $r = "$victim" ] && continue
+            if [ "$carrier" = mpi ]; then
+                midway=$((midway + 1))
+                grep -q "process rank $victim " said.0 && pass || fail "kill $i: mpirun does not name $victim: $(cat said.0)"
+                break
+            fi
             if grep -q "rank $victim has ended" said.$r; then midway=$((midway + 1)); fi
             grep -q "rank $victim has\|rank $victim of 4 did not connect" said.$r && pass ||
                 fail "kill $i: rank $r does not name rank $victim: $(cat said.$r)"

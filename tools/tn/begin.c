@@ -384,6 +384,17 @@ static void write_folder(run *r, const char *config, const char *config_json_fil
     write_file(config_json_file, r->config_json, strlen(r->config_json));
 }
 
+/* The settings and the data of a run are the same in all its processes. */
+static void check_same_run(const run *r)
+{
+    char more[96];
+    check_alike(r->m.ctx, r->config.data, r->config.bytes, "settings");
+    snprintf(more, sizeof more, "%d %lld", r->s->share_moments, (long long)r->s->stop_at);
+    check_alike(r->m.ctx, more, strlen(more), "--share-moments or --stop-at");
+    snprintf(more, sizeof more, "%016llx", (unsigned long long)r->data.hash);
+    check_alike(r->m.ctx, more, strlen(more), "data");
+}
+
 /* again: the run was killed after it wrote config.txt and before its first checkpoint. */
 void start_run(run *r, bool again)
 {
@@ -427,6 +438,7 @@ void start_run(run *r, bool again)
     else share_parameters(r);
     r->config_json = config_json(&r->m);
     write_config(&train_usage, &r->config);
+    check_same_run(r);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
     if (is_first()) make_folder(r->folder);
@@ -543,6 +555,7 @@ void resume_run(run *r)
     lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
     if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))
         fail("%s: the first process, or another, resumes from another checkpoint, expected one folder for all", r->saved);
+    check_same_run(r);
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);

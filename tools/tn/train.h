@@ -53,6 +53,8 @@ bool is_first(void);
 /* That number of the first process; whether one of them says yes. All have to call these together. An error is left in ctx. */
 double of_first(tn_ctx *ctx, double number);
 bool   any_of_all(tn_ctx *ctx, bool here_too);
+/* Fails in all processes if the text of one differs from that of the first. */
+void   check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what);
 
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
