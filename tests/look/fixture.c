@@ -32,9 +32,9 @@ static size_t put(const void *bytes, size_t size)
 {
     size_t at = (blob_size + 7) / 8 * 8;
     if (at + size > blob_room) {
-        blob_room = 2 * (at + size);
-        blob = (unsigned char *)realloc(blob, blob_room);
+        blob = (unsigned char *)realloc(blob, 2 * (at + size));
         need(blob != NULL, "no memory");
+        blob_room = 2 * (at + size);
     }
     memset(blob + blob_size, 0, at - blob_size);
     memcpy(blob + at, bytes, size);
@@ -83,7 +83,7 @@ static void q8(double *values, int rows, int width)
 {
     signed char *codes = (signed char *)malloc((size_t)rows * (size_t)width);
     float       *scales = (float *)malloc((size_t)rows * sizeof *scales);
-    double       worst = 0, largest = 0;
+    double       most = 0, largest = 0;
     size_t       at;
     int          i, j;
     need(codes && scales, "no memory");
@@ -91,19 +91,19 @@ static void q8(double *values, int rows, int width)
         double *row = values + (size_t)i * (size_t)width, size = 0;
         for (j = 0; j < width; j++) if (fabs(row[j]) > size) size = fabs(row[j]);
         scales[i] = (float)(size / 127);
-        largest = fmax(largest, size);
+        if (size > largest) largest = size;
         for (j = 0; j < width; j++) {
             double code = size > 0 ? floor(row[j] / scales[i] + 0.5) : 0, value;
             if (code > 127) code = 127;
             codes[(size_t)i * (size_t)width + (size_t)j] = (signed char)code;
             value = (float)((signed char)code * scales[i]);
-            worst = fmax(worst, fabs(value - row[j]));
+            if (fabs(value - row[j]) > most) most = fabs(value - row[j]);
             row[j] = value;
         }
     }
     at = put(codes, (size_t)rows * (size_t)width);
     say("{\"at\": %zu, \"type\": \"q8\", \"scales\": %zu, \"error\": %.17g, ", at, put(scales, (size_t)rows * sizeof *scales),
-        largest > 0 ? worst / largest : 0);
+        largest > 0 ? most / largest : 0);
     shape(rows, width, 0);
     say("}");
     free(codes);
@@ -250,8 +250,15 @@ static void write_images(void)
     say("},\n{\"type\": \"matrix\", \"id\": \"dense\", \"title\": \"A dense matrix\", \"text\": \"Five by seven, twice; one value is not a number.\", \"of\": \"dense\", "
         "\"outputs\": [\"one\", \"two\"], \"values\": ");
     f64(dense[0][0], 2, 5, 7);
-    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", \"rows\": [");
-    for (o = 0; o < OUTPUTS; o++) say("%s{\"name\": \"output %d\", \"similarity\": %.17g}", o ? ", " : "", o, 0.91 - o / 7.0);
+    say("},\n{\"type\": \"matrix\", \"id\": \"linear\", \"title\": \"The linear part\", \"text\": \"A row of weights for each output.\", \"of\": \"dense\", "
+        "\"rownames\": \"outputs\", \"outputs\": [\"all\"], \"values\": ");
+    f64(inputs[0], OUTPUTS, PIXELS, 0);
+    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", "
+        "\"columns\": [[\"similarity\", \"cosine similarity\"], [\"rank\", \"rank\"]], \"rows\": [");
+    for (o = 0; o < OUTPUTS; o++) {
+        say("%s{\"name\": \"output %d\", \"similarity\": %.17g", o ? ", " : "", o, 0.91 - o / 7.0);
+        say(o % 2 ? "}" : ", \"rank\": 4}");
+    }
     say("], \"spectra\": [{\"name\": \"output 0\", \"a\": ");
     f64(values[0], VECTORS, 0, 0);
     say(", \"b\": ");
@@ -273,8 +280,8 @@ static void write_images(void)
     for (s = 0; s < STEPS; s++) say("%s[{\"name\": \"stripe\", \"rank\": %.17g}]", s ? ", " : "", 12.5 - s * 1.7);
     say("]}]},\n{\"type\": \"hologram\", \"id\": \"unknown\", \"title\": \"A later version's section\", \"text\": \"This page is older than it.\"}\n]}");
 
-    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g,\n",
-            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6]);
+    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g, \"linear\": %.17g,\n",
+            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6], inputs[2][7 * SIDE + 6]);
     fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": %.17g,\n", logits[2][1],
             product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2], (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
     colours("colours", TN_COLOURS_DIVERGING, -10);

@@ -120,8 +120,17 @@ whenFilled({
         for (const [t, ...rgb] of expected.colours) equal(`colour of ${t}`, tn.colour(t).join(), rgb.join());
         for (const [t, ...rgb] of expected.sequential) equal(`sequential colour of ${t}`, tn.sequential(t).join(), rgb.join());
     },
+    linear() {
+        const cards = all("#linear .vector");
+        equal("linear: a picture for each output", cards.length, 4);
+        press(cards[0], "ArrowRight");
+        press(document.activeElement, "ArrowRight");
+        press(one("#linear .large canvas"), "ArrowLeft");
+        equal("linear: value", number("#linear .readout .num"), expected.linear);
+    },
     compare() {
-        equal("compare: similarity", Number(all("#compare .num")[2].dataset.value), expected.similarity);
+        equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value), expected.similarity);
+        equal("compare: other columns", all("#compare tbody tr").map(row => row.lastChild.textContent).join(), "4,–,4,–");
         const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
         press(one("#compare .picker [role=radio]"), "End");
         check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines, "the same");

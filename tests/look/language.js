@@ -39,6 +39,12 @@ whenFilled({
         equal("matrix: hostile row", one("#matrix .rowname").textContent, "<\/script><script>document.title='broken'<\/script>");
         equal("matrix: hidden column", one("#matrix .columnname").textContent, "U+202Egnihtyna");
         check("matrix: error of 8 bits", all("#matrix .small .num").some(error => Number(error.dataset.value) > 1e-4), one("#matrix").textContent);
+        /* What is painted is multiplied by other loops than what is read. */
+        const source = tn.source(tn.page.sections.find(section => section.id === "matrix"));
+        const block = (first, step, count) => ({ first, step, count });
+        near("matrix: painted", source.grid(2, block(4, 1, 3), block(6, 1, 2))[3], expected.product[1]);
+        const four = [[4, 6], [4, 7], [5, 6], [5, 7]].map(([i, j]) => source.at(2, i, j));
+        near("matrix: mean of a block", source.grid(2, block(4, 2, 1), block(6, 2, 1))[0], four.reduce((sum, v) => sum + v) / 4);
         const names = ["␣the", "\"'`", "U+2028", "␀␁␛", "↵", "⇥", "U+D800", "empty", "a very long token"];
         for (const name of names) {
             let found = false;

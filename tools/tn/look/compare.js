@@ -5,7 +5,8 @@ tn.sections.compare = (section, box) => {
     box.append(tn.h("p", { class: "versus" }, tn.h("span", { class: "key", style: "--ink: var(--series-1)" }, tn.token(section.a)), " and ",
         tn.h("span", { class: "key", style: "--ink: var(--series-2)" }, tn.token(section.b))));
     if (section.rows && section.rows.length) box.append(tn.h("div", { class: "scroll" }, tn.bars(section.rows.map(row => ({ label: row.name, value: row[main[0]],
-        note: others.length ? others.map(([key, label]) => [tn.h("span", { class: "soft", text: label + " " }), tn.number(row[key], 3), " "]) : undefined })), { limit: section.limit || 1, head: ["", "", main[1]] })));
+        notes: others.map(([key]) => typeof row[key] === "number" ? tn.number(row[key], 3) : "–") })),
+        { limit: section.limit || 1, head: ["", "", ...columns.map(column => column[1])] })));
     if (!spectra.length) return;
     let logY = true, chosen = 0;
     const sorted = values => Array.from(tn.array(values)).sort((a, b) => Math.abs(b) - Math.abs(a));

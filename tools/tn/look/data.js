@@ -53,6 +53,6 @@ tn.row = (array, i) => {
 /* Names: a key into page.names, a list, or none, when numbers take their place. */
 tn.names = (names, count) => {
     const list = Array.isArray(names) ? names : (tn.page.names || {})[names];
-    if (list && list.length >= count) return list;
+    if (list && list.length >= count) return list.length > count ? list.slice(0, count) : list;
     return Array.from({ length: count }, (_, i) => list && i < list.length ? list[i] : String(i));
 };

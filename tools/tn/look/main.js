@@ -5,7 +5,7 @@ const page = tn.page, content = document.getElementById("content"), contents = d
 /* ---- theme: the system's, light or dark, kept where the browser allows that */
 const themes = ["auto", "light", "dark"], signs = { auto: "◐", light: "☀", dark: "☾" };
 const remembered = () => { try { return localStorage.getItem("tn-theme"); } catch { return null; } };
-const remember = theme => { try { localStorage.setItem("tn-theme", theme); } catch { /* a page from file:// may not */ } };
+const remember = theme => { try { localStorage.setItem("tn-theme", theme); } catch { /* a page that is a file may not */ } };
 const themeButton = tn.h("button", { type: "button", class: "theme", id: "theme", onclick: () => {
     const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
     setTheme(next);

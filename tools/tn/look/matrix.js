@@ -37,13 +37,14 @@ const fitted = (context, text, width) => {
 tn.matrix = matrix => {
     const source = tn.source(matrix), rows = source.rows, columns = source.columns;
     const rowNames = namesOf(matrix.rownames, rows), columnNames = namesOf(matrix.colnames, columns);
-    const outputNames = tn.names(matrix.outputs || "outputs", source.outputs);
+    const outputNames = tn.names(matrix.outputs || (source.outputs > 1 ? "outputs" : []), source.outputs);
     const cells = tn.h("canvas", { class: "cells" }), above = tn.h("canvas", { class: "above" });
     const words = { row: matrix.row_label || "row", column: matrix.column_label || "column" };
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, Shift and arrows move the view, 0 shows all.` }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, contrast = 1, drawing = 0;
+    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "", contrast = 1, drawing = 0;
+    let inView = false, stale = false;
 
     /* ---- geometry */
     const tallest = () => Math.max(260, Math.min(660, window.innerHeight * 0.8));
@@ -178,6 +179,8 @@ tn.matrix = matrix => {
     };
     const draw = () => {
         if (!width) return;
+        const scale = [output, finest()].join();
+        if (limitOf !== scale) { limit = source.limit(output, finest()) || 1; limitOf = scale; }
         drawCells();
         drawNumbers();
         drawNames();
@@ -261,7 +264,6 @@ tn.matrix = matrix => {
     /* ---- around it */
     const show = o => {
         output = o;
-        limit = source.limit(o) || 1;
         draw();
         tell();
     };
@@ -275,7 +277,7 @@ tn.matrix = matrix => {
     const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" }, `Multiplied in this page from factors with ${source.terms} terms`,
         errors.length ? [", kept in 8 bits; largest error, as a share of the largest value: ",
             errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".") : null;
-    tn.resized(stage, () => {
+    const arrange = () => {
         const now = Math.floor(stage.clientWidth);
         if (!now || now === width) return;
         const whole = !width || view.scale <= fit() * 1.001;
@@ -283,10 +285,19 @@ tn.matrix = matrix => {
         height = Math.round(clamp(side.top + (width - side.left) * rows / columns, 200, tallest()));
         settle(whole ? { x: 0, y: 0, scale: 0 } : view);
         draw();
-    });
-    document.addEventListener("tn-theme", () => { if (stage.isConnected) draw(); });
+    };
+    /* What nobody sees is drawn when it comes near, or is printed. */
+    new IntersectionObserver(entries => {
+        inView = entries[entries.length - 1].isIntersecting;
+        if (inView) arrange();
+        if (inView && stale) draw();
+        stale = false;
+    }, { rootMargin: "600px" }).observe(stage);
+    tn.resized(stage, () => { if (inView) arrange(); });
+    addEventListener("beforeprint", arrange);
+    stage.addEventListener("focus", arrange);
+    document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
-    limit = source.limit(0) || 1;
     tell();
     return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
         tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" }, button("−", "zoom out", () => zoomKey(1 / 1.5)),
@@ -295,6 +306,37 @@ tn.matrix = matrix => {
             tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status, notes))) };
 };
 
-tn.sections.matrix = (section, box) => box.append(tn.matrix(section).element,
-    tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
-        tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
+/* Few rows that are pictures are shown as pictures. */
+const pictures = source => {
+    const { width, height } = tn.page.pixels || {};
+    return width * height === source.columns && source.rows * source.outputs <= 64 && source.columns > 1;
+};
+const asPictures = (section, source) => {
+    const { width, height } = tn.page.pixels, place = tn.h("div", { class: "detail" });
+    const names = [...tn.names(source.outputs > 1 ? section.outputs || "outputs" : section.rownames, source.rows * source.outputs)];
+    const all = names.map((_, k) => source.grid(Math.floor(k / source.rows), { first: k % source.rows, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns }));
+    const limit = all.reduce((most, values) => Math.max(most, tn.largest(values)), 0);
+    const show = k => {
+        cards.forEach((card, i) => { card.setAttribute("aria-checked", i === k); card.tabIndex = i === k ? 0 : -1; });
+        place.replaceChildren(tn.large(all[k], tn.plain(names[k])), tn.h("div", { class: "facts" }, tn.h("h3", {}, tn.token(names[k]))));
+    };
+    const cards = all.map((values, k) => tn.h("button", { type: "button", role: "radio", class: "vector", onclick: () => show(k) },
+        tn.picture(values, width, height, { limit, label: tn.plain(names[k]) }), tn.h("span", { class: "caption" }, tn.token(names[k]))));
+    const row = tn.h("div", { class: "row", role: "radiogroup", "aria-label": section.title, onkeydown: event => {
+        const to = tn.step(event.key, cards.indexOf(event.target), cards.length);
+        if (to < 0) return;
+        event.preventDefault();
+        show(to);
+        cards[to].focus();
+    } }, cards);
+    show(0);
+    return tn.h("div", { class: "gallery pictures" }, tn.h("div", { class: "vectors" }, row), tn.h("div", { class: "chosen" }, place));
+};
+
+tn.sections.matrix = (section, box) => {
+    const source = tn.source(section);
+    if (pictures(source)) { box.append(asPictures(section, source)); return; }
+    box.append(tn.matrix(section).element,
+        tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
+            tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
+};

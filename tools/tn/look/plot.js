@@ -1,6 +1,6 @@
 /* plot.js - curves, stems and bars. A plot is SVG, drawn again whenever its width changes, so that text keeps its size on a
    phone; colours come from the style, so that themes need no drawing. Arrow keys and the pointer read values. */
-const margin = { left: 58, right: 14, top: 12, bottom: 42 };
+const margin = { left: 66, right: 14, top: 12, bottom: 42 };
 
 /* Round numbers in [low, high], about `count` of them. */
 tn.ticks = (low, high, count) => {
@@ -13,18 +13,24 @@ tn.ticks = (low, high, count) => {
 const powers = (low, high) => {
     const ticks = [], apart = Math.ceil((Math.log10(high) - Math.log10(low)) / 6) || 1;
     for (let p = Math.ceil(Math.log10(low) - 1e-9); p <= Math.log10(high) + 1e-9; p += apart) ticks.push(10 ** p);
-    return ticks.length > 1 ? ticks : [low, high];
+    if (ticks.length > 2) return ticks;
+    const finer = [];                                   /* 1, 2 and 5 in each decade */
+    for (let p = Math.floor(Math.log10(low)); p <= Math.log10(high); p++)
+        for (const k of [1, 2, 5]) if (k * 10 ** p >= low * 0.999 && k * 10 ** p <= high * 1.001) finer.push(Number((k * 10 ** p).toPrecision(3)));
+    return finer.length > 1 ? finer : [low, high];
 };
 
-/* A ruler turns a value into a place and knows its ticks. */
+/* A ruler turns a value into a place and knows its ticks. A logarithmic one ends where values are rounding errors. */
+const decades = 1e-7;
 const ruler = (values, log, from, to, count) => {
     const usable = values.filter(v => Number.isFinite(v) && (!log || v > 0));
     let low = usable.reduce((a, b) => Math.min(a, b), Infinity), high = usable.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!usable.length) [low, high] = log ? [0.1, 1] : [0, 1];
+    if (log) low = Math.max(low, high * decades);
     if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
     const of = log ? Math.log10 : x => x;
     const place = v => from + (of(v) - of(low)) / (of(high) - of(low)) * (to - from);
-    return { place, low, high, ticks: log ? powers(low, high) : tn.ticks(low, high, count), shows: v => Number.isFinite(v) && (!log || v > 0) };
+    return { place, low, high, ticks: log ? powers(low, high) : tn.ticks(low, high, count), shows: v => Number.isFinite(v) && (!log || v >= low) };
 };
 
 /* The points of a series, as [x, y, index]; |y| on a logarithmic axis. */
@@ -52,7 +58,7 @@ const drawSeries = (series, i, x, y, plot) => {
     const sign = k => series.signs ? (series.y[k] < 0 ? "below" : "above") : "";
     if (series.kind === "stems") {
         const floor = plot.logY ? y.place(y.low) : y.place(0);
-        const stem = Math.max(1.2, Math.min(9, (x.place(1) - x.place(0)) * 0.62));
+        const stem = Math.max(0.8, Math.min(9, (x.place(1) - x.place(0)) * 0.62));
         for (const [u, v, k] of places) group.append(tn.s("line", { class: "stem " + sign(k), x1: u, x2: u, y1: floor, y2: v, "stroke-width": stem }));
     } else if (series.kind !== "points") {
         const path = places.map(([u, v], k) => (k ? "L" : "M") + u.toFixed(1) + " " + v.toFixed(1)).join("");
@@ -136,7 +142,7 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, note?}: bars to both sides of zero, with the numbers beside them. */
+/* Rows of {label, value, note?, notes?}: bars to both sides of zero, with the number and notes beside them. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -151,5 +157,5 @@ tn.bars = (rows, options = {}) => {
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
         tn.h("td", { class: "right" }, tn.number(row.value)),
-        row.note !== undefined ? tn.h("td", { class: "right soft" }, row.note) : null))));
+        (row.notes || (row.note === undefined ? [] : [row.note])).map(note => tn.h("td", { class: "right soft" }, note))))));
 };

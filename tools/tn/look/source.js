@@ -30,7 +30,8 @@ const dense = matrix => {
         }
         return out;
     };
-    const limit = o => tn.largest(values.subarray(o * cells, (o + 1) * cells));
+    const whole = (n, step) => ({ first: 0, step, count: Math.ceil(n / step) });
+    const limit = (o, step) => tn.largest(step === 1 ? values.subarray(o * cells, (o + 1) * cells) : grid(o, whole(rows, step), whole(columns, step)));
     return { outputs, rows, columns, at, grid, limit, cost: 1, work: (m, n) => m * n };
 };
 
@@ -67,6 +68,7 @@ const factors = matrix => {
     const p = tn.array(matrix.p), w = tn.array(matrix.w), v = tn.array(matrix.v);
     const down = matrix.embed_rows || matrix.embed, across = matrix.embed_columns || matrix.embed;
     const symmetric = matrix.symmetric !== false, h = w.shape[0], recent = new Map();
+    const left = down === across ? "" : " left";         /* rows and columns share what they can */
     const length = (factor, embed) => embed ? embed.shape[0] : factor.shape[1];
     /* The last few answers are kept: another output, or a finer strip of the same place, needs the same means. */
     const means = (name, factor, embed, range) => {
@@ -81,8 +83,8 @@ const factors = matrix => {
     };
     const grid = (o, rows, columns) => {
         const m = rows.count, n = columns.count, out = new Float64Array(m * n);
-        const wr = means("wr", w, down, rows), vc = means("vc", v, across, columns);
-        const vr = symmetric && means("vr", v, down, rows), wc = symmetric && means("wc", w, across, columns);
+        const wr = means("w" + left, w, down, rows), vc = means("v", v, across, columns);
+        const vr = symmetric && means("v" + left, v, down, rows), wc = symmetric && means("w", w, across, columns);
         for (let r = 0; r < h; r++) {
             const weight = p[o * h + r] / (symmetric ? 2 : 1);
             for (let i = 0; i < m; i++) {
@@ -95,25 +97,31 @@ const factors = matrix => {
         }
         return out;
     };
-    const one = (o, i, j) => sampled(o, [i], [j])[0];
+    /* Values of chosen blocks. What does not depend on the output is computed once for all outputs. */
+    const chosen = (is, js, step = 1) => {
+        const pick = (factor, embed, indices) => indices.map(i => means("", factor, embed, { first: i, step, count: 1 }));
+        const same = down === across && is.join() === js.join();
+        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && (same ? vc : pick(v, down, is)), wc = symmetric && (same ? wr : pick(w, across, js));
+        const element = (o, a, b) => {
+            let sum = 0;
+            for (let r = 0; r < h; r++)
+                sum += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
+            return sum;
+        };
+        return o => Float64Array.from({ length: is.length * js.length }, (_, k) => element(o, Math.floor(k / js.length), k % js.length));
+    };
+    const one = (o, i, j) => chosen([i], [j])(o)[0];
     const rows = length(w, down), columns = length(v, across);
     /* The scale ends where 99.5 % of a sample do; all values would take too long. */
-    const limit = o => {
-        const every = n => ({ first: 0, step: Math.max(1, Math.floor(n / 96)), count: Math.min(n, 96) });
-        const sparse = range => Array.from({ length: range.count }, (_, k) => range.first + k * range.step);
-        const sample = sampled(o, sparse(every(rows)), sparse(every(columns))).map(Math.abs).sort();
-        return sample[Math.floor(0.995 * (sample.length - 1))] || sample[sample.length - 1] || 0;
+    const spread = (n, step) => {
+        const count = Math.min(Math.ceil(n / step), 24);
+        return Array.from({ length: count }, (_, k) => Math.floor(k * n / step / count) * step);
     };
-    const sampled = (o, is, js) => {
-        const pick = (factor, embed, indices) => indices.map(i => embed ? embeddedMeans(factor, tn.array(embed), { first: i, step: 1, count: 1 })
-                                                                        : columnMeans(factor, { first: i, step: 1, count: 1 }));
-        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && pick(v, down, is), wc = symmetric && pick(w, across, js);
-        const out = new Float64Array(is.length * js.length);
-        for (let a = 0, k = 0; a < is.length; a++)
-            for (let b = 0; b < js.length; b++, k++)
-                for (let r = 0; r < h; r++)
-                    out[k] += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
-        return out;
+    const samples = new Map();
+    const limit = (o, step) => {
+        if (!samples.has(step)) samples.set(step, chosen(spread(rows, step), spread(columns, step), step));
+        const sizes = samples.get(step)(o).map(Math.abs).sort();
+        return sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes[sizes.length - 1] || 0;
     };
     const outputs = p.shape.length === 2 ? p.shape[0] : 1;
     const parts = { p: matrix.p, w: matrix.w, v: matrix.v, embed: matrix.embed, rows: matrix.embed_rows, columns: matrix.embed_columns };
