@@ -30,7 +30,7 @@ alike() {
 }
 
 awk 'BEGIN { srand(3); split("the cat dog saw ran and a big red </script> \"so\" tree", w, " ")
-    for (i = 0; i < 400; i++) { printf "%s%s", w[1 + int(12 * rand())], i % 9 == 8 ? ".\n" : " " } }' > text
+    for (i = 0; i < 400; i++) { printf "%s%s", w[1 + int(12 * rand())], (i % 9 == 8 ? ".\n" : " ") } }' > text
 expect 0 "Done" train text --out run --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 12 --weights-every 6 --vocab 60 \
     --save-every 6 --val-every 6 --val-tokens 64
 
