@@ -2,7 +2,8 @@
 # sh tests/look.sh FIXTURE TN [planted]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are
 # known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
 # press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and printed. With
-# `planted`, faults are planted in the page at last, which these checks have to find. The last line is `N passed, N failed, N skipped`.
+# `planted`, faults are planted in the page at last, which these checks have to find. The last
+# line is `N passed, N failed, N skipped`.
 set -u
 export LC_ALL=C
 fixture=$1 tn=$2 faults=${3:-} passed=0 failed=0
@@ -49,7 +50,10 @@ check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console 
     name=$1 path=$2
     shift 2
     headless "$@" --dump-dom "file://$path" | checks_of > "$folder/said"
-    if ! grep -q '^end of the checks' "$folder/said"; then fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"; return; fi
+    if ! grep -q '^end of the checks' "$folder/said"; then
+        fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"
+        return
+    fi
     passed=$((passed + $(grep -c '^ok ' "$folder/said")))
     grep '^FAIL ' "$folder/said" > "$folder/why" && while read -r line; do fail "$name: ${line#FAIL }"; done < "$folder/why"
     errors=$(grep -E 'CONSOLE.*(rror|Uncaught|Refused|Failed)' "$folder/log" | grep -v 'Error: its type is hologram')

@@ -18,6 +18,7 @@ whenFilled({
     },
     every_section() {
         for (const section of all("section.section"))
-            check(`real: ${section.id} is shown`, !section.querySelector(".alarm") && section.querySelector(".body").childElementCount > 0, section.textContent.slice(0, 300));
+            check(`real: ${section.id} is shown`, !section.querySelector(".alarm")
+                && section.querySelector(".body").childElementCount > 0, section.textContent.slice(0, 300));
     },
 });
