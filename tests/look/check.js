@@ -104,6 +104,13 @@ const everyPage = {
         equal("theme of the button", one("#theme").getAttribute("aria-label"),
             "theme: " + document.documentElement.dataset.theme);
     },
+    print() {
+        document.documentElement.dataset.theme = "dark";
+        dispatchEvent(new Event("beforeprint"));
+        equal("printed in the light", document.documentElement.dataset.theme, "light");
+        dispatchEvent(new Event("afterprint"));
+        equal("as before", document.documentElement.dataset.theme, "dark");
+    },
     help() {
         press(document.body, "?");
         check("help opens", one("dialog.help").open, "it is closed");

@@ -20,6 +20,14 @@ const setTheme = theme => {
 setTheme(themes.includes(remembered()) ? remembered() : "auto");
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("tn-theme")));
 
+/* Paper is light: what is drawn with the colours of the dark theme would be invisible on it. */
+let kept = "auto";
+addEventListener("beforeprint", () => {
+    kept = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+});
+addEventListener("afterprint", () => setTheme(kept));
+
 /* ---- help */
 const keys = [["n p", "next and previous section"], ["t", "theme: the system’s, light, dark"], ["Tab", "next control"],
     ["arrows Home End", "within a control: choose, move"],

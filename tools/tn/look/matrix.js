@@ -315,7 +315,11 @@ tn.matrix = matrix => {
         stale = false;
     }, { rootMargin: "600px" }).observe(stage);
     tn.resized(stage, () => { if (inView) arrange(); });
-    addEventListener("beforeprint", arrange);
+    addEventListener("beforeprint", () => {
+        if (!stage.isConnected) return;
+        arrange();
+        draw();
+    });
     stage.addEventListener("focus", arrange);
     document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
