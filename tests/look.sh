@@ -1,11 +1,12 @@
 #!/bin/sh
-# sh tests/look.sh FIXTURE [planted]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are known; the
-# scripts of tests/look run in them, read what a reader reads and press what a reader presses. Each page is seen in both
-# themes and 360 pixels wide; then without WebAssembly, and printed. With `planted`, faults are planted in the
-# page at last, which these checks have to find. The last line is `N passed, N failed, N skipped`.
+# sh tests/look.sh FIXTURE TN [planted]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are
+# known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
+# press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and printed. With
+# `planted`, faults are planted in the page at last, which these checks have to find. The last
+# line is `N passed, N failed, N skipped`.
 set -u
 export LC_ALL=C
-fixture=$1 faults=${2:-} passed=0 failed=0
+fixture=$1 tn=$2 faults=${3:-} passed=0 failed=0
 for browser in chromium chromium-browser google-chrome chrome none; do
     if command -v $browser > /dev/null; then break; fi
 done
@@ -49,7 +50,10 @@ check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console 
     name=$1 path=$2
     shift 2
     headless "$@" --dump-dom "file://$path" | checks_of > "$folder/said"
-    if ! grep -q '^end of the checks' "$folder/said"; then fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"; return; fi
+    if ! grep -q '^end of the checks' "$folder/said"; then
+        fail "$name: the checks did not end: $(grep -m 3 CONSOLE "$folder/log")"
+        return
+    fi
     passed=$((passed + $(grep -c '^ok ' "$folder/said")))
     grep '^FAIL ' "$folder/said" > "$folder/why" && while read -r line; do fail "$name: ${line#FAIL }"; done < "$folder/why"
     errors=$(grep -E 'CONSOLE.*(rror|Uncaught|Refused|Failed)' "$folder/log" | grep -v 'Error: its type is hologram')
@@ -67,6 +71,23 @@ for kind in images language; do
     check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600
 done
 check broken "$folder/broken-checked.html"
+
+# A run on a text whose tokens close scripts. TN is found from the folder in which it works.
+case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
+(
+    cd "$folder" || exit 1
+    awk 'BEGIN { split("the cat dog saw ran and a big red </script> \"so\" tree", w, " ")
+        for (s = i = 0; i < 400; i++) {
+            s = (s * 1103 + 12345) % 65536
+            printf "%s%s", w[1 + int(s / 65536 * 12)], (i % 9 == 8 ? ".\n" : " ")
+        } }' > text
+    "$tn" train text --out run --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 12 --weights-every 6 --vocab 60 \
+        --val-tokens 64 && "$tn" look run --out real.html && "$tn" circuits run heads --json > real.json
+) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
+with_checks real "$folder/real.html" > "$folder/real-checked.html"
+check "a run" "$folder/real-checked.html" --window-size=1280,900
+framed "$folder/real-checked.html" 360 > "$folder/phone.html"
+check "a run, 360 pixels" "$folder/phone.html" --window-size=1280,1600
 sed "s/<head>/<head><script>delete globalThis.WebAssembly<\/script>/" "$folder/images.html" > "$folder/old.html"
 if headless --dump-dom "file://$folder/old.html" | grep -q 'There is no live part here: this browser has no WebAssembly'
 then pass; else fail "without WebAssembly the page does not say why it has no live part"; fi

@@ -16,7 +16,8 @@ const all = (selector, inside = document) => [...inside.querySelectorAll(selecto
 const valueOf = (selector, inside) => Number(one(selector, inside).dataset.value);
 const press = (element, key, more = {}) => {
     element.focus();
-    (element === document.body ? document : document.activeElement).dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
+    (element === document.body ? document : document.activeElement).dispatchEvent(new KeyboardEvent("keydown",
+        { key, bubbles: true, cancelable: true, ...more }));
 };
 const pressMany = (element, key, times) => { for (let i = 0; i < times; i++) press(element, key); };
 const rest = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
@@ -38,9 +39,11 @@ const run = async checks => {
 const whenFilled = checks => tn.filled ? run(checks) : document.addEventListener("tn-filled", () => run(checks));
 
 /* ---- what holds for every page */
-const nameOf = element => element.getAttribute("aria-label") || (element.labels && [...element.labels].map(label => label.textContent).join(" ")) ||
+const nameOf = element => element.getAttribute("aria-label")
+    || (element.labels && [...element.labels].map(label => label.textContent).join(" ")) ||
     element.textContent.trim() || element.title;
-const controls = () => all("button, input, a[href], [tabindex]").filter(element => element.offsetParent !== null && element.tagName !== "MAIN" && element.tagName !== "SECTION");
+const controls = () => all("button, input, a[href], [tabindex]").filter(element => element.offsetParent !== null
+    && element.tagName !== "MAIN" && element.tagName !== "SECTION");
 const everyPage = {
     filled() {
         equal("filled: sections", all("section.section").length, tn.page.sections.length + (tn.page.live ? 1 : 0));
@@ -48,7 +51,8 @@ const everyPage = {
     },
     controls_have_names() {
         for (const element of controls())
-            if (!nameOf(element) && !element.closest("[role=radiogroup], [role=grid]")) check("control without a name", false, element.outerHTML.slice(0, 200));
+            if (!nameOf(element) && !element.closest("[role=radiogroup], [role=grid]")) check("control without a name", false,
+                element.outerHTML.slice(0, 200));
         check("controls", controls().length > 2, `${controls().length} controls`);
     },
     /* Of a group one element takes the focus by Tab; arrow keys reach the others. */
@@ -60,7 +64,8 @@ const everyPage = {
         }
     },
     no_wider_than_the_window() {
-        check("width", document.documentElement.scrollWidth <= innerWidth, `${document.documentElement.scrollWidth} in a window of ${innerWidth}`);
+        check("width", document.documentElement.scrollWidth <= innerWidth,
+            `${document.documentElement.scrollWidth} in a window of ${innerWidth}`);
     },
     nothing_broke_out() {
         equal("title", document.title, "A page of the tests");
@@ -78,7 +83,8 @@ const everyPage = {
         while (walker.nextNode()) {
             if (!/[\u0590-\u08ff]/.test(walker.currentNode.data)) continue;
             found++;
-            if (!walker.currentNode.parentElement.closest("bdi")) check("isolated", false, walker.currentNode.parentElement.outerHTML.slice(0, 200));
+            if (!walker.currentNode.parentElement.closest("bdi")) check("isolated", false,
+                walker.currentNode.parentElement.outerHTML.slice(0, 200));
         }
         if (tn.page.kind === "language") check("right-to-left names are shown", found > 0, "none is");
     },
@@ -95,7 +101,15 @@ const everyPage = {
         }
         equal("themes", names.sort().join(), "auto,dark,light");
         equal("papers", seen.size, 2);
-        equal("theme of the button", one("#theme").getAttribute("aria-label"), "theme: " + document.documentElement.dataset.theme);
+        equal("theme of the button", one("#theme").getAttribute("aria-label"),
+            "theme: " + document.documentElement.dataset.theme);
+    },
+    print() {
+        document.documentElement.dataset.theme = "dark";
+        dispatchEvent(new Event("beforeprint"));
+        equal("printed in the light", document.documentElement.dataset.theme, "light");
+        dispatchEvent(new Event("afterprint"));
+        equal("as before", document.documentElement.dataset.theme, "dark");
     },
     help() {
         press(document.body, "?");

@@ -165,7 +165,8 @@ static void colours(const char *name, tn_colours map, int from)
 
 static void write_images(void)
 {
-    static double values[OUTPUTS][VECTORS], vectors[OUTPUTS][VECTORS][PIXELS], inputs[EXAMPLES][PIXELS], logits[EXAMPLES][OUTPUTS];
+    static double values[OUTPUTS][VECTORS], vectors[OUTPUTS][VECTORS][PIXELS], inputs[EXAMPLES][PIXELS],
+        logits[EXAMPLES][OUTPUTS];
     static double spectra[STEPS][VECTORS], early[STEPS][4], pictures[STEPS][4][PIXELS], loss[STEPS], held[STEPS], dense[2][5][7];
     double *p = numbers(OUTPUTS * TERMS), *w = numbers(TERMS * PIXELS), *v = numbers(TERMS * PIXELS);
     int     o, k, i, s;
@@ -191,9 +192,11 @@ static void write_images(void)
     dense[1][2][3] = NAN;
 
     head("images", "Waves: \\u003cb>a bilinear network\\u003c/b> & its eigenvectors");
-    say("\"names\": {\"outputs\": [\"stripe\", \"ring\", \"\\u003c/script>\\u003cimg src=x onerror=alert(1)>\", \"\\u202etfel\"]},\n"
+    say("\"names\": {\"outputs\": [\"stripe\", \"ring\", \"\\u003c/script>\\u003cimg src=x onerror=alert(1)>\", "
+        "\"\\u202etfel\"]},\n"
         "\"pixels\": {\"width\": %d, \"height\": %d},\n"
-        "\"notes\": [\"Biases are folded into a constant input, so everything below is exact.\", \"Layer 2 has a softmax; it is not shown.\"],\n"
+        "\"notes\": [\"Biases are folded into a constant input, so everything below is exact.\", \"Layer 2 has a softmax; it is "
+            "not shown.\"],\n"
         "\"live\": {\"kind\": \"images\"},\n\"sections\": [\n", SIDE, SIDE);
 
     for (s = 0; s < STEPS; s++) {
@@ -206,32 +209,40 @@ static void write_images(void)
                 pictures[s][k][i] = vectors[0][k][i] * (s + 1) / STEPS + 0.06 * uniform() * (STEPS - 1 - s) / STEPS;
         }
     }
-    say("{\"type\": \"card\", \"id\": \"card\", \"title\": \"Card\", \"text\": \"What this model is.\", \"rows\": [[\"parameters\", 50890], "
-        "[\"layers\", \"1 bilinear, 196 to 24\"], [\"test accuracy\", 0.97625, \"of 10,000 pictures\"], [\"products per picture\", 9600], "
+    say("{\"type\": \"card\", \"id\": \"card\", \"title\": \"Card\", \"text\": \"What this model is.\", \"rows\": "
+        "[[\"parameters\", 50890], "
+        "[\"layers\", \"1 bilinear, 196 to 24\"], [\"test accuracy\", 0.97625, \"of 10,000 pictures\"], [\"products per "
+            "picture\", 9600], "
         "[\"trained in\", \"12 s\"], [\"seed\", 7]],\n\"curve\": {\"x\": ");
-    say("[0, 100, 200, 300, 400, 500], \"xlabel\": \"step\", \"ylabel\": \"loss\", \"series\": [{\"name\": \"training\", \"y\": ");
+    say("[0, 100, 200, 300, 400, 500], \"xlabel\": \"step\", \"ylabel\": \"loss\", \"series\": [{\"name\": \"training\", \"y\": "
+        "");
     f64(loss, STEPS, 0, 0);
     say("}, {\"name\": \"held out\", \"y\": ");
     f32(held, STEPS, 0, 0);
-    say("}]}},\n{\"type\": \"spectra\", \"id\": \"spectra\", \"title\": \"Spectra\", \"text\": \"Eigenvalues of each output's matrix. Few large ones mean that "
+    say("}]}},\n{\"type\": \"spectra\", \"id\": \"spectra\", \"title\": \"Spectra\", \"text\": \"Eigenvalues of each output's "
+        "matrix. Few large ones mean that "
         "few patterns decide.\", \"groups\": [");
     for (o = 0; o < OUTPUTS; o++) {
-        say("%s{\"name\": \"output %d\", \"effective_rank\": %.17g, \"null_edge\": %s, \"norm\": %.17g, \"values\": ", o ? ", " : "", o, 6.125 + o / 3.0,
+        say("%s{\"name\": \"output %d\", \"effective_rank\": %.17g, \"null_edge\": %s, \"norm\": %.17g, \"values\": ", o ? ", "
+            : "", o, 6.125 + o / 3.0,
             o == 3 ? "null" : "0.25", 7.5 + o);
         f64(values[o], VECTORS, 0, 0);
         say("}");
     }
-    say("]},\n{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors\", \"text\": \"What an output looks for (red) and what speaks against it (blue).\", "
+    say("]},\n{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors\", \"text\": \"What an output looks for (red) "
+        "and what speaks against it (blue).\", "
         "\"outputs\": [");
     for (o = 0; o < OUTPUTS; o++) {
         static const char *names[OUTPUTS] = {"stripe", "ring", "</script><img src=x onerror=alert(1)>", "\\u202etfel"};
-        say("%s{\"name\": \"%s\", \"values\": ", o ? ", " : "", names[o][0] == '<' ? "\\u003c/script>\\u003cimg src=x onerror=alert(1)>" : names[o]);
+        say("%s{\"name\": \"%s\", \"values\": ", o ? ", " : "", names[o][0] == '<'
+            ? "\\u003c/script>\\u003cimg src=x onerror=alert(1)>" : names[o]);
         f64(values[o], VECTORS, 0, 0);
         say(", \"vectors\": ");
         f64(vectors[o][0], VECTORS, PIXELS, 0);
         say("}");
     }
-    say("]},\n{\"type\": \"spoke\", \"id\": \"spoke\", \"title\": \"Which eigenvectors spoke\", \"text\": \"Pick a picture: each eigenvector adds its value times the "
+    say("]},\n{\"type\": \"spoke\", \"id\": \"spoke\", \"title\": \"Which eigenvectors spoke\", \"text\": \"Pick a picture: each "
+        "eigenvector adds its value times the "
         "square of its activation.\", \"logits\": ");
     f64(logits[0], EXAMPLES, OUTPUTS, 0);
     say(", \"examples\": [");
@@ -240,20 +251,24 @@ static void write_images(void)
         f64(inputs[s], PIXELS, 0, 0);
         say("}");
     }
-    say("]},\n{\"type\": \"matrix\", \"id\": \"matrix\", \"title\": \"Interactions of pixels\", \"text\": \"Element (i, j) is what pixels i and j add together.\", "
+    say("]},\n{\"type\": \"matrix\", \"id\": \"matrix\", \"title\": \"Interactions of pixels\", \"text\": \"Element (i, j) is "
+        "what pixels i and j add together.\", "
         "\"of\": \"factors\", \"row_label\": \"pixel\", \"column_label\": \"pixel\", \"p\": ");
     f64(p, OUTPUTS, TERMS, 0);
     say(", \"w\": ");
     f64(w, TERMS, PIXELS, 0);
     say(", \"v\": ");
     f64(v, TERMS, PIXELS, 0);
-    say("},\n{\"type\": \"matrix\", \"id\": \"dense\", \"title\": \"A dense matrix\", \"text\": \"Five by seven, twice; one value is not a number.\", \"of\": \"dense\", "
+    say("},\n{\"type\": \"matrix\", \"id\": \"dense\", \"title\": \"A dense matrix\", \"text\": \"Five by seven, twice; one value "
+        "is not a number.\", \"of\": \"dense\", "
         "\"outputs\": [\"one\", \"two\"], \"values\": ");
     f64(dense[0][0], 2, 5, 7);
-    say("},\n{\"type\": \"matrix\", \"id\": \"linear\", \"title\": \"The linear part\", \"text\": \"A row of weights for each output.\", \"of\": \"dense\", "
+    say("},\n{\"type\": \"matrix\", \"id\": \"linear\", \"title\": \"The linear part\", \"text\": \"A row of weights for each "
+        "output.\", \"of\": \"dense\", "
         "\"rownames\": \"outputs\", \"outputs\": [\"all\"], \"values\": ");
     f64(inputs[0], OUTPUTS, PIXELS, 0);
-    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", \"a\": \"seed 7\", \"b\": \"seed 8\", "
+    say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", "
+        "\"a\": \"seed 7\", \"b\": \"seed 8\", "
         "\"columns\": [[\"similarity\", \"cosine similarity\"], [\"rank\", \"rank\"]], \"rows\": [");
     for (o = 0; o < OUTPUTS; o++) {
         say("%s{\"name\": \"output %d\", \"similarity\": %.17g", o ? ", " : "", o, 0.91 - o / 7.0);
@@ -267,7 +282,8 @@ static void write_images(void)
     f64(values[1], VECTORS, 0, 0);
     say(", \"b\": ");
     f64(values[2], VECTORS, 0, 0);
-    say("}]},\n{\"type\": \"time\", \"id\": \"time\", \"title\": \"Over time\", \"text\": \"Checkpoints of the run.\", \"steps\": [0, 100, 200, 300, 400, 500], "
+    say("}]},\n{\"type\": \"time\", \"id\": \"time\", \"title\": \"Over time\", \"text\": \"Checkpoints of the run.\", \"steps\": "
+        "[0, 100, 200, 300, 400, 500], "
         "\"series\": [{\"name\": \"loss\", \"y\": ");
     f64(loss, STEPS, 0, 0);
     say("}], \"spectra\": [{\"name\": \"stripe\", \"values\": ");
@@ -276,14 +292,20 @@ static void write_images(void)
     f64(early[0], STEPS, 4, 0);
     say(", \"vectors\": ");
     f64(pictures[0][0], STEPS, 4, PIXELS);
-    say("}], \"tables\": [{\"name\": \"effective rank\", \"columns\": [[\"name\", \"output\"], [\"rank\", \"effective rank\"]], \"rows\": [");
+    say("}], \"tables\": [{\"name\": \"effective rank\", \"columns\": [[\"name\", \"output\"], [\"rank\", \"effective rank\"]], "
+        "\"rows\": [");
     for (s = 0; s < STEPS; s++) say("%s[{\"name\": \"stripe\", \"rank\": %.17g}]", s ? ", " : "", 12.5 - s * 1.7);
-    say("]}]},\n{\"type\": \"hologram\", \"id\": \"unknown\", \"title\": \"A later version's section\", \"text\": \"This page is older than it.\"}\n]}");
+    say("]}]},\n{\"type\": \"hologram\", \"id\": \"unknown\", \"title\": \"A later version's section\", \"text\": \"This page is "
+        "older than it.\"}\n]}");
 
-    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, \"pixel\": %.17g, \"linear\": %.17g,\n",
-            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6], vectors[0][0][5 * SIDE + 6], inputs[2][7 * SIDE + 6]);
-    fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": %.17g,\n", logits[2][1],
-            product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2], (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
+    fprintf(expected, "{\"values\": [%.17g, %.17g, %.17g], \"effective_rank\": %.17g, \"similarity\": %.17g, \"dense\": %.17g, "
+        "\"pixel\": %.17g, \"linear\": %.17g,\n",
+            values[0][0], values[1][0], values[0][1], 6.125 + 1 / 3.0, 0.91 - 2 / 7.0, dense[1][4][6],
+                vectors[0][0][5 * SIDE + 6], inputs[2][7 * SIDE + 6]);
+    fprintf(expected, "\"logit\": %.17g, \"product\": [%.17g, %.17g], \"loss\": [%.17g, %.17g], \"early\": %.17g, \"rank\": "
+        "%.17g,\n", logits[2][1],
+            product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2],
+                (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
     colours("colours", TN_COLOURS_DIVERGING, -10);
     fprintf(expected, ",\n");
     colours("sequential", TN_COLOURS_SEQUENTIAL, 0);
@@ -296,17 +318,22 @@ enum { TOKENS = 40, WIDTH = 6, CLASSES = 3, HEADS = 8, TEXT = 9 };
 
 /* Names as JSON. They close scripts and quotes, turn the direction of text, are blank, empty, or look like another's. */
 static const char *const names[TOKENS] = {
-    " the", " cat", " dog", " sat", " mat", "\\u003c/script>\\u003cscript>document.title='broken'\\u003c/script>", "\\\"'`", "\\u202egnihtyna", "\\u2028", "\\u2029",
-    "\\u0000\\u0001\\u001b", "\\n", "\\t", "\\r\\n", " ", "", "\\u05e9\\u05dc\\u05d5\\u05dd", "\\u0645\\u0631\\u062d\\u0628\\u0627", "\\ud83d\\ude00", "\\ud800",
-    "&lt;b&gt;", "\\u003c!--", "]]>", "{{title}}", "${x}", "\\\\u003c", "a very long token that goes on and on and does not end where one would expect it to end",
+    " the", " cat", " dog", " sat", " mat", "\\u003c/script>\\u003cscript>document.title='broken'\\u003c/script>", "\\\"'`",
+        "\\u202egnihtyna", "\\u2028", "\\u2029",
+    "\\u0000\\u0001\\u001b", "\\n", "\\t", "\\r\\n", " ", "", "\\u05e9\\u05dc\\u05d5\\u05dd",
+        "\\u0645\\u0631\\u062d\\u0628\\u0627", "\\ud83d\\ude00", "\\ud800",
+    "&lt;b&gt;", "\\u003c!--", "]]>", "{{title}}", "${x}", "\\\\u003c",
+        "a very long token that goes on and on and does not end where one would expect it to end",
     "\\u200b", "\\ufeff", "\\u0301", "javascript:alert(1)", " ran", " far", " away", ".", ",", "!", " once", " upon", " time"};
 
 static void name(int i) { say("\"%s\"", names[i]); }
 
 static void write_language(void)
 {
-    double *p = numbers(CLASSES * TERMS), *w = numbers(TERMS * WIDTH), *v = numbers(TERMS * WIDTH), *embed = numbers(TOKENS * WIDTH);
-    double *wide = (double *)malloc(2 * TERMS * TOKENS * sizeof *wide), pattern[TEXT][TEXT], sum = 0, values[4] = {2.5, -1.75, 0.5, -0.25};
+    double *p = numbers(CLASSES * TERMS), *w = numbers(TERMS * WIDTH), *v = numbers(TERMS * WIDTH),
+        *embed = numbers(TOKENS * WIDTH);
+    double *wide = (double *)malloc(2 * TERMS * TOKENS * sizeof *wide), pattern[TEXT][TEXT], sum = 0,
+        values[4] = {2.5, -1.75, 0.5, -0.25};
     static const int text[TEXT] = {37, 38, 39, 0, 1, 3, 5, 7, 34};
     int     i, j, k, h;
     need(wide != NULL, "no memory");
@@ -316,7 +343,8 @@ static void write_language(void)
     for (i = 0; i < TOKENS; i++) { if (i) say(", "); name(i); }
     say("], \"outputs\": [\" the\", \" dog\", \"\\u003c/script>\"]}, \"notes\": [],\n\"sections\": [\n");
 
-    say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors as tokens\", \"text\": \"The nearest tokens of each eigenvector.\", \"outputs\": [");
+    say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors as tokens\", \"text\": \"The nearest tokens of each "
+        "eigenvector.\", \"outputs\": [");
     for (k = 0; k < 14; k++) {
         say("%s{\"name\": \"layer 1, output %d\", \"values\": ", k ? ", " : "", k);
         f64(values, 4, 0, 0);
@@ -324,14 +352,16 @@ static void write_language(void)
             say(h ? ", \"opposite\": [" : ", \"tokens\": [");
             for (i = 0; i < 4; i++) {
                 say("%s[", i ? ", " : "");
-                for (j = 0; j < 8; j++) { say("%s{\"token\": ", j ? ", " : ""); name((i * 9 + j * 3 + h * 5 + k) % TOKENS); say(", \"value\": %.17g}", (h ? -1 : 1) / (1.5 + j)); }
+                for (j = 0; j < 8; j++) { say("%s{\"token\": ", j ? ", " : ""); name((i * 9 + j * 3 + h * 5 + k) % TOKENS);
+                    say(", \"value\": %.17g}", (h ? -1 : 1) / (1.5 + j)); }
                 say("]");
             }
             say("]");
         }
         say(", \"contexts\": [[\"once upon a time\", \"\\u202ethe cat\"], [], [], []]}");
     }
-    say("]},\n{\"type\": \"matrix\", \"id\": \"matrix\", \"title\": \"Interactions of tokens\", \"text\": \"What two tokens add together.\", \"of\": \"factors\", "
+    say("]},\n{\"type\": \"matrix\", \"id\": \"matrix\", \"title\": \"Interactions of tokens\", \"text\": \"What two tokens add "
+        "together.\", \"of\": \"factors\", "
         "\"rownames\": \"tokens\", \"colnames\": \"tokens\", \"row_label\": \"token\", \"column_label\": \"token\", \"p\": ");
     f64(p, CLASSES, TERMS, 0);
     say(", \"w\": ");
@@ -340,8 +370,10 @@ static void write_language(void)
     q8(v, TERMS, WIDTH);
     say(", \"embed\": ");
     q8(embed, TOKENS, WIDTH);
-    say("},\n{\"type\": \"heads\", \"id\": \"heads\", \"title\": \"Heads\", \"text\": \"Where heads look.\", \"columns\": [[\"copying\", \"copying\", "
-        "\"how far the head raises the tokens it looks at\"], [\"distance\", \"distance\", \"mean distance of what it looks at\"], [\"qk_norm\", \"QK norm\"]], \"tokens\": [");
+    say("},\n{\"type\": \"heads\", \"id\": \"heads\", \"title\": \"Heads\", \"text\": \"Where heads look.\", \"columns\": "
+        "[[\"copying\", \"copying\", "
+        "\"how far the head raises the tokens it looks at\"], [\"distance\", \"distance\", \"mean distance of what it looks "
+            "at\"], [\"qk_norm\", \"QK norm\"]], \"tokens\": [");
     for (i = 0; i < TEXT; i++) { if (i) say(", "); name(text[i]); }
     say("],\n\"heads\": [");
     for (h = 0; h < HEADS; h++) {
@@ -350,10 +382,12 @@ static void write_language(void)
             for (j = 0; j <= i; j++) total += pattern[i][j] = exp(-fabs(i - j - h * 0.7) + 0.3 * uniform());
             for (j = 0; j < TEXT; j++) pattern[i][j] = j <= i ? pattern[i][j] / total : 0;
         }
-        say("%s{\"layer\": %d, \"head\": %d, \"copying\": %.17g, \"distance\": %.17g, \"qk_norm\": %.17g, \"pattern\": ", h ? ",\n" : "", h / 4, h % 4,
+        say("%s{\"layer\": %d, \"head\": %d, \"copying\": %.17g, \"distance\": %.17g, \"qk_norm\": %.17g, \"pattern\": ", h
+            ? ",\n" : "", h / 4, h % 4,
             sin(h * 2.5), h * 0.7, 3 + cos(h));
         f64(pattern[0], TEXT, TEXT, 0);
-        say(", \"qk\": {\"of\": \"factors\", \"symmetric\": false, \"rownames\": \"tokens\", \"colnames\": \"tokens\", \"p\": [1, 1, 1, 1, 1], \"w\": ");
+        say(", \"qk\": {\"of\": \"factors\", \"symmetric\": false, \"rownames\": \"tokens\", \"colnames\": \"tokens\", \"p\": [1, "
+            "1, 1, 1, 1], \"w\": ");
         f64(w, TERMS, WIDTH, 0);
         say(", \"v\": ");
         f64(v, TERMS, WIDTH, 0);
@@ -361,7 +395,8 @@ static void write_language(void)
         f32(embed, TOKENS, WIDTH, 0);
         say("}}");
     }
-    say("]},\n{\"type\": \"pairs\", \"id\": \"pairs\", \"title\": \"Pairs\", \"text\": \"The strongest pairs of tokens.\", \"rows\": [");
+    say("]},\n{\"type\": \"pairs\", \"id\": \"pairs\", \"title\": \"Pairs\", \"text\": \"The strongest pairs of tokens.\", "
+        "\"rows\": [");
     for (i = 0; i < 120; i++) {
         say("%s{\"first\": ", i ? ", " : "");
         name(i % TOKENS);
@@ -371,13 +406,15 @@ static void write_language(void)
         name(i * 11 % TOKENS);
         say(", \"value\": %.17g}", (i % 4 == 2 ? -1 : 1) * 9 / (i + 1.5));
     }
-    say("]},\n{\"type\": \"paths\", \"id\": \"paths\", \"title\": \"Paths\", \"text\": \"A logit as a sum over paths.\", \"examples\": [");
+    say("]},\n{\"type\": \"paths\", \"id\": \"paths\", \"title\": \"Paths\", \"text\": \"A logit as a sum over paths.\", "
+        "\"examples\": [");
     for (k = 0; k < 2; k++) {
         say("%s{\"tokens\": [\"Once\", \" upon\", \" a\"], \"token\": \" time\", \"rows\": [", k ? ", " : "");
         for (i = 0, sum = 0; i < 6; i++) {
             double value = (i % 3 == 2 ? -1 : 1) * (3.1 + k) / (i + 1);
             sum += value;
-            say("%s{\"path\": \"%s\", \"value\": %.17g, \"share\": %.17g}", i ? ", " : "", (const char *[]){"embedding", "head 0.1", "head 0.3 → head 1.0", "layer 0",
+            say("%s{\"path\": \"%s\", \"value\": %.17g, \"share\": %.17g}", i ? ", " : "", (const char *[]){"embedding",
+                "head 0.1", "head 0.3 → head 1.0", "layer 0",
                 "head 0.1 → layer 1", "layer 1"}[i], value, value / 6);
         }
         say("], \"remainder\": 0.0625, \"exact\": %.17g}", sum + 0.0625);
@@ -392,8 +429,10 @@ static void write_language(void)
                 wide[(TERMS + h) * TOKENS + i] += v[h * WIDTH + k] * embed[i * WIDTH + k];
             }
         }
-    fprintf(expected, "{\"product\": [%.17g, %.17g], \"pattern\": %.17g, \"copying\": %.17g, \"pair\": %.17g, \"sum\": %.17g, \"qk\": ",
-            product(p, wide, wide + TERMS * TOKENS, TERMS, TOKENS, 0, 1), product(p + 2 * TERMS, wide, wide + TERMS * TOKENS, TERMS, TOKENS, 5, 7),
+    fprintf(expected, "{\"product\": [%.17g, %.17g], \"pattern\": %.17g, \"copying\": %.17g, \"pair\": %.17g, \"sum\": %.17g, "
+        "\"qk\": ",
+            product(p, wide, wide + TERMS * TOKENS, TERMS, TOKENS, 0, 1), product(p + 2 * TERMS, wide, wide + TERMS * TOKENS,
+                TERMS, TOKENS, 5, 7),
             pattern[4][3], sin(2.5), 9 / 1.5, sum + 0.0625);
     for (sum = 0, h = 0; h < TERMS; h++) sum += wide[h * TOKENS + 1] * wide[(TERMS + h) * TOKENS + 2];
     fprintf(expected, "%.17g}\n", sum);
@@ -411,7 +450,8 @@ static void write_large(void)
     for (i = 0; i < many; i++) say("%s\" token %d\"", i ? ", " : "", i);
     say("]}, \"sections\": [\n");
     for (layer = 0; layer < layers; layer++) {
-        say("{\"type\": \"matrix\", \"id\": \"matrix%d\", \"title\": \"Layer %d\", \"of\": \"factors\", \"rownames\": \"tokens\", \"colnames\": \"tokens\", "
+        say("{\"type\": \"matrix\", \"id\": \"matrix%d\", \"title\": \"Layer %d\", \"of\": \"factors\", \"rownames\": \"tokens\", "
+            "\"colnames\": \"tokens\", "
             "\"outputs\": \"tokens\", \"p\": ", layer, layer);
         q8(p, many, width);
         say(", \"w\": ");
@@ -423,9 +463,11 @@ static void write_large(void)
         say("},\n");
     }
     say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors\", \"outputs\": [");
-    for (i = 0; i < choices; i++) say("%s{\"name\": \"output %d\", \"values\": [1, -0.5], \"tokens\": [[{\"token\": \"a\", \"value\": %d}], []]}", i ? "," : "", i, i);
+    for (i = 0; i < choices; i++) say("%s{\"name\": \"output %d\", \"values\": [1, -0.5], \"tokens\": [[{\"token\": \"a\", "
+        "\"value\": %d}], []]}", i ? "," : "", i, i);
     say("]},\n{\"type\": \"pairs\", \"id\": \"pairs\", \"title\": \"Pairs\", \"rows\": [");
-    for (i = 0; i < 20000; i++) say("%s{\"first\": \" token %d\", \"second\": \" token %d\", \"value\": %.6g}", i ? "," : "", i % many, i * 37 % many, 1e4 / (i + 1.0));
+    for (i = 0; i < 20000; i++) say("%s{\"first\": \" token %d\", \"second\": \" token %d\", \"value\": %.6g}", i ? "," : "",
+        i % many, i * 37 % many, 1e4 / (i + 1.0));
     say("]},\n{\"type\": \"spectra\", \"id\": \"spectra\", \"title\": \"Spectra\", \"groups\": [");
     for (i = 0; i < 64; i++) {
         say("%s{\"name\": \"group %d\", \"effective_rank\": 7.5, \"values\": ", i ? "," : "", i);
@@ -442,8 +484,10 @@ static void write_broken(void)
 {
     head("tensor", "Broken");
     say("\"sections\": [{\"type\": \"card\", \"id\": \"before\", \"title\": \"Before\", \"rows\": [[\"whole\", 1]]},\n"
-        "{\"type\": \"matrix\", \"id\": \"beyond\", \"title\": \"Beyond the blob\", \"of\": \"dense\", \"values\": {\"at\": 800000, \"shape\": [3, 3], \"type\": \"f64\"}},\n"
-        "{\"type\": \"matrix\", \"id\": \"type\", \"title\": \"No such type\", \"of\": \"dense\", \"values\": {\"at\": 0, \"shape\": [3, 3], \"type\": \"f16\"}},\n"
+        "{\"type\": \"matrix\", \"id\": \"beyond\", \"title\": \"Beyond the blob\", \"of\": \"dense\", \"values\": {\"at\": "
+            "800000, \"shape\": [3, 3], \"type\": \"f64\"}},\n"
+        "{\"type\": \"matrix\", \"id\": \"type\", \"title\": \"No such type\", \"of\": \"dense\", \"values\": {\"at\": 0, "
+            "\"shape\": [3, 3], \"type\": \"f16\"}},\n"
         "{\"type\": \"eigen\", \"id\": \"none\", \"title\": \"No outputs\"},\n"
         "{\"type\": \"spoke\", \"id\": \"spoke\", \"title\": \"No pictures\", \"examples\": []},\n"
         "{\"type\": \"card\", \"id\": \"after\", \"title\": \"After\", \"rows\": [[\"nan\", null], [\"whole\", 2]]}]}");
@@ -472,7 +516,8 @@ static void base64(void)
     for (i = 0; i < blob_size; i += 3) {
         size_t   left = blob_size - i;
         unsigned three = (unsigned)blob[i] << 16 | (left > 1 ? (unsigned)blob[i + 1] << 8 : 0) | (left > 2 ? blob[i + 2] : 0u);
-        char     four[4] = {digits[three >> 18], digits[three >> 12 & 63], left > 1 ? digits[three >> 6 & 63] : '=', left > 2 ? digits[three & 63] : '='};
+        char     four[4] = {digits[three >> 18], digits[three >> 12 & 63], left > 1 ? digits[three >> 6 & 63] : '=', left > 2
+            ? digits[three & 63] : '='};
         fwrite(four, 1, 4, page);
     }
 }

@@ -30,7 +30,8 @@ whenFilled({
     spectra() {
         const rows = all("#spectra tbody tr");
         equal("spectra: effective rank", Number(all(".num", rows[1])[1].dataset.value), expected.effective_rank);
-        equal("spectra: beyond the null", Number(all(".num", rows[0])[2].dataset.value), tn.array(tn.page.sections[1].groups[0].values).filter(v => Math.abs(v) > 0.25).length);
+        equal("spectra: beyond the null", Number(all(".num", rows[0])[2].dataset.value),
+            tn.array(tn.page.sections[1].groups[0].values).filter(v => Math.abs(v) > 0.25).length);
         equal("spectra: without an edge", all("td", rows[3])[2].textContent, "–");
         press(rows[0], "ArrowDown");
         equal("spectra: arrow key", document.activeElement, rows[1]);
@@ -52,7 +53,8 @@ whenFilled({
         const outputs = all("#eigen [role=radio]");
         press(outputs[0], "ArrowRight");
         equal("eigen: the other output", number("#eigen .detail .facts .num"), expected.values[1]);
-        check("eigen: hostile name", one("#eigen .choices").textContent.includes("<\/script><img src=x onerror=alert(1)>"), one("#eigen .choices").textContent);
+        check("eigen: hostile name", one("#eigen .choices").textContent.includes("<\/script><img src=x onerror=alert(1)>"),
+            one("#eigen .choices").textContent);
     },
     spoke() {
         const examples = all("#spoke .example");
@@ -81,21 +83,27 @@ whenFilled({
         press(stage, "0");
         await rest(100);
         check("matrix: zoom out", cells.toDataURL() !== near0, "the picture is the same");
-        check("matrix: wheel without the focus", (() => { document.activeElement.blur(); const event = new WheelEvent("wheel", { deltaY: -100, cancelable: true }); stage.dispatchEvent(event); return !event.defaultPrevented; })(), "it was taken");
+        check("matrix: wheel without the focus",
+            (() => { document.activeElement.blur(); const event = new WheelEvent("wheel", { deltaY: -100, cancelable: true });
+            stage.dispatchEvent(event); return !event.defaultPrevented; })(), "it was taken");
         stage.focus();
-        const whole = cells.toDataURL(), wheel = new WheelEvent("wheel", { deltaY: -900, clientX: stage.getBoundingClientRect().left + 250, clientY: stage.getBoundingClientRect().top + 250, cancelable: true });
+        const whole = cells.toDataURL(), wheel = new WheelEvent("wheel",
+            { deltaY: -900, clientX: stage.getBoundingClientRect().left + 250, clientY: stage.getBoundingClientRect().top + 250,
+            cancelable: true });
         stage.dispatchEvent(wheel);
         check("matrix: wheel", wheel.defaultPrevented && cells.toDataURL() !== whole, "the picture is the same");
         const here = cells.toDataURL();
         press(stage, "ArrowRight", { shiftKey: true });
         check("matrix: pan", cells.toDataURL() !== here, "the picture is the same");
         const there = cells.toDataURL(), box = stage.getBoundingClientRect();
-        const finger = (name, x, y) => stage.dispatchEvent(new PointerEvent(name, { pointerId: 1, clientX: box.left + x, clientY: box.top + y, bubbles: true }));
+        const finger = (name, x, y) => stage.dispatchEvent(new PointerEvent(name, { pointerId: 1, clientX: box.left + x,
+            clientY: box.top + y, bubbles: true }));
         finger("pointerdown", 200, 200); finger("pointermove", 150, 170); finger("pointerup", 150, 170);
         check("matrix: drag", cells.toDataURL() !== there, "the picture is the same");
         press(stage, "0");
         finger("pointermove", 97, 85);
-        equal("matrix: under the pointer", one("#matrix .rowname").textContent + one("#matrix .columnname").textContent, "(0, 0)(0, 0)");
+        equal("matrix: under the pointer", one("#matrix .rowname").textContent + one("#matrix .columnname").textContent,
+            "(0, 0)(0, 0)");
         const contrast = one("#matrix input[type=range]"), plain = cells.toDataURL();
         type(contrast, 3);
         check("matrix: contrast", cells.toDataURL() !== plain, "the picture is the same");
@@ -109,10 +117,12 @@ whenFilled({
         goTo(stage, 2, 3, 5);
         check("dense: not a number", Number.isNaN(cellOf("dense")), cellOf("dense"));
         await rest(100);
-        const values = tn.row(tn.array(tn.page.sections.find(section => section.id === "dense").values), 1), limit = tn.largest(values);
+        const values = tn.row(tn.array(tn.page.sections.find(section => section.id === "dense").values), 1),
+            limit = tn.largest(values);
         const scale = (stage.clientWidth - 96) / 7;
         for (const [i, j] of [[0, 0], [1, 4], [2, 3], [4, 6]]) {
-            const got = colourAt(cells, 96 + (j + 0.12) * scale, 84 + (i + 0.12) * scale), wanted = tn.colour(values[i * 7 + j] / limit);
+            const got = colourAt(cells, 96 + (j + 0.12) * scale, 84 + (i + 0.12) * scale),
+                wanted = tn.colour(values[i * 7 + j] / limit);
             check(`dense: colour of ${i},${j}`, got.every((v, k) => Math.abs(v - wanted[k]) <= 3), `${got}, expected ${wanted}`);
         }
     },
@@ -129,11 +139,13 @@ whenFilled({
         equal("linear: value", number("#linear .readout .num"), expected.linear);
     },
     compare() {
-        equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value), expected.similarity);
+        equal("compare: similarity", Number(all("#compare tbody tr")[2].querySelector(".num").dataset.value),
+            expected.similarity);
         equal("compare: other columns", all("#compare tbody tr").map(row => row.lastChild.textContent).join(), "4,–,4,–");
         const lines = all("#compare .line").map(line => line.getAttribute("d")).join();
         press(one("#compare .picker [role=radio]"), "End");
-        check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines, "the same");
+        check("compare: another spectrum", all("#compare .line").map(line => line.getAttribute("d")).join() !== lines,
+            "the same");
     },
     time() {
         const slider = one("#time input[type=range]");
@@ -152,5 +164,6 @@ whenFilled({
         equal("time: stopped", play.getAttribute("aria-pressed"), "false");
     },
     unknown() { check("unknown section", one("#unknown .alarm").textContent.includes("hologram"), one("#unknown").textContent); },
-    live() { check("live: why there is none", /built without|no WebAssembly/.test(one("#no-live").textContent), one("#no-live").textContent); },
+    live() { check("live: why there is none", /built without|no WebAssembly/.test(one("#no-live").textContent),
+        one("#no-live").textContent); },
 });

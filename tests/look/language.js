@@ -24,7 +24,8 @@ whenFilled({
         press(input, "Enter");
         equal("eigen: a token", one("#eigen .tokens .token").textContent, "␣the");
         near("eigen: its value", valueOf("#eigen .tokens .num"), 1 / 1.5, 0);
-        check("eigen: contexts", one("#eigen .contexts").textContent.includes("U+202Ethe cat"), one("#eigen .contexts").textContent);
+        check("eigen: contexts", one("#eigen .contexts").textContent.includes("U+202Ethe cat"),
+            one("#eigen .contexts").textContent);
     },
     matrix() {
         const stage = one("#matrix .stage");
@@ -38,7 +39,8 @@ whenFilled({
         near("matrix: value of 8-bit factors", cell("matrix"), expected.product[1]);
         equal("matrix: hostile row", one("#matrix .rowname").textContent, "<\/script><script>document.title='broken'<\/script>");
         equal("matrix: hidden column", one("#matrix .columnname").textContent, "U+202Egnihtyna");
-        check("matrix: error of 8 bits", all("#matrix .small .num").some(error => Number(error.dataset.value) > 1e-4), one("#matrix").textContent);
+        check("matrix: error of 8 bits", all("#matrix .small .num").some(error => Number(error.dataset.value) > 1e-4),
+            one("#matrix").textContent);
         /* What is painted is multiplied by other loops than what is read. */
         const source = tn.source(tn.page.sections.find(section => section.id === "matrix"));
         const block = (first, step, count) => ({ first, step, count });
@@ -49,7 +51,8 @@ whenFilled({
         for (const name of names) {
             let found = false;
             press(stage, "Home");
-            for (let i = 0; i < 40 && !found; i++, press(stage, "ArrowRight")) found = one("#matrix .columnname").textContent.startsWith(name);
+            for (let i = 0; i < 40 && !found; i++,
+                press(stage, "ArrowRight")) found = one("#matrix .columnname").textContent.startsWith(name);
             check(`matrix: the name ${name}`, found, "no column has it");
         }
     },
@@ -77,7 +80,8 @@ whenFilled({
         press(qk, "ArrowDown");
         pressMany(qk, "ArrowRight", 2);
         near("heads: QK", cell("heads"), expected.qk, 1e-6);
-        check("heads: explanations", one("#heads details").textContent.includes("mean distance"), one("#heads details").textContent);
+        check("heads: explanations", one("#heads details").textContent.includes("mean distance"),
+            one("#heads details").textContent);
     },
     pairs() {
         const rows = () => all("#pairs tbody tr");
@@ -88,14 +92,16 @@ whenFilled({
         const search = one("#pairs input[type=search]");
         type(search, "<\/SCRIPT>");
         check("pairs: found", rows().length > 0 && rows().every(row => row.textContent.includes("<\/script>")), rows().length);
-        check("pairs: count", /^\d+ of 120 pairs$/.test(one("#pairs [role=status]").textContent), one("#pairs [role=status]").textContent);
+        check("pairs: count", /^\d+ of 120 pairs$/.test(one("#pairs [role=status]").textContent),
+            one("#pairs [role=status]").textContent);
         type(search, "\u05e9\u05dc\u05d5");
         check("pairs: right to left", rows().length > 0, "none");
         type(search, "nothing has this name");
         equal("pairs: none", rows().length, 0);
         type(search, "");
         all("#pairs .picker [role=radio]")[2].click();
-        check("pairs: negative", rows().length > 0 && all("#pairs tbody .num").every(value => Number(value.dataset.value) < 0), rows().length);
+        check("pairs: negative", rows().length > 0 && all("#pairs tbody .num").every(value => Number(value.dataset.value) < 0),
+            rows().length);
     },
     paths() {
         all("#paths .picker [role=radio]").at(0).click();

@@ -83,7 +83,7 @@ int look_main(int argc, char **argv)
     const char *title;
     tn_ctx     *ctx;
     tn_desc     desc;
-    char        why[TN_WHY], *file, *out;
+    char        why[TN_WHY], *file, *out, *base;
     double      began = now();
     if (look_settings.w ? 0 : look_settings.v || look_settings.p)
         usage_error("--%s is given, expected --w NAME as well", look_settings.v ? "v" : "p");
@@ -91,8 +91,9 @@ int look_main(int argc, char **argv)
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
     report_begin(false);
     file = array_file(argv[0]);
-    title = look_settings.title ? look_settings.title : base_name(argv[0]);
-    out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base_name(argv[0]));
+    base = base_name(argv[0]);
+    title = look_settings.title ? look_settings.title : base;
+    out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.threads = (int)circuit_settings.threads;
@@ -104,6 +105,7 @@ int look_main(int argc, char **argv)
     tn_ctx_destroy(ctx);
     printf("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
+    free(base);
     free(file);
     return 0;
 }

@@ -14,7 +14,7 @@ typedef struct layer { char *name; tn_tensor *w, *v, *p, *wb, *vb, *pb; } layer;
 
 typedef struct network {
     tn_ctx         *ctx;
-    const char     *path;
+    char           *path;
     tn_safetensors *file;
     tn_tensor      *embed, *embed_bias, *head, *head_bias;
     layer          *layers;
@@ -203,7 +203,7 @@ static bool read_network(network *n, tn_ctx *ctx, const char *path)
     int64_t i;
     memset(n, 0, sizeof *n);
     n->ctx = ctx;
-    n->path = path;
+    n->path = copy_text(path);
     n->file = tn_safetensors_open(ctx, tn_source_path(path));
     check_ctx(ctx, path);
     if (look_settings.w) take_options(n);
@@ -221,6 +221,15 @@ static bool read_network(network *n, tn_ctx *ctx, const char *path)
     n->residual = is_residual(n);
     check_shapes(n);
     return true;
+}
+
+static void close_network(network *n)
+{
+    int64_t k;
+    for (k = 0; k < n->count; k++) free(n->layers[k].name);
+    free(n->layers);
+    free(n->path);
+    tn_safetensors_close(n->file);
 }
 
 /* ---- operators --------------------------------------------------------------------------------------------------------- */
@@ -279,6 +288,13 @@ static const char **split_words(const char *text, int64_t *count)
     }
 }
 
+static void free_words(const char **words, int64_t count)
+{
+    int64_t i;
+    for (i = 0; i < count; i++) free((void *)words[i]);
+    free((void *)words);
+}
+
 /* Of all outputs: given, noted in the file, or numbers. */
 static const char **output_names(const network *n, int64_t outputs)
 {
@@ -290,6 +306,7 @@ static const char **output_names(const network *n, int64_t outputs)
         if (count == outputs) return names;
         if (look_settings.names)
             usage_error("--names has %lld names, expected %lld, one per output", (long long)count, (long long)outputs);
+        free_words(names, count);
     }
     names = (const char **)allocate((size_t)outputs, sizeof *names);
     for (i = 0; i < outputs; i++) names[i] = format_text("%lld", (long long)i);
@@ -406,7 +423,7 @@ static int64_t *chosen_pictures(const pictures *s, int64_t outputs, int64_t *cou
 typedef struct seen {
     tn_cp       *whole, *quadratic;     /* of all outputs; of those that are shown */
     tn_tensor   *linear, *constant;     /* [all,n], [all], or NULL                 */
-    const char **names;                 /* [quadratic->out]                        */
+    const char **names, **every;        /* [quadratic->out]; [all]                 */
     int64_t     *at;                    /* which outputs these are                 */
     int64_t      all;
 } seen;
@@ -416,7 +433,6 @@ static seen see(const network *n, int64_t k)
     const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
     seen          s;
     tn_cp        *quadratic;
-    const char  **names;
     int64_t       i, count;
     memset(&s, 0, sizeof s);
     s.whole = operator_of(n, k);
@@ -424,15 +440,22 @@ static seen see(const network *n, int64_t k)
     quadratic = s.whole;
     if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
     check_ctx(n->ctx, n->layers[k].name);
-    names = output_names(n, s.all);
+    s.every = output_names(n, s.all);
     s.at = largest_outputs(quadratic, most, &count);
     s.quadratic = some_outputs(quadratic, s.at, count);
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
-    for (i = 0; i < count; i++) s.names[i] = names[s.at[i]];
+    for (i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < s.all)
         report_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
                     (long long)s.all, (long long)count);
     return s;
+}
+
+static void free_seen(seen *s)
+{
+    if (s->every) free_words(s->every, s->all);
+    free((void *)s->names);
+    free(s->at);
 }
 
 static void shape_row(page *p, const char *label, const tn_tensor *t)
@@ -681,6 +704,7 @@ static seen see_other(network *n, tn_ctx *ctx, const seen *mine)
     seen        s;
     if (!read_network(n, ctx, file)) fail("%s has no bilinear layer whose names are known", path);
     if (n->broken) fail("%s has numbers that are NaN or infinite, expected none", path);
+    free(file);
     s = see(n, 0);
     if (s.quadratic->out != mine->quadratic->out || s.quadratic->in[0] != mine->quadratic->in[0])
         fail("%s has %lld inputs and %lld outputs, expected %lld and %lld, those of the first model", path,
@@ -712,7 +736,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     int64_t  k, width, height;
     bool     picture;
     if (!read_network(&n, ctx, path)) {
-        tn_safetensors_close(n.file);
+        close_network(&n);
         return false;
     }
     memset(&s, 0, sizeof s);
@@ -743,6 +767,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     for (k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
         layer_sections(&p, &n, k, &other, picture);
+        if (k) free_seen(&other);
     }
     if (look_settings.against) eigen_section(&p, "eigen-b", "Eigenvectors of the other model", &t, picture);
     if (s.linear) linear_section(&p, &s);
@@ -750,6 +775,12 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     page_close(&p, ']');
     if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live && !look_settings.against) live_part(&p, &s);
     page_write(&p, out);
-    tn_safetensors_close(n.file);
+    free_seen(&s);
+    if (look_settings.against) {
+        free_seen(&t);
+        close_network(&m);
+    }
+    free(data.label);
+    close_network(&n);
     return true;
 }

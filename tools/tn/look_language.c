@@ -11,7 +11,8 @@
 enum { CURVE_POINTS = 600, SHOWN_OUTPUTS = 8, COMMON_OUTPUTS = 256, MATRIX_NUMBERS = 1 << 20, HEAD_TOKENS = 96,
        NEAREST = 8, CONTEXTS = 3, CONTEXT_TOKENS = 8, STREAM_TOKENS = 1024, PAIR_TOKENS = 512, PAIRS = 6, PATHS = 40,
        TEXT_TOKENS = 16, WIDE_NAMES = 120 };
-static const size_t live_bytes = 8u << 20;      /* weights of more bytes are written as BF16 */
+static const size_t live_bytes = 8u << 20,      /* weights of more bytes are written as BF16     */
+                    most_live_bytes = 64u << 20;   /* and of more than these they are left out */
 
 /* ---- the model --------------------------------------------------------------------------------------------------------- */
 
@@ -730,6 +731,13 @@ static void live_part(page *p, const subject *s)
     char          *bytes, *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
     stored         a;
     int64_t        i;
+    if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {
+        report_note("The part of the page that computes is left out: the model has more weights than a page should hold.");
+        free(list);
+        free(config);
+        free(tokenizer);
+        return;
+    }
     for (i = 0; i < n; i++) {
         const tn_param *q = tn_params_at(s->m.params, i);
         tn_tensor      *t = tn_tensor_create(s->m.ctx, dtype, q->value->rank, q->value->shape);

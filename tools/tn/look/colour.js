@@ -65,7 +65,8 @@ tn.picture = (values, width, height, options = {}) => {
     const canvas = tn.h("canvas", { class: "picture", width, height, role: "img", "aria-label": options.label });
     const limit = options.limit || tn.largest(values) || 1;
     if (width * height > 0)
-        canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit, options.sequential), width, height), 0, 0);
+        canvas.getContext("2d").putImageData(new ImageData(tn.paint(values.subarray(0, width * height), limit,
+            options.sequential), width, height), 0, 0);
     if (options.scale) canvas.style.width = width * options.scale + "px";
     return canvas;
 };

@@ -26,7 +26,9 @@ tn.format = (x, digits = 4) => {
     const size = Math.abs(x);
     const text = size === 0 ? "0"
         : Number.isInteger(x) && size < 1e15 ? size.toLocaleString("en-US")
-        : size >= 1e5 || size < 1e-4 ? size.toExponential(digits - 1).replace(/^1(?:\.0*)?e\+?|e\+?/, found => found[0] === "1" ? "10^" : "·10^").replace(/\^(.*)/, (_, power) =>
+        : size >= 1e5 || size < 1e-4 ? size.toExponential(digits - 1)
+            .replace(/^1(?:\.0*)?e\+?|e\+?/, found => found[0] === "1" ? "10^" : "·10^")
+            .replace(/\^(.*)/, (_, power) =>
             [...power].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join(""))
         : Number(size.toPrecision(digits)).toString();
     return (x < 0 ? "−" : "") + text;

@@ -14,7 +14,8 @@ tn.large = (values, label) => {
     picture.tabIndex = 0;
     picture.addEventListener("pointermove", event => {
         const box = picture.getBoundingClientRect();
-        const x = Math.floor((event.clientX - box.left) / box.width * width), y = Math.floor((event.clientY - box.top) / box.height * height);
+        const x = Math.floor((event.clientX - box.left) / box.width * width),
+            y = Math.floor((event.clientY - box.top) / box.height * height);
         if (x >= 0 && y >= 0 && x < width && y < height) tell(y * width + x);
     });
     picture.addEventListener("keydown", event => {
@@ -31,19 +32,23 @@ const tokenList = (tokens, title) => {
     const most = tokens.reduce((a, t) => Math.max(a, Math.abs(t.value)), 0) || 1;
     return tn.h("div", { class: "tokens" }, title && tn.h("h4", { text: title }), tn.h("ol", {}, tokens.map(({ token, value }) =>
         tn.h("li", {}, tn.token(token), tn.h("span", { class: "track", "aria-hidden": "true" },
-            tn.h("i", { class: value < 0 ? "below" : "above", style: `left: 0; width: ${100 * Math.abs(value) / most}%` })), tn.number(value, 3)))));
+            tn.h("i", { class: value < 0 ? "below" : "above", style: `left: 0; width: ${100 * Math.abs(value) / most}%` })),
+                tn.number(value, 3)))));
 };
 
 /* What is known of eigenvector k of an output: {value, share, vector?, tokens?, opposite?, contexts?}. */
 tn.eigenvectors = output => {
     const values = tn.array(output.values), vectors = output.vectors && tn.array(output.vectors);
     const total = values.reduce((sum, value) => sum + Math.abs(value), 0) || 1;
-    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0] ? tn.row(vectors, k) : null,
+    return Array.from(values, (value, k) => ({ k, value, share: Math.abs(value) / total, vector: vectors && k < vectors.shape[0]
+        ? tn.row(vectors, k) : null,
         tokens: (output.tokens || [])[k], opposite: (output.opposite || [])[k], contexts: (output.contexts || [])[k] }));
 };
 
-const card = (one, pick) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below" : "above"), onclick: pick },
-    one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height, { label: `eigenvector ${one.k}` }) : null,
+const card = (one, pick) => tn.h("button", { type: "button", role: "radio", class: "vector " + (one.value < 0 ? "below"
+    : "above"), onclick: pick },
+    one.vector && tn.page.pixels ? tn.picture(one.vector, tn.page.pixels.width, tn.page.pixels.height,
+        { label: `eigenvector ${one.k}` }) : null,
     one.tokens ? tn.h("span", { class: "firsts" }, one.tokens.slice(0, 4).map(t => [tn.token(t.token), " "])) : null,
     tn.h("span", { class: "eigenvalue" }, one.value > 0 ? "+" : "", tn.number(one.value, 3)));
 
@@ -51,10 +56,14 @@ const detail = (one, name) => tn.h("div", { class: "detail" },
     one.vector && tn.page.pixels ? tn.large(one.vector, `eigenvector ${one.k} of ${tn.plain(name)}, large`) : null,
     tn.h("div", { class: "facts" },
         tn.h("h3", {}, `Eigenvector ${one.k} of `, tn.token(name)),
-        tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share), " of the sum of magnitudes shown")),
-        one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null), one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
-        one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" }, one.contexts.map(text =>
-            tn.h("li", {}, typeof text === "string" ? tn.token(text) : [tn.token(text.text), " ", tn.number(text.value, 3)])))] : null));
+        tn.h("p", {}, "eigenvalue ", tn.number(one.value, 6), tn.h("span", { class: "soft" }, " · ", tn.percent(one.share),
+            " of the sum of magnitudes shown")),
+        one.tokens ? tn.h("div", { class: "columns" }, tokenList(one.tokens, one.opposite ? "nearest tokens" : null),
+            one.opposite ? tokenList(one.opposite, "at the other end") : null) : null,
+        one.contexts && one.contexts.length ? [tn.h("h4", { text: "where it is most active" }), tn.h("ul", { class: "contexts" },
+            one.contexts.map(text =>
+            tn.h("li", {}, typeof text === "string" ? tn.token(text) : [tn.token(text.text), " ", tn.number(text.value, 3)])))]
+                : null));
 
 /* Both rows of cards are one group: arrow keys go through all. */
 const gallery = (all, name) => {
@@ -62,17 +71,23 @@ const gallery = (all, name) => {
     const shown = { above: first, below: first }, rows = tn.h("div", { role: "radiogroup", "aria-label": "eigenvectors" });
     let cards = [];
     const pick = (k, focus) => {
-        cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0 : -1; if (focus && one.k === k) button.focus(); });
+        cards.forEach(([one, button]) => { button.setAttribute("aria-checked", one.k === k); button.tabIndex = one.k === k ? 0
+            : -1; if (focus && one.k === k) button.focus(); });
         place.replaceChildren(detail(all[k], name));
     };
     const draw = () => {
         cards = [];
-        rows.replaceChildren(...[["above", "positive", one => one.value >= 0], ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
+        rows.replaceChildren(...[["above", "positive", one => one.value >= 0],
+            ["below", "negative", one => one.value < 0]].map(([sign, title, has]) => {
             const ones = all.filter(has).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), some = ones.slice(0, shown[sign]);
             if (!ones.length) return "";
-            const buttons = some.map(one => { const button = card(one, () => pick(one.k)); cards.push([one, button]); return button; });
-            return tn.h("div", { class: "vectors" }, tn.h("span", { class: "label", text: title }), tn.h("div", { class: "row" + (some.some(one => one.tokens) ? " words" : "") }, buttons,
-                ones.length > some.length ? tn.h("button", { type: "button", class: "more", text: `${ones.length - some.length} more`, onclick: () => { shown[sign] = ones.length; draw(); pick(some[0].k); } }) : null));
+            const buttons = some.map(one => { const button = card(one, () => pick(one.k)); cards.push([one, button]);
+                return button; });
+            return tn.h("div", { class: "vectors" }, tn.h("span", { class: "label", text: title }),
+                tn.h("div", { class: "row" + (some.some(one => one.tokens) ? " words" : "") }, buttons,
+                ones.length > some.length ? tn.h("button", { type: "button", class: "more",
+                    text: `${ones.length - some.length} more`, onclick: () => { shown[sign] = ones.length; draw();
+                    pick(some[0].k); } }) : null));
         }));
     };
     rows.addEventListener("keydown", event => {
@@ -92,7 +107,8 @@ tn.sections.eigen = (section, box) => {
     const picker = tn.picker(section.output_label || "output", section.outputs.map(output => output.name), i => show(i));
     const show = i => {
         const all = tn.eigenvectors(section.outputs[i]);
-        place.replaceChildren(...(all.length ? gallery(all, section.outputs[i].name) : [tn.h("p", { class: "soft", text: "no eigenvectors" })]));
+        place.replaceChildren(...(all.length ? gallery(all, section.outputs[i].name)
+            : [tn.h("p", { class: "soft", text: "no eigenvectors" })]));
     };
     box.append(tn.h("div", { class: "tools" }, picker.element), place);
     show(0);

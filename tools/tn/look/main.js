@@ -20,12 +20,25 @@ const setTheme = theme => {
 setTheme(themes.includes(remembered()) ? remembered() : "auto");
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("tn-theme")));
 
+/* Paper is light: what is drawn with the colours of the dark theme would be invisible on it. */
+let kept = "auto";
+addEventListener("beforeprint", () => {
+    kept = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+});
+addEventListener("afterprint", () => setTheme(kept));
+
 /* ---- help */
-const keys = [["n p", "next and previous section"], ["t", "theme: the system’s, light, dark"], ["Tab", "next control"], ["arrows Home End", "within a control: choose, move"],
-    ["+ − 0", "in a matrix: nearer, farther, all of it"], ["Shift arrows", "in a matrix: move the view"], ["PageUp PageDown", "in a matrix: previous and next output"], ["?", "this list"]];
-const help = tn.h("dialog", { class: "help", "aria-label": "keys" }, tn.h("h2", { text: "Keys" }), tn.h("dl", {}, keys.map(([key, what]) => tn.h("div", {},
-    tn.h("dt", {}, key.split(" ").map(k => tn.h("kbd", { text: k }))), tn.h("dd", { text: what })))), tn.h("form", { method: "dialog" }, tn.h("button", { text: "close" })));
-const helpButton = tn.h("button", { type: "button", class: "theme", id: "help", "aria-label": "keys", text: "?", onclick: () => help.showModal() });
+const keys = [["n p", "next and previous section"], ["t", "theme: the system’s, light, dark"], ["Tab", "next control"],
+    ["arrows Home End", "within a control: choose, move"],
+    ["+ − 0", "in a matrix: nearer, farther, all of it"], ["Shift arrows", "in a matrix: move the view"],
+        ["PageUp PageDown", "in a matrix: previous and next output"], ["?", "this list"]];
+const help = tn.h("dialog", { class: "help", "aria-label": "keys" }, tn.h("h2", { text: "Keys" }),
+    tn.h("dl", {}, keys.map(([key, what]) => tn.h("div", {},
+    tn.h("dt", {}, key.split(" ").map(k => tn.h("kbd", { text: k }))), tn.h("dd", { text: what })))),
+        tn.h("form", { method: "dialog" }, tn.h("button", { text: "close" })));
+const helpButton = tn.h("button", { type: "button", class: "theme", id: "help", "aria-label": "keys", text: "?",
+    onclick: () => help.showModal() });
 
 /* ---- heading and sections */
 const kinds = { images: "an image model", language: "a language model", tensor: "tensors", comparison: "two models" };
@@ -34,12 +47,15 @@ content.append(tn.h("header", { class: "top" },
     tn.h("p", { class: "kind", text: kinds[page.kind] || page.kind }),
     tn.h("h1", {}, tn.token(page.title)),
     tn.h("p", { class: "soft small", text: page.made }),
-    (page.notes || []).length ? tn.h("aside", { class: "notes", "aria-label": "what is exact" }, tn.h("ul", {}, page.notes.map(note => tn.h("li", {}, tn.token(note))))) : null));
+    (page.notes || []).length ? tn.h("aside", { class: "notes", "aria-label": "what is exact" },
+        tn.h("ul", {}, page.notes.map(note => tn.h("li", {}, tn.token(note))))) : null));
 
-const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ", tn.h("bdi", { text: error.message }));
+const complaint = error => tn.h("p", { class: "alarm", role: "alert" }, "This part cannot be shown: ",
+    tn.h("bdi", { text: error.message }));
 const frame = section => {
     const box = tn.h("div", { class: "body" }), heading = tn.id("heading");
-    const element = tn.h("section", { id: section.id, class: "section", "data-type": section.type, "aria-labelledby": heading, tabindex: -1 },
+    const element = tn.h("section", { id: section.id, class: "section", "data-type": section.type, "aria-labelledby": heading,
+        tabindex: -1 },
         tn.h("h2", { id: heading }, tn.h("a", { href: "#" + encodeURIComponent(section.id) }, tn.token(section.title))),
         typeof section.text === "string" ? tn.h("p", { class: "lead" }, tn.h("bdi", { text: section.text })) : null, box);
     content.append(element);
@@ -63,18 +79,22 @@ const withoutLive = () => typeof WebAssembly !== "object" ? "this browser has no
     : !tn.live ? "the page has no script for it" : "";
 tn.sections.live = (section, box) => {
     const why = withoutLive();
-    if (why) box.append(tn.h("p", { class: "soft", id: "no-live", text: `There is no live part here: ${why}. All that is below was computed before.` }));
+    if (why) box.append(tn.h("p", { class: "soft", id: "no-live",
+        text: `There is no live part here: ${why}. All that is below was computed before.` }));
     else tn.live(page.live, box);
 };
 const liveSection = page.live && { type: "live", id: "live", title: "Live", text: page.live.text ||
-    (page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why." : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
+    (page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
+        : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
 
 /* ---- the place in the list of sections; n and p go through it */
 const links = () => [...contents.querySelectorAll("a")], sectionsShown = () => [...content.querySelectorAll("section.section")];
-const here = () => sectionsShown().reduce((at, element, i) => element.getBoundingClientRect().top < innerHeight * 0.35 ? i : at, 0);
+const here = () => sectionsShown().reduce((at, element, i) => element.getBoundingClientRect().top < innerHeight * 0.35 ? i : at,
+    0);
 const mark = () => {
     const at = here();
-    links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
+    links().forEach((link, i) => { if (i === at) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current"); });
 };
 let waiting = false;
 addEventListener("scroll", () => {
@@ -83,7 +103,8 @@ addEventListener("scroll", () => {
     requestAnimationFrame(() => { waiting = false; mark(); });
 }, { passive: true });
 const go = by => {
-    const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1 : here()) + by))];
+    const all = sectionsShown(), element = all[Math.max(0, Math.min(all.length - 1, (scrollY < 40 && by > 0 ? -1
+        : here()) + by))];
     if (!element) return;
     element.scrollIntoView({ block: "start" });
     element.focus({ preventScroll: true });
@@ -107,7 +128,8 @@ mark();
 const next = () => {
     if (!places.length) {
         tn.filled = performance.now();
-        if (location.hash) { const target = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (target) target.scrollIntoView(); }
+        if (location.hash) { const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+            if (target) target.scrollIntoView(); }
         document.dispatchEvent(new Event("tn-filled"));
         return;
     }

@@ -41,9 +41,11 @@ tn.matrix = matrix => {
     const cells = tn.h("canvas", { class: "cells" }), above = tn.h("canvas", { class: "above" });
     const words = { row: matrix.row_label || "row", column: matrix.column_label || "column" };
     const stage = tn.h("div", { class: "stage", tabindex: 0, role: "application", "aria-roledescription": "matrix",
-        "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, Shift and arrows move the view, 0 shows all.` }, cells, above);
+        "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, ` +
+            "Shift and arrows move the view, 0 shows all." }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "", contrast = 1, drawing = 0;
+    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "",
+        contrast = 1, drawing = 0;
     let inView = false, stale = false;
 
     /* ---- geometry */
@@ -56,7 +58,8 @@ tn.matrix = matrix => {
         view = { scale, x: clamp(next.x, 0, Math.max(0, columns - wide)), y: clamp(next.y, 0, Math.max(0, rows - tall)) };
         stage.classList.toggle("near", scale > fit() * 1.001);
     };
-    const cellAt = (px, py) => ({ i: Math.floor((py - side.top) / view.scale + view.y), j: Math.floor((px - side.left) / view.scale + view.x) });
+    const cellAt = (px, py) => ({ i: Math.floor((py - side.top) / view.scale + view.y),
+        j: Math.floor((px - side.left) / view.scale + view.x) });
     const zoom = (factor, px, py) => {
         const x = view.x + (px - side.left) / view.scale, y = view.y + (py - side.top) / view.scale;
         const scale = clamp(view.scale * factor, fit(), largest());
@@ -85,7 +88,8 @@ tn.matrix = matrix => {
         small.getContext("2d").putImageData(new ImageData(tn.paint(values, limit / contrast), across.count, down.count), 0, 0);
         context.save();
         context.beginPath();
-        context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * view.scale), Math.min(height - side.top, (rows - view.y) * view.scale));
+        context.rect(side.left, side.top, Math.min(width - side.left, (columns - view.x) * view.scale),
+            Math.min(height - side.top, (rows - view.y) * view.scale));
         context.clip();
         context.imageSmoothingEnabled = false;
         context.drawImage(small, side.left + (across.first - view.x) * view.scale, side.top + (down.first - view.y) * view.scale,
@@ -99,7 +103,8 @@ tn.matrix = matrix => {
         const context = cells.getContext("2d"), mine = ++drawing;
         paper(cells, context);
         let step = finest(), { down, across } = visible(step);
-        while (source.work(down.count, across.count) > quick && step < Math.max(rows, columns)) ({ down, across } = visible(step *= 2));
+        while (source.work(down.count, across.count) > quick && step < Math.max(rows, columns))
+            ({ down, across } = visible(step *= 2));
         put(context, source.grid(output, down, across), down, across);
         status.textContent = finest() > 1 ? `each cell is the mean of ${finest()} × ${finest()} values` : "";
         if (step > finest()) refine(context, visible(finest()), mine, 0);
@@ -133,7 +138,8 @@ tn.matrix = matrix => {
     };
     const drawNames = () => {
         const context = cells.getContext("2d"), room = 14;
-        const fits = Math.ceil(room / view.scale), every = pixels && 2 * fits > pixels.width ? Math.ceil(fits / pixels.width) * pixels.width : fits;
+        const fits = Math.ceil(room / view.scale), every = pixels && 2 * fits > pixels.width
+            ? Math.ceil(fits / pixels.width) * pixels.width : fits;
         context.font = style("--canvas-font");
         context.textBaseline = "middle";
         context.textAlign = "right";
@@ -190,13 +196,16 @@ tn.matrix = matrix => {
 
     /* ---- the cell under the cursor, and for pictures all values of its row */
     const rowPicture = tn.h("span", { class: "rowpicture" });
-    const pixels = tn.page.pixels && tn.page.pixels.width * tn.page.pixels.height === columns && columns > 1 ? tn.page.pixels : null;
+    const isPicture = tn.page.pixels && tn.page.pixels.width * tn.page.pixels.height === columns && columns > 1;
+    const pixels = isPicture ? tn.page.pixels : null;
     const middle = pixels ? (pixels.height >> 1) * pixels.width + (pixels.width >> 1) : 0;
     if (middle < rows) cursor = { i: middle, j: middle };
     const tell = () => {
         const value = source.at(output, cursor.i, cursor.j);
-        readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))), " × ",
-            tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), " = ", tn.number(value));
+        readout.replaceChildren(tn.h("span", {}, words.row + " ", tn.h("b", { class: "rowname" }, tn.token(rowNames[cursor.i]))),
+            " × ",
+            tn.h("span", {}, words.column + " ", tn.h("b", { class: "columnname" }, tn.token(columnNames[cursor.j]))), " = ",
+                tn.number(value));
         if (!pixels) return;
         const row = source.grid(output, { first: cursor.i, step: 1, count: 1 }, { first: 0, step: 1, count: columns });
         rowPicture.replaceChildren(tn.picture(row, pixels.width, pixels.height, { label: `row ${cursor.i} as a picture` }),
@@ -215,7 +224,8 @@ tn.matrix = matrix => {
 
     /* ---- hands: keys, wheel, one finger or two */
     const keys = {
-        "+": () => zoomKey(1.5), "=": () => zoomKey(1.5), "-": () => zoomKey(1 / 1.5), "0": () => { settle({ x: 0, y: 0, scale: 0 }); draw(); },
+        "+": () => zoomKey(1.5), "=": () => zoomKey(1.5), "-": () => zoomKey(1 / 1.5),
+            "0": () => { settle({ x: 0, y: 0, scale: 0 }); draw(); },
         ArrowLeft: by => move(cursor.i, cursor.j - by, true), ArrowRight: by => move(cursor.i, cursor.j + by, true),
         ArrowUp: by => move(cursor.i - by, cursor.j, true), ArrowDown: by => move(cursor.i + by, cursor.j, true),
         Home: () => move(cursor.i, 0, true), End: () => move(cursor.i, columns - 1, true),
@@ -238,11 +248,18 @@ tn.matrix = matrix => {
         zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), event.clientX - box.left, event.clientY - box.top);
     }, { passive: false });
     const fingers = new Map();
-    const local = event => { const box = stage.getBoundingClientRect(); return { x: event.clientX - box.left, y: event.clientY - box.top }; };
-    const spread = () => { const [a, b] = [...fingers.values()]; return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.hypot(a.x - b.x, a.y - b.y) }; };
+    const local = event => {
+        const box = stage.getBoundingClientRect();
+        return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    const spread = () => {
+        const [a, b] = [...fingers.values()];
+        return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.hypot(a.x - b.x, a.y - b.y) };
+    };
     const point = ({ x, y }) => {
         const cell = cellAt(x, y);
-        if (cell.i >= 0 && cell.j >= 0 && cell.i < rows && cell.j < columns && x >= side.left && y >= side.top) move(cell.i, cell.j);
+        if (cell.i >= 0 && cell.j >= 0 && cell.i < rows && cell.j < columns && x >= side.left && y >= side.top)
+            move(cell.i, cell.j);
     };
     stage.addEventListener("pointerdown", event => {
         fingers.set(event.pointerId, local(event));
@@ -270,13 +287,17 @@ tn.matrix = matrix => {
     const picker = tn.picker(matrix.output_label || "output", outputNames, show);
     const contrasts = tn.slider("contrast", { min: 0, max: 6, step: 0.25, value: 0, format: v => "×" + tn.format(2 ** v, 3) },
                                 v => { contrast = 2 ** v; draw(); });
-    const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label, text, onclick });
+    const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label,
+        text, onclick });
     const scaleText = tn.h("span", { class: "soft" });
-    const bar = tn.picture(Float64Array.from({ length: 64 }, (_, i) => i / 31.5 - 1), 64, 1, { label: "colours from negative, blue, to positive, red" });
+    const bar = tn.picture(Float64Array.from({ length: 64 }, (_, i) => i / 31.5 - 1), 64, 1,
+        { label: "colours from negative, blue, to positive, red" });
     const errors = (source.errors || []).filter(([, error]) => error !== undefined);
-    const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" }, `Multiplied in this page from factors with ${source.terms} terms`,
+    const notes = matrix.of === "factors" ? tn.h("p", { class: "soft small" },
+        `Multiplied in this page from factors with ${source.terms} terms`,
         errors.length ? [", kept in 8 bits; largest error, as a share of the largest value: ",
-            errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".") : null;
+            errors.map(([name, error], k) => [k ? ", " : "", tn.h("i", { text: name }), " ", tn.number(error, 2)])] : null, ".")
+                : null;
     const arrange = () => {
         const now = Math.floor(stage.clientWidth);
         if (!now || now === width) return;
@@ -294,16 +315,22 @@ tn.matrix = matrix => {
         stale = false;
     }, { rootMargin: "600px" }).observe(stage);
     tn.resized(stage, () => { if (inView) arrange(); });
-    addEventListener("beforeprint", arrange);
+    addEventListener("beforeprint", () => {
+        if (!stage.isConnected) return;
+        arrange();
+        draw();
+    });
     stage.addEventListener("focus", arrange);
     document.addEventListener("tn-theme", () => { if (inView) draw(); else stale = true; });
     stage.style.maxWidth = Math.max(240, side.left + (tallest() - side.top) * columns / rows) + "px";
     tell();
     return { set: picker.set, source, element: tn.h("div", { class: "matrix" },
-        tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" }, button("−", "zoom out", () => zoomKey(1 / 1.5)),
+        tn.h("div", { class: "tools" }, picker.element, tn.h("div", { class: "group" },
+            button("−", "zoom out", () => zoomKey(1 / 1.5)),
             button("+", "zoom in", () => zoomKey(1.5)), button("⤢", "show all", keys["0"])), contrasts.element),
         tn.h("div", { class: "area" }, stage,
-            tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status, notes))) };
+            tn.h("div", { class: "beside" }, readout, rowPicture, tn.h("span", { class: "scale" }, scaleText, bar), status,
+                notes))) };
 };
 
 /* Few rows that are pictures are shown as pictures. */
@@ -313,15 +340,20 @@ const pictures = source => {
 };
 const asPictures = (section, source) => {
     const { width, height } = tn.page.pixels, place = tn.h("div", { class: "detail" });
-    const names = [...tn.names(source.outputs > 1 ? section.outputs || "outputs" : section.rownames, source.rows * source.outputs)];
-    const all = names.map((_, k) => source.grid(Math.floor(k / source.rows), { first: k % source.rows, step: 1, count: 1 }, { first: 0, step: 1, count: source.columns }));
+    const names = [...tn.names(source.outputs > 1 ? section.outputs || "outputs" : section.rownames,
+        source.rows * source.outputs)];
+    const all = names.map((_, k) => source.grid(Math.floor(k / source.rows), { first: k % source.rows, step: 1, count: 1 },
+        { first: 0, step: 1, count: source.columns }));
     const limit = all.reduce((most, values) => Math.max(most, tn.largest(values)), 0);
     const show = k => {
         cards.forEach((card, i) => { card.setAttribute("aria-checked", i === k); card.tabIndex = i === k ? 0 : -1; });
-        place.replaceChildren(tn.large(all[k], tn.plain(names[k])), tn.h("div", { class: "facts" }, tn.h("h3", {}, tn.token(names[k]))));
+        place.replaceChildren(tn.large(all[k], tn.plain(names[k])), tn.h("div", { class: "facts" },
+            tn.h("h3", {}, tn.token(names[k]))));
     };
-    const cards = all.map((values, k) => tn.h("button", { type: "button", role: "radio", class: "vector", onclick: () => show(k) },
-        tn.picture(values, width, height, { limit, label: tn.plain(names[k]) }), tn.h("span", { class: "caption" }, tn.token(names[k]))));
+    const cards = all.map((values, k) => tn.h("button", { type: "button", role: "radio", class: "vector",
+        onclick: () => show(k) },
+        tn.picture(values, width, height, { limit, label: tn.plain(names[k]) }), tn.h("span", { class: "caption" },
+            tn.token(names[k]))));
     const row = tn.h("div", { class: "row", role: "radiogroup", "aria-label": section.title, onkeydown: event => {
         const to = tn.step(event.key, cards.indexOf(event.target), cards.length);
         if (to < 0) return;
@@ -330,13 +362,16 @@ const asPictures = (section, source) => {
         cards[to].focus();
     } }, cards);
     show(0);
-    return tn.h("div", { class: "gallery pictures" }, tn.h("div", { class: "vectors" }, row), tn.h("div", { class: "chosen" }, place));
+    return tn.h("div", { class: "gallery pictures" }, tn.h("div", { class: "vectors" }, row), tn.h("div", { class: "chosen" },
+        place));
 };
 
 tn.sections.matrix = (section, box) => {
     const source = tn.source(section);
     if (pictures(source)) { box.append(asPictures(section, source)); return; }
     box.append(tn.matrix(section).element,
-        tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ", tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
-            tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }), " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
+        tn.h("p", { class: "hint" }, "Click or tab into the matrix: ", tn.h("kbd", { text: "+" }), " ",
+            tn.h("kbd", { text: "−" }), " or the wheel zoom, ",
+            tn.h("kbd", { text: "arrows" }), " move the cell, ", tn.h("kbd", { text: "Shift" }),
+                " with arrows or a drag moves the view, ", tn.h("kbd", { text: "0" }), " shows all."));
 };

@@ -37,7 +37,8 @@ const field = (label, names, pick) => {
     const input = tn.h("input", { type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", "aria-label": label,
                                   "aria-expanded": "false", "aria-controls": id, "aria-autocomplete": "list", dir: "auto" });
     let found = [], at = -1, shown = 0;
-    const close = () => { list.hidden = true; input.setAttribute("aria-expanded", "false"); input.value = tn.plain(names[shown]); };
+    const close = () => { list.hidden = true; input.setAttribute("aria-expanded", "false"); input.value = tn.plain(names[shown]);
+        };
     const choose = i => { pick(i); close(); };
     const mark = to => {
         at = to;
@@ -91,7 +92,8 @@ tn.picker = (label, names, onchange, start = 0) => {
     const { row, show } = (letters < 110 ? buttons : field)(label, names, pick);
     show(start);
     picker.set = pick;
-    picker.element = tn.h("div", { class: "picker", hidden: names.length < 2 }, tn.h("span", { class: "label", text: label }), row);
+    picker.element = tn.h("div", { class: "picker", hidden: names.length < 2 }, tn.h("span", { class: "label", text: label }),
+        row);
     return picker;
 };
 

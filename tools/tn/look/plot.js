@@ -7,7 +7,8 @@ tn.ticks = (low, high, count) => {
     const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(k => k * power).find(s => s >= rough) || rough;
     const ticks = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) ticks.push(Number((k * step).toPrecision(12)));
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step;
+        k++) ticks.push(Number((k * step).toPrecision(12)));
     return ticks;
 };
 const powers = (low, high) => {
@@ -16,7 +17,8 @@ const powers = (low, high) => {
     if (ticks.length > 2) return ticks;
     const finer = [];                                   /* 1, 2 and 5 in each decade */
     for (let p = Math.floor(Math.log10(low)); p <= Math.log10(high); p++)
-        for (const k of [1, 2, 5]) if (k * 10 ** p >= low * 0.999 && k * 10 ** p <= high * 1.001) finer.push(Number((k * 10 ** p).toPrecision(3)));
+        for (const k of [1, 2, 5]) if (k * 10 ** p >= low * 0.999
+            && k * 10 ** p <= high * 1.001) finer.push(Number((k * 10 ** p).toPrecision(3)));
     return finer.length > 1 ? finer : [low, high];
 };
 
@@ -27,10 +29,12 @@ const ruler = (values, log, from, to, count) => {
     let low = usable.reduce((a, b) => Math.min(a, b), Infinity), high = usable.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!usable.length) [low, high] = log ? [0.1, 1] : [0, 1];
     if (log) low = Math.max(low, high * decades);
-    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2,
+        high + (Math.abs(high) || 1) / 2];
     const of = log ? Math.log10 : x => x;
     const place = v => from + (of(v) - of(low)) / (of(high) - of(low)) * (to - from);
-    return { place, low, high, ticks: log ? powers(low, high) : tn.ticks(low, high, count), shows: v => Number.isFinite(v) && (!log || v >= low) };
+    return { place, low, high, ticks: log ? powers(low, high) : tn.ticks(low, high, count), shows: v => Number.isFinite(v)
+        && (!log || v >= low) };
 };
 
 /* The points of a series, as [x, y, index]; |y| on a logarithmic axis. */
@@ -40,14 +44,18 @@ const axes = (plot, x, y, width, height) => {
     const bottom = height - margin.bottom, group = tn.s("g", { class: "axes" });
     const side = v => plot.logY ? tn.format(v, 2) : tn.format(v, 3);
     for (const v of y.ticks) group.append(
-        tn.s("line", { x1: margin.left, x2: width - margin.right, y1: y.place(v), y2: y.place(v), class: v === 0 ? "zero" : "grid" }),
+        tn.s("line", { x1: margin.left, x2: width - margin.right, y1: y.place(v), y2: y.place(v), class: v === 0 ? "zero"
+            : "grid" }),
         tn.s("text", { x: margin.left - 8, y: y.place(v), dy: ".32em", "text-anchor": "end", text: side(v) }));
     for (const v of x.ticks) group.append(
         tn.s("line", { x1: x.place(v), x2: x.place(v), y1: bottom, y2: bottom + 4, class: "tick" }),
-        tn.s("text", { x: x.place(v), y: bottom + 17, "text-anchor": "middle", text: plot.xnames ? plot.xnames[v] : tn.format(v, 4) }));
+        tn.s("text", { x: x.place(v), y: bottom + 17, "text-anchor": "middle", text: plot.xnames ? plot.xnames[v]
+            : tn.format(v, 4) }));
     group.append(
-        tn.s("text", { class: "title", x: (margin.left + width - margin.right) / 2, y: height - 6, "text-anchor": "middle", text: plot.xlabel }),
-        tn.s("text", { class: "title", transform: `translate(13 ${(margin.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle", text: plot.ylabel }));
+        tn.s("text", { class: "title", x: (margin.left + width - margin.right) / 2, y: height - 6, "text-anchor": "middle",
+            text: plot.xlabel }),
+        tn.s("text", { class: "title", transform: `translate(13 ${(margin.top + bottom) / 2}) rotate(-90)`,
+            "text-anchor": "middle", text: plot.ylabel }));
     return group;
 };
 
@@ -59,13 +67,15 @@ const drawSeries = (series, i, x, y, plot) => {
     if (series.kind === "stems") {
         const floor = plot.logY ? y.place(y.low) : y.place(0);
         const stem = Math.max(0.8, Math.min(9, (x.place(1) - x.place(0)) * 0.62));
-        for (const [u, v, k] of places) group.append(tn.s("line", { class: "stem " + sign(k), x1: u, x2: u, y1: floor, y2: v, "stroke-width": stem }));
+        for (const [u, v, k] of places) group.append(tn.s("line", { class: "stem " + sign(k), x1: u, x2: u, y1: floor, y2: v,
+            "stroke-width": stem }));
     } else if (series.kind !== "points") {
         const path = places.map(([u, v], k) => (k ? "L" : "M") + u.toFixed(1) + " " + v.toFixed(1)).join("");
         group.append(tn.s("path", { class: "line", d: path, "stroke-dasharray": series.dashed ? "5 4" : null }));
     }
     if (series.kind === "points" || series.kind !== "stems" && places.length <= 40)
-        for (const [u, v, k] of places) group.append(tn.s("circle", { class: "dot " + sign(k), cx: u, cy: v, r: series.kind === "points" ? 3 : 2.4 }));
+        for (const [u, v, k] of places) group.append(tn.s("circle", { class: "dot " + sign(k), cx: u, cy: v,
+            r: series.kind === "points" ? 3 : 2.4 }));
     return group;
 };
 
@@ -93,7 +103,8 @@ tn.plot = options => {
         const right = width - margin.right;
         x = ruler(all.map(p => p[0]), plot.logX, margin.left + 6, right - 6, Math.min(9, width / 70));
         if (plot.whole !== false) x.ticks = plot.logX ? x.ticks : x.ticks.filter(Number.isInteger);
-        y = ruler([...all.map(p => p[1]), ...plot.rules.filter(r => r.y !== undefined).map(r => r.y), ...(plot.zero && !plot.logY ? [0] : [])],
+        y = ruler([...all.map(p => p[1]), ...plot.rules.filter(r => r.y !== undefined).map(r => r.y), ...(plot.zero && !plot.logY
+            ? [0] : [])],
                   plot.logY, height - margin.bottom - 4, margin.top + 4, 5);
         frame.replaceChildren(tn.s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
             axes(plot, x, y, width, height), plot.series.map((series, i) => drawSeries(series, i, x, y, plot)),
@@ -107,14 +118,19 @@ tn.plot = options => {
         cursor.style.display = at < 0 ? "none" : "";
         if (at < 0) { readout.textContent = ""; return; }
         const u = longest.x ? longest.x[at] : at, place = x.place(u);
-        for (const [name, value] of Object.entries({ x1: place, x2: place, y1: margin.top, y2: plot.height - margin.bottom })) cursor.setAttribute(name, value);
-        readout.replaceChildren(tn.h("span", { class: "where" }, (plot.xlabel || "x") + " ", plot.xnames ? tn.token(plot.xnames[u]) : tn.number(u)),
+        for (const [name, value] of Object.entries({ x1: place, x2: place, y1: margin.top,
+            y2: plot.height - margin.bottom })) cursor.setAttribute(name, value);
+        readout.replaceChildren(tn.h("span", { class: "where" }, (plot.xlabel || "x") + " ", plot.xnames
+            ? tn.token(plot.xnames[u]) : tn.number(u)),
             ...plot.series.filter(series => at < series.y.length && !series.quiet).slice(0, 8).map((series, k) =>
-                tn.h("span", { class: "of", style: `--ink: ${series.ink || tn.ink(k)}` }, plot.series.length > 1 && series.name ? [tn.token(series.name), " "] : null, tn.number(series.y[at]))));
+                tn.h("span", { class: "of", style: `--ink: ${series.ink || tn.ink(k)}` }, plot.series.length > 1 && series.name
+                    ? [tn.token(series.name), " "] : null, tn.number(series.y[at]))));
         if (plot.onread) plot.onread(at);
     };
-    const explain = () => legend.replaceChildren(...(plot.series.filter(series => !series.quiet).length < 2 ? [] : plot.series.filter(series => !series.quiet)).map((series, i) =>
-        tn.h("span", { class: "key" + (series.dashed ? " dashed" : series.kind === "points" ? " points" : ""), style: `--ink: ${series.ink || tn.ink(i)}` }, tn.token(series.name))));
+    const explain = () => legend.replaceChildren(...(plot.series.filter(series => !series.quiet).length < 2 ? []
+        : plot.series.filter(series => !series.quiet)).map((series, i) =>
+        tn.h("span", { class: "key" + (series.dashed ? " dashed" : series.kind === "points" ? " points" : ""),
+            style: `--ink: ${series.ink || tn.ink(i)}` }, tn.token(series.name))));
 
     frame.addEventListener("keydown", event => {
         const to = tn.step(event.key, at, Math.max(...plot.series.map(series => series.y.length)));
@@ -149,7 +165,8 @@ tn.bars = (rows, options = {}) => {
     const bar = value => {
         const share = Math.min(1, Math.abs(value) / limit) * (bothSides ? 50 : 100) || 0;
         return tn.h("span", { class: "track" + (bothSides ? " both" : ""), "aria-hidden": "true" },
-            tn.h("i", { class: value < 0 ? "below" : "above", style: bothSides ? `left: ${value < 0 ? 50 - share : 50}%; width: ${share}%` : `left: 0; width: ${share}%` }));
+            tn.h("i", { class: value < 0 ? "below" : "above", style: bothSides
+                ? `left: ${value < 0 ? 50 - share : 50}%; width: ${share}%` : `left: 0; width: ${share}%` }));
     };
     const head = options.head && tn.h("thead", {}, tn.h("tr", {}, options.head.map((name, i) =>
         tn.h("th", { scope: "col", class: i > 1 ? "right" : "", text: name }))));

@@ -31,7 +31,8 @@ const dense = matrix => {
         return out;
     };
     const whole = (n, step) => ({ first: 0, step, count: Math.ceil(n / step) });
-    const limit = (o, step) => tn.largest(step === 1 ? values.subarray(o * cells, (o + 1) * cells) : grid(o, whole(rows, step), whole(columns, step)));
+    const limit = (o, step) => tn.largest(step === 1 ? values.subarray(o * cells, (o + 1) * cells) : grid(o, whole(rows, step),
+        whole(columns, step)));
     return { outputs, rows, columns, at, grid, limit, cost: 1, work: (m, n) => m * n };
 };
 
@@ -49,7 +50,8 @@ const columnMeans = (factor, range) => {
 };
 /* The same of factor' embed^T: rows of the embedding are averaged first, [range.count, d], then multiplied. */
 const embeddedMeans = (factor, embed, range) => {
-    const [h, d] = factor.shape, tokens = embed.shape[0], mean = new Float64Array(range.count * d), out = new Float64Array(h * range.count);
+    const [h, d] = factor.shape, tokens = embed.shape[0], mean = new Float64Array(range.count * d),
+        out = new Float64Array(h * range.count);
     for (let b = 0; b < range.count; b++) {
         const top = range.first + b * range.step, bottom = blockEnd(range, b, tokens);
         for (let i = top; i < bottom; i++)
@@ -101,14 +103,16 @@ const factors = matrix => {
     const chosen = (is, js, step = 1) => {
         const pick = (factor, embed, indices) => indices.map(i => means("", factor, embed, { first: i, step, count: 1 }));
         const same = down === across && is.join() === js.join();
-        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && (same ? vc : pick(v, down, is)), wc = symmetric && (same ? wr : pick(w, across, js));
+        const wr = pick(w, down, is), vc = pick(v, across, js), vr = symmetric && (same ? vc : pick(v, down, is)), wc = symmetric
+            && (same ? wr : pick(w, across, js));
         const element = (o, a, b) => {
             let sum = 0;
             for (let r = 0; r < h; r++)
                 sum += p[o * h + r] * (symmetric ? (wr[a][r] * vc[b][r] + vr[a][r] * wc[b][r]) / 2 : wr[a][r] * vc[b][r]);
             return sum;
         };
-        return o => Float64Array.from({ length: is.length * js.length }, (_, k) => element(o, Math.floor(k / js.length), k % js.length));
+        return o => Float64Array.from({ length: is.length * js.length }, (_, k) => element(o, Math.floor(k / js.length),
+            k % js.length));
     };
     const one = (o, i, j) => chosen([i], [j])(o)[0];
     const rows = length(w, down), columns = length(v, across);
@@ -124,8 +128,10 @@ const factors = matrix => {
         return sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes[sizes.length - 1] || 0;
     };
     const outputs = p.shape.length === 2 ? p.shape[0] : 1;
-    const parts = { p: matrix.p, w: matrix.w, v: matrix.v, embed: matrix.embed, rows: matrix.embed_rows, columns: matrix.embed_columns };
-    const errors = Object.entries(parts).filter(([, part]) => part && part.type === "q8").map(([name, part]) => [name, part.error]);
+    const parts = { p: matrix.p, w: matrix.w, v: matrix.v, embed: matrix.embed, rows: matrix.embed_rows,
+        columns: matrix.embed_columns };
+    const errors = Object.entries(parts).filter(([, part]) => part && part.type === "q8").map(([name, part]) => [name,
+        part.error]);
     const cost = (symmetric ? 2 : 1) * h;
     const work = (m, n) => m * n * cost + cost * ((down ? m * w.shape[1] : 0) + (across ? n * v.shape[1] : 0));
     return { outputs, rows, columns, at: one, grid, limit, cost, work, errors, terms: h };

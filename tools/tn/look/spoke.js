@@ -7,35 +7,43 @@ tn.spoke = (output, x) => tn.eigenvectors(output).filter(one => one.vector).map(
 const table = (parts, name, rest, exact) => {
     const total = parts.reduce((sum, part) => sum + part.part, 0) + rest, { width, height } = tn.page.pixels;
     return [tn.h("div", { class: "scroll" }, tn.bars(parts.slice(0, 10).map(part => ({ value: part.part,
-            label: tn.h("span", { class: "spoke" }, tn.picture(part.vector, width, height, { label: `eigenvector ${part.k}` }), tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3))),
+            label: tn.h("span", { class: "spoke" }, tn.picture(part.vector, width, height, { label: `eigenvector ${part.k}` }),
+                tn.h("span", {}, "eigenvalue ", tn.number(part.value, 3))),
             note: tn.number(part.activation, 3) })), { head: ["eigenvector", "", "contribution", "activation"] })),
-        tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
+        tn.h("p", { class: "total" }, `sum of ${parts.length} contributions${rest ? ", and the rest, " : ""}`, rest
+            ? tn.number(rest) : null, " to ", tn.token(name), ": ", tn.number(total, 6),
             exact === undefined ? null : [tn.h("span", { class: "soft", text: " · the model itself: " }), tn.number(exact, 6)])];
 };
 
 tn.sections.spoke = (section, box) => {
     const eigen = tn.page.sections.find(other => other.type === "eigen" && (!section.eigen || other.id === section.eigen));
-    if (!eigen || !tn.page.pixels) { box.append(tn.h("p", { class: "soft", text: "This needs the eigenvectors as pictures, which this page does not have." })); return; }
+    if (!eigen || !tn.page.pixels) { box.append(tn.h("p",
+        { class: "soft", text: "This needs the eigenvectors as pictures, which this page does not have." })); return; }
     const { width, height } = tn.page.pixels, logits = section.logits && tn.array(section.logits);
     let example = 0, output = 0;
     const place = tn.h("div", {}), scores = tn.h("div", { class: "scores" });
     const inputs = section.examples.map(one => tn.array(one.input));
     /* What eigenvectors do not say: a linear part and a constant. */
     const restOf = o => { const rest = section.examples[example].rest; return rest ? tn.array(rest)[o] : 0; };
-    const sums = () => eigen.outputs.map(one => tn.spoke(one, inputs[example]).reduce((sum, part) => sum + part.part, 0) + restOf(eigen.outputs.indexOf(one)));
+    const sums = () => eigen.outputs.map(one => tn.spoke(one, inputs[example]).reduce((sum, part) => sum + part.part,
+        0) + restOf(eigen.outputs.indexOf(one)));
     const show = () => {
         const name = eigen.outputs[output].name, exact = logits ? logits[example * eigen.outputs.length + output] : undefined;
         place.replaceChildren(...table(tn.spoke(eigen.outputs[output], inputs[example]), name, restOf(output), exact));
     };
     const outputs = tn.picker("output", eigen.outputs.map(one => one.name), i => { output = i; show(); });
-    const pictures = section.examples.map((one, i) => tn.h("button", { type: "button", role: "radio", class: "example", onclick: () => pick(i) },
-        tn.picture(inputs[i], width, height, { label: `example ${i}`, sequential: inputs[i].every(v => v >= 0) }), tn.h("span", {}, tn.token(one.name ?? one.label ?? i))));
+    const pictures = section.examples.map((one, i) => tn.h("button", { type: "button", role: "radio", class: "example",
+        onclick: () => pick(i) },
+        tn.picture(inputs[i], width, height, { label: `example ${i}`, sequential: inputs[i].every(v => v >= 0) }),
+            tn.h("span", {}, tn.token(one.name ?? one.label ?? i))));
     const pick = i => {
         example = i;
         pictures.forEach((picture, k) => { picture.setAttribute("aria-checked", k === i); picture.tabIndex = k === i ? 0 : -1; });
         const all = sums(), best = all.indexOf(Math.max(...all)), label = section.examples[i].label;
-        scores.replaceChildren(tn.h("h4", { text: "Sum over the eigenvectors, by output" }), tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, class: k === best ? "best" : "" }))),
-            label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label), "; largest sum: ", tn.token(eigen.outputs[best].name)));
+        scores.replaceChildren(tn.h("h4", { text: "Sum over the eigenvectors, by output" }),
+            tn.bars(all.map((value, k) => ({ label: eigen.outputs[k].name, value, class: k === best ? "best" : "" }))),
+            label === undefined ? "" : tn.h("p", { class: "soft small" }, "the example is a ", tn.token(label),
+                "; largest sum: ", tn.token(eigen.outputs[best].name)));
         outputs.set(best);
     };
     const row = tn.h("div", { class: "examples", role: "radiogroup", "aria-label": "examples", onkeydown: event => {
@@ -45,6 +53,7 @@ tn.sections.spoke = (section, box) => {
         pick(to);
         pictures[to].focus();
     } }, pictures);
-    box.append(row, tn.h("div", { class: "two" }, scores, tn.h("div", {}, tn.h("div", { class: "tools" }, outputs.element), place)));
+    box.append(row, tn.h("div", { class: "two" }, scores, tn.h("div", {}, tn.h("div", { class: "tools" }, outputs.element),
+        place)));
     if (inputs.length) pick(0);
 };
