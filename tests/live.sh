@@ -1,8 +1,9 @@
 #!/bin/sh
-# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what pages
-# leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
-# (tests/look/live.c), which calls them natively, and the pages of `make pages` show there what LESSON (tests/look/lesson.c)
-# prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is `N passed, N failed, N skipped`.
+# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what
+# pages leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
+# (tests/look/live.c), which calls them natively; the pages of `make pages` show there what LESSON (tests/look/lesson.c)
+# prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is
+# `N passed, N failed, N skipped`.
 set -u
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); }
