@@ -1,8 +1,9 @@
 #!/bin/sh
-# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what pages
-# leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
-# (tests/look/live.c), which calls them natively, and the pages of `make pages` show there what LESSON (tests/look/lesson.c)
-# prints. Its last line is `N passed, N failed, N skipped`.
+# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what
+# pages leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
+# (tests/look/live.c), which calls them natively; the pages of `make pages` show there what LESSON (tests/look/lesson.c)
+# prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is
+# `N passed, N failed, N skipped`.
 set -u
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); }
@@ -73,6 +74,31 @@ if awk 'NR == FNR { name[FNR] = $1; value[FNR] = $2; count = FNR; next }
           bad = 1 }
         END { print "live_values: " FNR; exit bad || FNR != count || FNR < 100 }' \
     "$folder/native" "$folder/values"; then pass; else fail "values of the browser differ from the native ones"; fi
+
+# live KIND WEIGHTS MORE CHECKS: the live part of a page, pressed by tests/look/press.js.
+json() { sed 's/\\/\\\\/g; s/"/\\"/g; s/</\\u003c/g' "$1" | tr '\n' ' '; }
+live() {
+    sh tools/tn/look/embed.sh "$folder/template.html" tests/look/press.js
+    printf '{"format": 1, "kind": "%s", "title": "live", "made": "a test", "pixels": {"width": 8, "height": 8}, "sections": [], "live": {
+        "kind": "%s", "weights": {"at": 0, "shape": [%d], "type": "u8"}%s}}' "$1" "$1" "$(wc -c < "$folder/$2")" "$3" > "$folder/data"
+    base64 < "$folder/$2" | tr -d '\n' > "$folder/blob"
+    base64 < "$folder/wasm" | tr -d '\n' > "$folder/wasm64"
+    while IFS= read -r line; do
+        case $line in
+        *'{{data}}'*) echo '<script type="application/json" id="tn-data">'; cat "$folder/data"; echo '</script>' ;;
+        *'{{blob}}'*) echo '<script type="text/plain" id="tn-blob">'; cat "$folder/blob"; echo '</script>' ;;
+        *'{{wasm}}'*) echo '<script type="text/plain" id="tn-wasm">'; cat "$folder/wasm64"; echo '</script>' ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done < "$folder/template.html" > "$folder/live.html"
+    dom live.html
+    sed -n '/<pre id="pressed">/,/^pressed/p' "$folder/dom" > "$folder/pressed"
+    if grep -q "^pressed $4\$" "$folder/pressed" && ! grep '^FAIL' "$folder/pressed"; then pass; else
+        fail "the live part of $1: $(grep -e FAIL -e pressed "$folder/pressed"; grep CONSOLE "$folder/said" | head -n 3)"
+    fi
+}
+live images images.safetensors "" 6
+live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 7
 
 # lesson NAME STEPS COUNT TOLERANCE: the first COUNT numbers that the page shows are those that LESSON prints. Training repeats
 # rounding errors, which grow with its steps.

@@ -1,0 +1,45 @@
+/* press.js - presses what the live part of a page has, and says what happened in #pressed. Runs before main.js. */
+document.addEventListener("tn-live", () => {
+    const lines = [], section = document.getElementById("live");
+    const check = (what, holds) => lines.push((holds ? "pass " : "FAIL ") + what);
+    const numbers = id => [...section.querySelectorAll(`#${id} data`)].map(one => Number(one.value));
+    const close = (a, b) => a.length === b.length && a.every((x, i) => Math.abs(x - b[i]) <= 1e-9 * Math.max(1, Math.abs(x)));
+    const named = text => [...section.querySelectorAll("button")].find(button => button.textContent === text);
+    const ablate = (first, scores) => {
+        const button = section.querySelector(first), before = numbers(scores);
+        button.click();
+        check("an ablation changes the prediction", !close(numbers(scores), before));
+        check("what is ablated is marked", section.querySelector('.ablate[aria-pressed="true"]') !== null);
+        named("restore all").click();
+        check("restoring gives the prediction again", close(numbers(scores), before));
+    };
+    const language = () => {
+        const text = section.querySelector("#live-text"), before = numbers("live-scores");
+        check("there is a prediction", before.length >= 16 && before.every(Number.isFinite));
+        text.value = "Once upon a time there was a";
+        text.dispatchEvent(new Event("input"));
+        check("typing changes the prediction", !close(numbers("live-scores"), before));
+        check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 8);
+        setTimeout(() => {
+            check("parts and paths follow", numbers("live-paths").length > 4 && section.querySelectorAll(".part").length === 10);
+            ablate('[data-part="blocks.1.mlp"]', "live-scores");
+            text.value = "";
+            text.dispatchEvent(new Event("input"));
+            finish();
+        }, 1000);
+    };
+    const images = () => {
+        const pad = section.querySelector(".pad"), press = key => pad.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true })), before = numbers("live-scores");
+        for (const key of [" ", "ArrowUp", " ", "ArrowUp", " ", "ArrowRight", " "]) press(key);
+        const drawn = numbers("live-scores"), spoke = numbers("live-spoke");
+        check("drawing with keys changes the prediction", !close(drawn, before));
+        /* 10 eigenvalues with contributions, and the rest: they add up to the logit that is underlined. */
+        check("eigenvectors spoke", spoke.length === 21 && spoke.some(x => x !== 0));
+        ablate(".ablate", "live-scores");
+        named("clear").click();
+        check("an empty field gives the first prediction", close(numbers("live-scores"), before));
+        finish();
+    };
+    const finish = () => document.body.append(tn.h("pre", { id: "pressed", text: "\n" + lines.join("\n") + "\npressed " + lines.length + "\n" }));
+    (tn.page.live.kind === "language" ? language : images)();
+});
