@@ -306,7 +306,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
    ====================================================================== */
 
 /* X(ENUM, name, parameter block). Kernels are explained at their implementation, >>op-NAME.
-   A kernel with `accumulate` in its line can add to its first output instead of overwriting it. */
+   A kernel with `accumulate` in its line can add to its first output instead of overwriting it; those of attention add to
+   all three gradients, or overwrite all three. */
 #define TN_KERNELS(X) TN_KERNELS_BY(X, X)
 #define TN_KERNELS_BY(X, T) /* T: kernels that only training needs */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
@@ -329,6 +330,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
+    X(RESIDUAL_RMSNORM,       residual_rmsnorm)       /* f0 eps                                 */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
     T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(SOFTMAX,                softmax)                /* i0 1: log-softmax                      */ \
@@ -346,9 +348,9 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
                                                       /* high, context; i0 first, i1 no rotation */ \
     T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
     X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
+    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; accumulate */ \
     X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
+    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; accumulate             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     T(SUMSQ,                  sumsq)                  /* i0 parameter's index; i1, i2: the series */ \
@@ -366,7 +368,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 6
+#define TN_BACKEND_ABI 7
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -386,7 +388,7 @@ typedef struct tn_call {
     tn_view   in[TN_CALL_IN], out[TN_CALL_OUT];
     int64_t   i[4];                  /* i0 ... of TN_KERNELS   */
     double    f[6];                  /* f0 ...                 */
-    bool      accumulate;            /* out[0] += instead of = */
+    bool      accumulate;            /* out[0] += instead of =; attention: out[0] to out[2] */
 } tn_call;
 
 typedef tn_status (*tn_kernel_fn)(void *state, const tn_call *call);
@@ -588,6 +590,11 @@ TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
 /* x / sqrt(mean x^2 + eps) * gain, over the last axis.   gain [c] or NULL; eps >= 0. With eps = 0 a row of zeros gives NaN,
    and a row of subnormal numbers infinities or NaN.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
+/* tn_rmsnorm(x + branch) in one pass over memory, for the residual stream of a transformer. *sum becomes x + branch, unless
+   sum is NULL. The bits are those of tn_add and tn_rmsnorm, forward and backward, on all backends of this library.
+   x, branch [..,c], of one shape */
+TN_API tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_tensor *gain, double eps,
+                                      tn_tensor **sum);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
    of equal numbers gives NaN; eps >= 0.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
@@ -5511,9 +5518,9 @@ static bool tni_call_adds(const tn_call *c, int k)
 {
     switch (c->kernel) {
     case TN_KERNEL_GEMM:                      return c->f[1] != 0;
-    case TN_KERNEL_EMBED_BACKWARD:
+    case TN_KERNEL_EMBED_BACKWARD:            return true;
     case TN_KERNEL_ATTENTION_BACKWARD:
-    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return true;
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return k < 3 && c->accumulate;
     case TN_KERNEL_RMSNORM_BACKWARD:
     case TN_KERNEL_LAYERNORM_BACKWARD:        return k > 0 || c->accumulate;
     default:                                  return k == 0 && c->accumulate;
@@ -5594,7 +5601,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. */
+/* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
+   because the sum has to be rounded before it is normalised. */
 static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
@@ -5606,7 +5614,8 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     if (ctx->capture) tni_graph_notes(ctx, call);
 #endif
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
-    if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
+    if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && tni_compose(ctx, call, &s)))
+        s = tni_run_widened(ctx, call);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 
@@ -7018,21 +7027,32 @@ static bool tni_grad_part(tn_tensor *t)
     return true;
 }
 
+/* Does the next writer overwrite the gradient of t, which is not a view? */
+static bool tni_grad_is_new(const tn_tensor *t)
+{
+    if (!t->grad) return true;
+    return t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) != 0 : (t->flags & TNI_GRAD_USED) == 0;
+}
+
+/* The part of its base's gradient g that belongs to the view t. */
+static tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
+{
+    tn_tensor *v = g ? tni_view_of(t) : NULL;
+    if (!v) return NULL;
+    v->data = (char *)g->data + ((char *)t->data - (char *)t->base->data);
+    v->base = g->base ? g->base : g;
+    return v;
+}
+
 /* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
    view of a part is added to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
-    tn_tensor *g, *v;
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
     if (t->base) {
         bool whole = tn_tensor_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
-        g = whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base);
-        v = g ? tni_view_of(t) : NULL;
-        if (!v) return NULL;
-        v->data = (char *)g->data + ((char *)t->data - (char *)t->base->data);
-        v->base = g->base ? g->base : g;
-        return v;
+        return tni_grad_view(t, whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base));
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad || !tni_grad_part(t)) return NULL;
@@ -7041,7 +7061,7 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
                  "averaged; expected tn_optim_step before", TNI_SHAPE(t));
         return NULL;
     }
-    *add = t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) == 0 : (t->flags & TNI_GRAD_USED) != 0;
+    *add = !tni_grad_is_new(t);
     t->grad->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     t->flags |= TNI_GRAD_USED;
     return t->grad;
@@ -9095,6 +9115,62 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
 }
 #endif
 
+/* ---- residual_rmsnorm ----------------------------- >>op-residual_rmsnorm
+   s = x + branch, rounded to its dtype, and y = rmsnorm(s) as above, in one pass over memory. The tape has an addition and
+   a norm, so the backward pass needs no kernel of its own: RMSNORM_BACKWARD adds to the gradient of s, whose bytes the
+   addition then passes on to x and branch. */
+static void TNI_T(residual_rmsnorm)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *branch = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
+    int64_t         i, n = c->out[0].shape[0] * c->out[0].shape[1];
+    tn_call         norm = *c;
+    for (i = 0; i < n; i++) s[i] = (TNI_REAL)((double)x[i] + (double)branch[i]);
+    norm.in[0] = c->out[0];
+    norm.in[1] = c->in[2];
+    norm.out[0] = c->out[1];
+    norm.out[1] = c->out[2];
+    TNI_T(rmsnorm)(&norm);
+}
+
+#ifdef TNI_ONCE
+tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_tensor *gain, double eps, tn_tensor **sum)
+{
+    tn_tensor *s, *y, *r;
+    tn_call    c;
+    tni_node  *n;
+    if (sum) *sum = NULL;
+    if (!(x = tni_contiguous(ctx, x, "residual_rmsnorm", "x"))
+        || !(branch = tni_contiguous(ctx, branch, "residual_rmsnorm", "branch")) || !tni_is_eps(ctx, eps, "residual_rmsnorm")
+        || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
+    if (!tni_same_shape(x, branch)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x));
+        return NULL;
+    }
+    if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
+        return NULL;
+    s = tni_made(ctx, x->rank, x->shape);
+    y = s ? tni_made(ctx, x->rank, x->shape) : NULL;
+    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    if (!r) return NULL;
+    c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, 0, NULL, 0, NULL);
+    tni_in_rows(&c, x);
+    tni_in_rows(&c, branch);
+    tni_in(&c, gain);
+    tni_out_rows(&c, s);
+    tni_out_rows(&c, y);
+    tni_out(&c, r);
+    c.f[0] = eps;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_add_backward, s, x, branch, NULL);
+    if (n) n->f[0] = n->f[1] = 1;
+    n = tni_note(ctx, tni_rmsnorm_backward, y, s, gain, NULL);
+    if (n) n->saved[0] = r;
+    if (sum) *sum = s;
+    return y;
+}
+#endif
+
 /* ---- layernorm --------------------------------------------- >>op-layernorm
    z[n,c]   = (x[n,c] - mean_c x) r[n]     r[n] = 1/sqrt(mean_c (x - mean_c x)^2 + eps)     y = z w[c] + b[c]
    dw[c]   += sum_n dy z        db[c] += sum_n dy
@@ -10211,7 +10287,7 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
     }
 }
 
-/* Row t of the gradient of q or k += sum [2,d]. */
+/* Row t of the gradient of q or k (+)= sum [2,d]. */
 static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
@@ -10219,16 +10295,20 @@ static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, 
     if (!dx->data) return;
     for (set = 0; set <= two; set++) {
         TNI_REAL *to = TNI_ROW(dx, b, t, h + set * H);
-        for (a = 0; a < d; a++) to[a] = (TNI_REAL)((double)to[a] + sum[set * d + a] + (two ? 0 : sum[d + a]));
+        for (a = 0; a < d; a++) {
+            const double v = sum[set * d + a] + (two ? 0 : sum[d + a]);
+            to[a] = (TNI_REAL)(c->accumulate ? (double)to[a] + v : v);
+        }
     }
 }
 
-/* Row j of dv += sum [dv]. */
-static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64_t j, const double *sum)
+/* Row j of dv (+)= sum [dv]. */
+static void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum)
 {
-    TNI_REAL *to = TNI_ROW(dv, b, j, h);
-    int64_t   e;
-    for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
+    const tn_view *dv = &c->out[2];
+    TNI_REAL      *to = TNI_ROW(dv, b, j, h);
+    int64_t        e;
+    for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)(c->accumulate ? (double)to[e] + sum[e] : sum[e]);
 }
 
 /* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
@@ -10267,7 +10347,7 @@ static void TNI_T(attention_backward)(const tn_call *c)
                     TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
                 }
                 TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
-                TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+                TNI_T(attend_store_v)(c, b, h, j, sum + 2 * d);
             }
         }
 }
@@ -10439,7 +10519,7 @@ static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_
             TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
         }
         TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
-        TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+        TNI_T(attend_store_v)(c, b, h, j, sum + 2 * d);
     }
 }
 
@@ -10512,12 +10592,46 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
            && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
 }
 
+/* Do those of q, k and v that need a gradient, and are the tensor `base` or views of it, have each of its elements once? No
+   view has an element twice. */
+static bool tni_heads_cover(tn_tensor *const in[3], const tn_tensor *base)
+{
+    int64_t left = tn_tensor_count(base);
+    int     i, j;
+    for (i = 0; i < 3; i++) {
+        if (!tni_wants_grad(in[i]) || tni_root(in[i]) != base) continue;
+        for (j = 0; j < i; j++)
+            if (tni_wants_grad(in[j]) && !tni_heads_apart(in[i], in[j])) return false;
+        left -= tn_tensor_count(in[i]);
+    }
+    return left == 0;
+}
+
+/* Whether the kernel adds to the three gradients. It overwrites them if nothing has been added to any of them, and if
+   it writes all elements of the tensors that they are, or are views of. */
+static bool tni_attention_adds(tn_tensor *const in[3])
+{
+    int i;
+    for (i = 0; i < 3; i++)
+        if (tni_wants_grad(in[i]) && (!tni_grad_is_new(tni_root(in[i])) || !tni_heads_cover(in, tni_root(in[i])))) return true;
+    return false;
+}
+
+/* The gradient of one of them, which the kernel overwrites. */
+static tn_tensor *tni_grad_to_write(tn_tensor *t)
+{
+    bool       add;
+    tn_tensor *g = tni_wants_grad(t) ? tni_grad(t->base ? t->base : t, &add) : NULL;
+    return t->base ? tni_grad_view(t, g) : g;
+}
+
 /* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
     tn_tensor *grad[3], *to[3];
     int        i, j;
+    c.accumulate = tni_attention_adds(n->in);
     for (i = 0; i < 3; i++) tni_in(&c, n->in[i]);
     tni_in(&c, n->saved[0] ? n->out : NULL);
     tni_in(&c, n->saved[0]);
@@ -10525,7 +10639,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (i = 0; i < 3; i++) {
-        to[i] = grad[i] = tni_grad_to_add(n->in[i]);
+        to[i] = grad[i] = c.accumulate ? tni_grad_to_add(n->in[i]) : tni_grad_to_write(n->in[i]);
         for (j = 0; j < i; j++) {
             if (!grad[i] || !grad[j] || tni_heads_apart(grad[i], grad[j])) continue;
             to[i] = tni_like(ctx, grad[i]);
@@ -11335,9 +11449,31 @@ static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
 }
 #endif
 
+/* s = x + branch, then its norm */
+static tn_status tni_compose_residual_rmsnorm(tn_ctx *ctx, const tn_call *call)
+{
+    tn_call   norm = *call;
+    tn_status s;
+    norm.kernel = TN_KERNEL_ADD;
+    norm.n_in = 2;
+    norm.n_out = 1;
+    norm.f[0] = norm.f[1] = 1;
+    if ((s = tni_run(ctx, &norm)) != TN_OK) return s;
+    norm.kernel = TN_KERNEL_RMSNORM;
+    norm.n_out = 2;
+    norm.in[0] = call->out[0];
+    norm.in[1] = call->in[2];
+    norm.out[0] = call->out[1];
+    norm.out[1] = call->out[2];
+    norm.f[0] = call->f[0];
+    norm.f[1] = 0;
+    return tni_run(ctx, &norm);
+}
+
 static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
+    case TN_KERNEL_RESIDUAL_RMSNORM: *s = tni_compose_residual_rmsnorm(ctx, call); return true;
     case TN_KERNEL_GLU:          *s = tni_compose_glu(ctx, call); return true;
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_GLU_BACKWARD: *s = tni_compose_glu_backward(ctx, call); return true;
@@ -37288,9 +37424,16 @@ static bool tni_branch_changed(const tn_transformer_desc *d, int which)
     return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
-/* Adds the result of a branch to the residual stream. */
+/* The norm, if the addition whose sum it reads can compute it as well, or NULL. With taps, points between may be asked for. */
+static const tn_norm *tni_model_fused(const tn_transformer *m, const tn_norm *norm, const tni_taps *taps)
+{
+    return taps || m->desc.no_norm || m->desc.place == TN_PLACE_POST || norm->desc.kind != TN_NORM_RMS ? NULL : norm;
+}
+
+/* Adds the result of a branch to the residual stream. next, or NULL: *normed becomes this norm of the sum, unless what is
+   added is broadcast. */
 static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
-                                 tn_tensor *y, int which, const tni_taps *taps)
+                                 tn_tensor *y, int which, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
     const tni_branch *at = &tni_branches[which];
     const double      scale = tni_branch_scale(&m->desc, which);
@@ -37300,7 +37443,8 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_
     if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     y = tni_shown(ctx, taps, at->name, "", y);
-    x = y ? tn_add(ctx, x, y) : NULL;
+    if (next && x && y && tni_same_shape(x, y)) *normed = tn_residual_rmsnorm(ctx, x, y, next->gain, next->desc.eps, &x);
+    else x = y ? tn_add(ctx, x, y) : NULL;
     if (m->desc.place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
     return tni_shown(ctx, taps, at->end, "", x);
 }
@@ -37313,23 +37457,26 @@ static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
     return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
 }
 
-/* The rest of a block, from what its attention returns. */
+/* The rest of a block, from what its attention returns. next, normed: as tni_model_join takes them. */
 static tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
-                                  tn_tensor *y, const tni_taps *taps)
+                                  tn_tensor *y, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
-    x = tni_model_join(ctx, m, b, x, y, 0, taps);
-    y = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
-    return tni_model_join(ctx, m, b, x, tni_mlp_tapped(ctx, &b->mlp, y, taps), 1, taps);
+    tn_tensor *z = NULL;
+    x = tni_model_join(ctx, m, b, x, y, 0, taps, tni_model_fused(m, &b->norm2, taps), &z);
+    if (!z) z = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
+    return tni_model_join(ctx, m, b, x, tni_mlp_tapped(ctx, &b->mlp, z, taps), 1, taps, next, normed);
 }
 
-/* One block. With a cache x holds the new tokens only, and there are no taps. */
+/* One block. With a cache x holds the new tokens only, and there are no taps. *normed: the block's first norm of x, if the
+   block before it has computed it, else NULL; becomes `next` of the result, if that is not NULL. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache,
-                                          const tni_taps *taps)
+                                          const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
-    tn_tensor *y = tni_model_attended(ctx, m, b, &x, x0, taps);
+    tn_tensor *y = *normed ? *normed : tni_model_attended(ctx, m, b, &x, x0, taps);
+    *normed = NULL;
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tni_attention_tapped(ctx, &b->attn, y, values, taps);
-    return tni_model_after(ctx, m, b, x, y, taps);
+    return tni_model_after(ctx, m, b, x, y, taps, next, normed);
 }
 
 /* A block as a function for tn_recompute: its inputs are x, x0 and the first block's values. */
@@ -37338,8 +37485,8 @@ typedef struct tni_block_again { const tn_transformer *model; const tn_transform
 static tn_tensor *tni_model_block_again(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
 {
     const tni_block_again *b = (const tni_block_again *)with;
-    tn_tensor          *values = in[2];
-    return tni_model_forward_block(ctx, b->model, b->block, in[0], in[1], values ? &values : NULL, NULL, NULL);
+    tn_tensor          *values = in[2], *normed = NULL;
+    return tni_model_forward_block(ctx, b->model, b->block, in[0], in[1], values ? &values : NULL, NULL, NULL, NULL, &normed);
 }
 
 static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *x,
@@ -37385,20 +37532,31 @@ static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_te
     return tni_shown(ctx, taps, "embed", "", x);
 }
 
-/* The residual stream after the first n blocks. */
-static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
-                                   tn_transformer_cache *cache, tni_taps *taps)
+/* The norm that reads the residual stream after block l of the first n, if that block can compute it: the next block must not
+   mix or recompute. The last of them computes the model's last norm. */
+static const tn_norm *tni_model_next(const tn_transformer *m, int64_t l, int64_t n, bool recomputes, const tni_taps *taps)
 {
-    tn_tensor *x = x0, *values = NULL;
+    if (l + 1 < n) return m->blocks[l + 1].lambdas || recomputes ? NULL : tni_model_fused(m, &m->blocks[l + 1].norm1, taps);
+    return tni_model_fused(m, &m->norm, taps);
+}
+
+/* The residual stream after the first n blocks. normed, or NULL: becomes the model's last norm of it, or NULL. */
+static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
+                                   tn_transformer_cache *cache, tni_taps *taps, tn_tensor **normed)
+{
+    tn_tensor *x = x0, *values = NULL, *y = NULL;
     int64_t    l;
     for (l = 0; l < n && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
+        const bool recomputes = m->desc.recompute && !cache;
         if (taps) taps->block = l;
-        x = m->desc.recompute && !cache && !first && !tni_block_asked(m, taps)
+        x = recomputes && !first && !tni_block_asked(m, taps)
             ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
-                                      cache ? cache->attn[l] : NULL, taps);
+                                      cache ? cache->attn[l] : NULL, taps,
+                                      l + 1 < n || normed ? tni_model_next(m, l, n, recomputes, taps) : NULL, &y);
     }
+    if (normed) *normed = y;
     if (taps) taps->block = -1;
     return x;
 }
@@ -37413,8 +37571,9 @@ static tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                 tn_transformer_cache *cache, tni_taps *taps)
 {
-    tn_tensor *x = tni_model_embedded(ctx, m, ids, past, taps);
-    return tni_model_ended(ctx, m, tni_model_blocks(ctx, m, x, m->desc.layers, cache, taps), taps);
+    tn_tensor *y, *x = tni_model_embedded(ctx, m, ids, past, taps);
+    x = tni_model_blocks(ctx, m, x, m->desc.layers, cache, taps, &y);
+    return y ? y : tni_model_ended(ctx, m, x, taps);
 }
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
@@ -37432,7 +37591,7 @@ tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tenso
         return NULL;
     }
     x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
-    x = tni_model_blocks(ctx, m, x0, l, NULL, NULL);
+    x = tni_model_blocks(ctx, m, x0, l, NULL, NULL, NULL);
     y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
     return y ? tn_attention_pattern(ctx, &m->blocks[l].attn, y) : NULL;
 }
@@ -40083,7 +40242,7 @@ static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_
         const tn_transformer_block *b = &m->blocks[l];
         const tni_scope scope = tni_scope_begin(ctx);
         y = b->lambdas ? tni_model_mix(ctx, b->lambdas, x, x0) : x;
-        y = tni_model_after(ctx, m, b, y, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL);
+        y = tni_model_after(ctx, m, b, y, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL, NULL, NULL);
         if (y) y = tn_tensor_keep(y);
         tni_scope_end(ctx, scope);
         tn_tensor_destroy(x);
@@ -40996,13 +41155,13 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
     b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
     b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
-    *x = tni_model_join(ctx, m, block, *x, out, 0, NULL);
+    *x = tni_model_join(ctx, m, block, *x, out, 0, NULL, NULL, NULL);
     y = *x ? tni_model_normed(ctx, m, &block->norm2, *x, NULL, "") : NULL;
     out = y ? tn_mlp_forward(ctx, &block->mlp, y) : NULL;
     if (!out || !tni_frozen_mlp(ctx, m, block, y, out, b)) return false;
     b->run2 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
     b->in2 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm2, *x));
-    *x = tni_model_join(ctx, m, block, *x, out, 1, NULL);
+    *x = tni_model_join(ctx, m, block, *x, out, 1, NULL, NULL, NULL);
     return *x && b->run1 && b->in1 && b->run2 && b->in2;
 }
 
@@ -42684,7 +42843,7 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
     shape[0] = count; shape[1] = length;
     x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
     x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
-    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL) : NULL;
+    x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
     logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
@@ -46414,6 +46573,7 @@ static bool tni_rows_of(const tn_call *c, int k)
     switch (c->kernel) {
     case TN_KERNEL_RMSNORM:
     case TN_KERNEL_LAYERNORM:          return k == 0 || out >= 0;
+    case TN_KERNEL_RESIDUAL_RMSNORM:   return k != 2;
     case TN_KERNEL_RMSNORM_BACKWARD:
     case TN_KERNEL_LAYERNORM_BACKWARD: return k == 0 || k == 2 || k == 3 || out == 0;
     case TN_KERNEL_CROSS_ENTROPY:      return k == 0 || k == 1 || out == 3 || (out == 1 && c->out[1].dtype != TN_BF16);
@@ -46431,6 +46591,7 @@ static bool tni_takes_bf16(const tn_call *c)
     case TN_KERNEL_PROD:    case TN_KERNEL_PROD_BACKWARD:    case TN_KERNEL_CROSS_ENTROPY:
     case TN_KERNEL_SOFTMAX: case TN_KERNEL_SOFTMAX_BACKWARD: case TN_KERNEL_ROPE:         case TN_KERNEL_ROPE_BACKWARD:
     case TN_KERNEL_RMSNORM: case TN_KERNEL_RMSNORM_BACKWARD: case TN_KERNEL_LAYERNORM:    case TN_KERNEL_LAYERNORM_BACKWARD:
+    case TN_KERNEL_RESIDUAL_RMSNORM:
         break;
     case TN_KERNEL_ATTENTION:
     case TN_KERNEL_ATTENTION_BACKWARD: return true;
@@ -49299,30 +49460,53 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
+/* y of one row; returns its r. */
+TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
+{
+    TNI_T(wide) squares = TNI_T(wide_zero)();
+    float        scale;
+    TNI_V        s;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) {
+        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
+        TNI_T(wide_add_product)(&squares, v, v);
+    }
+    scale = (float)(1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + eps));
+    s = TNI_SET(scale);
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V v = TNI_LOAD(x + i, k) * s;
+        if (w) v = v * TNI_LOAD(w + i, k);
+        TNI_STORE(y + i, v, k);
+    }
+    return scale;
+}
+
 TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    const float *w = TNI_IN(1);
-    int64_t      r, i, C = c->out[0].shape[1];
+    int64_t r, C = c->out[0].shape[1];
+    for (r = begin; r < end; r++)
+        TNI_OUT(1)[r] = TNI_T(rmsnorm_of)(TNI_IN(0) + r * C, TNI_IN(1), c->f[0], C, TNI_OUT(0) + r * C);
+}
+
+/* A BF16 sum is rounded before it is normalised, by way of the row of y, which is written afterwards. */
+TNI_FAST void TNI_T(residual_rmsnorm_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, C = c->out[0].shape[1];
     for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * C;
-        float       *y = TNI_OUT(0) + r * C;
-        TNI_T(wide) squares = TNI_T(wide_zero)();
-        double       scale;
-        TNI_V        s;
+        const float *x = TNI_IN(0) + r * C, *branch = TNI_IN(1) + r * C;
+        float       *s = TNI_OUT(0) + r * C, *y = TNI_OUT(1) + r * C;
         for (i = 0; i < C; i += TNI_W) {
-            TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
-            TNI_T(wide_add_product)(&squares, v, v);
+            int k = TNI_T(lanes)(C - i);
+            TNI_STORE(s + i, TNI_LOAD(x + i, k) + TNI_LOAD(branch + i, k), k);
         }
-        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
-        TNI_OUT(1)[r] = (float)scale;
-        s = TNI_SET((float)scale);
-        for (i = 0; i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = TNI_LOAD(x + i, k) * s;
-            if (w) v = v * TNI_LOAD(w + i, k);
-            TNI_STORE(y + i, v, k);
+        if (c->out[0].dtype == TN_BF16) {
+            TNI_T(halve)((uint16_t *)(void *)y, s, C);
+            TNI_T(widen)(s, (const uint16_t *)(const void *)y, C);
         }
+        TNI_OUT(2)[r] = TNI_T(rmsnorm_of)(s, TNI_IN(2), c->f[0], C, y);
     }
 }
 
@@ -51080,12 +51264,34 @@ TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, in
     return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
 }
 
-/* dq += the sums of the block, or the part's own dq = these */
+/* Rows [from,to) of a head's gradient = 0. To overwrite is to add to these zeros, which are in the cache: so it makes no
+   difference to the bits, not even to the sign of a 0. */
+TNI_FAST void TNI_T(attend_zero)(const tni_attention *t, const tn_view *dx, int64_t head, int64_t from, int64_t to)
+{
+    int64_t i, h;
+    for (i = from; dx->data && i < to; i++)
+        for (h = head % t->heads; h < dx->shape[2]; h += t->heads)
+            memset(TNI_ROW(dx, head / t->heads, i, h), 0, sizeof(TNI_REAL) * (size_t)dx->shape[3]);
+}
+
+/* Without queries: dk = 0 and dv = 0, if they are overwritten */
+TNI_FAST tn_status TNI_T(attend_no_queries)(const tni_attention *t)
+{
+    int64_t head;
+    int     i;
+    for (head = 0; !t->call->accumulate && head < t->all_heads; head++)
+        for (i = 1; i < 3; i++) TNI_T(attend_zero)(t, &t->call->out[i], head, 0, t->keys);
+    return TN_OK;
+}
+
+/* dq (+)= the sums of the block, or the part's own dq = these */
 TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
 {
     const tni_attention *t = w->t;
     const tn_view       *dq = &t->call->out[0];
     int64_t              i, set;
+    if (t->parts == 1 && !t->local && !t->call->accumulate)
+        TNI_T(attend_zero)(t, dq, w->b * t->heads + w->h, w->i0, w->i0 + w->n);
     for (set = 0; dq->data && set < t->sets; set++)
         for (i = 0; i < w->n; i++) {
             const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
@@ -51097,14 +51303,19 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
         }
 }
 
-/* Task: one head with a part of its keys, or, if only keys of its own block are visible, a block of one head. */
+/* Task: one head with a part of its keys, or, if only keys of its own block are visible, a block of one head, which adds to
+   what the states gave. */
 TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
-    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
+    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks, k;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
+    for (k = part * TNI_ATTEND_KEYS; !t->local && !t->call->accumulate && k < t->keys; k += cuts * TNI_ATTEND_KEYS) {
+        TNI_T(attend_zero)(t, &t->call->out[1], task / cuts, k, tni_min(k + TNI_ATTEND_KEYS, t->keys));
+        TNI_T(attend_zero)(t, &t->call->out[2], task / cuts, k, tni_min(k + TNI_ATTEND_KEYS, t->keys));
+    }
     for (; i < i_end; i++) {
         int64_t j, end;
         TNI_T(attend_queries)(&w, i * TNI_SIDE);
@@ -51118,7 +51329,7 @@ TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker
     }
 }
 
-/* Task: a row of a head's dq += the parts, in their order */
+/* Task: a block of a head's dq (+)= the parts, in their order */
 TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
@@ -51126,6 +51337,7 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
     const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
     int64_t              i, set, part;
     (void)worker;
+    if (!t->call->accumulate) TNI_T(attend_zero)(t, dq, head, i0, tni_min(i0 + TNI_SIDE, t->queries));
     for (set = 0; set < t->sets; set++)
         for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
             for (part = 0; part < t->parts; part++)
@@ -51137,10 +51349,10 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     double        shared = 0;
-    if (t.all_heads * t.blocks == 0) return TN_OK;
 #if TNI_BITS == 32
     if (tni_call_has_bf16(c)) return TNI_T(heads_run)(&t, true);
 #endif
+    if (t.all_heads * t.blocks == 0) return TNI_T(attend_no_queries)(&t);
     if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
         t.parts = TNI_ATTEND_PARTS;
         shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
@@ -51532,6 +51744,8 @@ TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int
     TNI_T(linear)        l;
     TNI_T(linear_open)(&l, t, task / sweeps, worker, 0, t->dv, t->sums, true);
     TNI_T(linear_clear)(&l);
+    if (!c->accumulate && queries) TNI_T(attend_zero)(t, &c->out[0], task / sweeps, 0, t->queries);
+    for (i = 1; !c->accumulate && !queries && i < 3; i++) TNI_T(attend_zero)(t, &c->out[i], task / sweeps, 0, t->keys);
     for (i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
     if (queries) return;
     for (i = t->blocks - 1; i >= 0; i--) {
@@ -51553,7 +51767,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     TNI_T(linear) l;
     t.local = true;
-    if (t.all_heads * t.blocks == 0) return TN_OK;
+    if (t.all_heads * t.blocks == 0) return TNI_T(attend_no_queries)(&t);
     TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
     if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
@@ -52656,6 +52870,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_UNIFORM:          task = TNI_T(uniform_task); break;
     case TN_KERNEL_NORMAL:           task = TNI_T(normal_task); break;
     case TN_KERNEL_RMSNORM:          task = TNI_T(rmsnorm_task); break;
+    case TN_KERNEL_RESIDUAL_RMSNORM: task = TNI_T(residual_rmsnorm_task); break;
     case TN_KERNEL_LAYERNORM:        task = TNI_T(layernorm_task); break;
     case TN_KERNEL_GLU:              task = TNI_T(glu_task); break;
     case TN_KERNEL_PROD:             task = TNI_T(prod_task); break;
@@ -53630,14 +53845,14 @@ static void tni_bf16_block(const tni_bf16_head *w)
     }
 }
 
-/* Rows [first,end) of a result += sums */
+/* Rows [first,end) of a result (+)= sums */
 static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
                                const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     int64_t       r;
     for (r = first; r < end && out->data; r++, sums += width)
-        tni_bf16_store_row(tni_bf16_row(out, w, set, r), sums, out->shape[3], true, 1);
+        tni_bf16_store_row(tni_bf16_row(out, w, set, r), sums, out->shape[3], w->t->call->accumulate, 1);
 }
 
 static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker)

@@ -3278,16 +3278,17 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
     TNC_TYPES(c->in[1].dtype, T, return tnc_embed_backward_of<T>(s, c))
 }
 
-/* ---- rmsnorm, layernorm -------------------------------------------------------------------------------------- >>cuda-norm
+/* ---- rmsnorm, residual_rmsnorm, layernorm -------------------------------------------------------------------- >>cuda-norm
    A row is read once and kept in registers; what does not fit is read again. If it is centred, its mean is computed, and
    then the mean of what remains, which corrects the rounding of the first; then its mean square, then y. The squares of
-   very large or very small numbers overflow or vanish in a float: such rows are summed in double. Floor: reads and writes R
-   C numbers. */
+   very large or very small numbers overflow or vanish in a float: such rows are summed in double. ADD: the row is x + branch,
+   rounded and written to `total`; everything else is the same, so that the bits are those of an addition and a norm. Floor:
+   reads and writes R C numbers; with ADD, reads and writes 2 R C. */
 
-template <typename T, int V, bool CENTRED>
+template <typename T, int V, bool CENTRED, bool ADD>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
-tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *b, T *y,
-                typename tnc_real<T>::type *r, int64_t rows, int C, double eps, int lanes)
+tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *b,
+                T *total, T *y, typename tnc_real<T>::type *r, int64_t rows, int C, double eps, int lanes)
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = 4 };
@@ -3298,10 +3299,22 @@ tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w, const typename 
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        const T      *from = x + row * C;
+        const T      *from = (ADD && mine < rows ? (const T *)total : x) + row * C;
         tnc_pack<T, V> held[HELD];
         R    mean = 0, rest = 0, sum = 0, scale;
         int  k;
+        auto first = [&](int i) {                       /* the first look at a vector */
+            tnc_pack<T, V> p = tnc_fetch<V>(x + row * C + i * V);
+            if (ADD) {
+                R u[V], v[V];
+                tnc_unpack(u, p);
+                tnc_load(v, branch + row * C + i * V);
+                for (int q = 0; q < V; q++) u[q] += v[q];
+                for (int q = 0; q < V; q++) p.x[q] = tnc_from<T>(u[q]);
+                if (mine < rows) tnc_store(total + row * C + i * V, u);
+            }
+            return p;
+        };
         auto pieces = [&](auto use) {
             int i, j;
             TNC_UNROLL
@@ -3318,7 +3331,8 @@ tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w, const typename 
             }
         };
         TNC_UNROLL
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<V>(from + (lane + k * lanes) * V);
+        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = first(lane + k * lanes);
+        for (k = lane + HELD * lanes; ADD && k < n; k += lanes) first(k);
         if (CENTRED) {
             pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
@@ -3356,38 +3370,51 @@ tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w, const typename 
     }
 }
 
-template <typename T, int V, bool CENTRED> static void tnc_norm_launch(tnc *s, const tn_call *c)
+template <typename T, int V, bool CENTRED, bool ADD> static void tnc_norm_launch(tnc *s, const tn_call *c)
 {
     typedef typename tnc_real<T>::type R;
     const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
     const tnc_rows at = tnc_rows_of(C / V, 4, TNC_THREADS);
-    TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
-               (const T *)c->in[0].data, (const R *)c->in[1].data, CENTRED ? (const R *)c->in[2].data : (const R *)NULL,
-               (T *)c->out[0].data, (R *)c->out[1].data, rows, (int)C, c->f[0], at.lanes);
+    TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED, ADD>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
+               (const T *)c->in[0].data, (const T *)(ADD ? c->in[1].data : NULL), (const R *)c->in[1 + ADD].data,
+               (const R *)(CENTRED ? c->in[2].data : NULL), (T *)(ADD ? c->out[0].data : NULL), (T *)c->out[ADD].data,
+               (R *)c->out[1 + ADD].data, rows, (int)C, c->f[0], at.lanes);
 }
 
-template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const tn_call *c)
+template <typename T, bool CENTRED, bool ADD> static tn_status tnc_norm_of(tnc *s, const tn_call *c)
 {
     enum { V = tnc_wide<T>::count, real = tnc_code<typename tnc_real<T>::type>::dtype };
-    int i;
-    if (!tnc_has(&c->out[0], c->in[0].dtype) || !tnc_has(&c->out[1], real)) return TN_ERR_DTYPE;
-    for (i = 1; i < c->n_in; i++) if (!tnc_has(&c->in[i], real)) return TN_ERR_DTYPE;
+    bool wide = c->out[0].shape[1] % V == 0;
+    int  i;
+    for (i = 0; i < c->n_in; i++) {
+        if (!tnc_has(&c->in[i], i <= ADD ? (int)c->in[0].dtype : (int)real)) return TN_ERR_DTYPE;
+        wide = wide && tnc_aligned(c->in[i].data);
+    }
+    for (i = 0; i <= ADD; i++) {
+        if (!tnc_has(&c->out[i], c->in[0].dtype)) return TN_ERR_DTYPE;
+        wide = wide && tnc_aligned(c->out[i].data);
+    }
+    if (!tnc_has(&c->out[1 + ADD], real)) return TN_ERR_DTYPE;
     if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
-    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data)
-        && tnc_aligned(c->out[0].data) && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
-    else tnc_norm_launch<T, 1, CENTRED>(s, c);
+    if (wide) tnc_norm_launch<T, V, CENTRED, ADD>(s, c);
+    else tnc_norm_launch<T, 1, CENTRED, ADD>(s, c);
     return TN_OK;
 }
 
 static tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
 {
-    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false>(s, c))
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, false>(s, c))
+}
+
+static tn_status tnc_residual_rmsnorm(tnc *s, const tn_call *c)
+{
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, true>(s, c))
 }
 
 static tn_status tnc_layernorm(tnc *s, const tn_call *c)
 {
-    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true>(s, c))
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true, false>(s, c))
 }
 
 /* ---- rmsnorm_backward, layernorm_backward --------------------------------------------------------------- >>cuda-norm-back
@@ -4823,6 +4850,7 @@ typedef struct tnc_attend {
     int       kind, row;
     bool      causal, sums;
     bool      wide;                      /* tensor cores: outputs are F32, not BF16                              */
+    bool      add;                       /* backward: the gradients are added to, not overwritten                */
     int       group, group_blocks;       /* tensor cores: heads of a group, and their blocks                     */
     double    scale, length, eps, unit;  /* unit: factor of l_i in row_stats                                     */
     float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
@@ -5135,10 +5163,10 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
     }
 }
 
-/* to += sum, for the rows and columns of one tile */
+/* to (+)= sum, for the rows and columns of one tile */
 template <typename T, typename R>
 static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t row0, int64_t rows, int64_t first,
-                                      int64_t n, const R (&sum)[tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell])
+                                      int64_t n, const R (&sum)[tnc_attend_smem<R>::cell][tnc_attend_smem<R>::cell], bool add)
 {
     enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
@@ -5149,7 +5177,8 @@ static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h,
         TNC_UNROLL
         for (c = 0; c < cell; c++) {
             T *at = tnc_head<T>(to, b, row0 + cell * y + r, h) + first + x + lanes * c;
-            if (cell * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
+            if (cell * y + r < rows && first + x + lanes * c < n)
+                *at = tnc_from<T>(add ? R(tnc_to(*at)) + sum[r][c] : sum[r][c]);
         }
 }
 
@@ -5221,8 +5250,8 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
         }
         TNC_UNROLL
         for (set = 0; set < 2; set++)
-            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, row0, rows, first, p.n_qk, dx[set]);
-        if (KEYS) tnc_attend_add<T>(p.dv, b, h, row0, rows, first, p.n_v, dv);
+            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, row0, rows, first, p.n_qk, dx[set], p.add);
+        if (KEYS) tnc_attend_add<T>(p.dv, b, h, row0, rows, first, p.n_v, dv, p.add);
         __syncthreads();
     }
 }
@@ -5661,7 +5690,7 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
 }
 
 /* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`, of a block whose rows begin at `first`:
-   marks blocks with results that are not finite, and adds the others' gradients. */
+   marks blocks with results that are not finite, and stores or adds the others' gradients. */
 template <int KIND, bool KEYS, int S, int M, int C, int CV>
 static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, const tnc_attend_place &at, int first, int rows,
                                                            int row, const float (&dx)[S][M][C][4],
@@ -5681,11 +5710,11 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     TNC_UNROLL
     for (set = 0; set < S; set++)
         if (to.data && !redo)
-            tnc_attend_store_rows<M, 8 * C>(p, to, at.b, at.h + set * (int)p.H, row, T, (int)p.n_qk, dx[set], factor, true);
+            tnc_attend_store_rows<M, 8 * C>(p, to, at.b, at.h + set * (int)p.H, row, T, (int)p.n_qk, dx[set], factor, p.add);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data && !redo)
-        tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, true);
+        tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, p.add);
 }
 
 /* How registers and shared memory are divided. A thread may have 255 registers, so that two blocks of 128 threads use the 64
@@ -6467,6 +6496,21 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
     }
 }
 
+/* The gradients of a call without pairs of queries and keys, or without values: zeros, if they are overwritten. */
+static tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
+{
+    tn_status status = TN_OK;
+    int       i;
+    for (i = 0; i < 3 && !c->accumulate && status == TN_OK; i++) {
+        tn_call fill;
+        memset(&fill, 0, sizeof fill);
+        fill.kernel = TN_KERNEL_FILL;
+        fill.out[fill.n_out++] = c->out[i];
+        if (c->out[i].data) status = tnc_fill(s, &fill);
+    }
+    return status;
+}
+
 static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
@@ -6484,10 +6528,11 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.dq = tnc_heads_of(&c->out[0]);
     p.dk = tnc_heads_of(&c->out[1]);
     p.dv = tnc_heads_of(&c->out[2]);
+    p.add = c->accumulate;
     p.unit = size ? TNC_LOG2E : 1;                     /* the tensor-core kernels use powers of 2 */
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
-    if (rows == 0 || p.Tk == 0) return TN_OK;
+    if (rows == 0 || p.Tk == 0) return tnc_attend_no_pairs(s, c);
     m = p;
     if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_redo_bytes(p, true), true, &m.row_stats) != TN_OK)
         return TN_ERR_MEMORY;
@@ -7781,7 +7826,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             p->out = tnc_linear_view(out, q.H, i % 2, sizeof(T));
             p->m = i;
             p->width = i < 2 ? q.w[i] : dv;
-            p->add = backward;
+            p->add = backward && c->accumulate;
             p->factor = (R)(c->f[0] * c->f[0] * (i < 2 && q.squared ? 2 : 1));
             p->f32 = (int)tnc_code<T>::dtype == TN_F32;
             if (!backward) {
@@ -7847,7 +7892,8 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
         return tnc_error(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers, expected at most 2^32 - 1 heads of 2^31 - 1",
                          (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
     if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
-    if (t.heads * t.length * t.w[2] == 0 || (backward && t.x.T * t.y.T == 0)) return TN_OK;
+    if (backward && t.heads * t.x.T * t.y.T * t.w[2] == 0) return tnc_attend_no_pairs(s, c);
+    if (t.heads * t.length * t.w[2] == 0) return TN_OK;
     if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_DECODE && t.y.T <= TNC_LINEAR_DECODE && t.heads <= 65535
         && t.w[0] * t.w[1] <= INT32_MAX)
         TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))

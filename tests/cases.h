@@ -802,6 +802,38 @@ static inline void want_rmsnorm(setting *s)
     plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-3);
 }
 
+/* The norm of x + branch, and the sum itself; kind 1: with gain */
+static inline void build_residual(setting *s)
+{
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_AWAY);
+    case_real(s, rank, shape, CASE_UNIT);
+    if (s->of->kind) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+}
+
+static inline tn_tensor *run_residual(setting *s)
+{
+    tn_tensor *both[2];
+    both[0] = tn_residual_rmsnorm(s->ctx, case_x(s, 0), case_x(s, 1), s->of->kind ? case_x(s, 2) : NULL, 0.1, &both[1]);
+    return both[0] ? tn_concat(s->ctx, 2, both, 0) : NULL;
+}
+
+static inline void want_residual(setting *s)
+{
+    plain   x = plain_x(s, 0), branch = plain_x(s, 1), gain = plain_x(s, s->of->kind ? 2 : 0), sum = x;
+    int64_t shape[TN_MAX_RANK], n = plain_count(&x), i;
+    double *y, *flat = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    for (i = 0; i < x.rank; i++) shape[i] = x.shape[i] * (i == 0 ? 2 : 1);
+    y = case_want(s, x.rank, shape);
+    for (i = 0; i < n; i++) y[n + i] = flat[i] = plain_at(&x, i) + plain_at(&branch, i);
+    sum.v = flat;
+    for (i = x.rank - 1; i >= 0; i--) sum.strides[i] = i == x.rank - 1 ? 1 : sum.strides[i + 1] * x.shape[i + 1];
+    plain_rmsnorm(y, &sum, s->of->kind ? &gain : NULL, 0.1);
+    free(flat);
+}
+
 /* kind 0: the normalised product, 1: the logarithm of its norm, 2: their product, whose gradient arrives by both */
 static inline void build_chain(setting *s)
 {
@@ -996,7 +1028,8 @@ static inline void want_rope(setting *s)
 }
 
 /* kind: the tn_attend_kind, the form, the row scale, and what else */
-enum { ATTEND_QUADRATIC = 4, ATTEND_LINEAR = 8, ATTEND_ROW = 16 /* times the tn_row_scale */, ATTEND_CAUSAL = 128, ATTEND_WINDOW = 256, ATTEND_SELF = 512 };
+enum { ATTEND_QUADRATIC = 4, ATTEND_LINEAR = 8, ATTEND_ROW = 16 /* times the tn_row_scale */, ATTEND_CAUSAL = 128, ATTEND_WINDOW = 256, ATTEND_SELF = 512,
+       ATTEND_JOINT = 1024 };
 
 static inline plain_attention case_attention(const setting *s)
 {
@@ -1014,10 +1047,10 @@ static inline plain_attention case_attention(const setting *s)
     return a;
 }
 
-/* Self: q, k and v are one tensor, and a self-attending one is square, as in x x^T x. */
+/* Self: q, k and v are one tensor, and a self-attending one is square, as in x x^T x. Joint: they are neighbouring heads of one. */
 static inline void build_attend(setting *s)
 {
-    const bool self = (s->of->kind & ATTEND_SELF) != 0;
+    const bool joint = (s->of->kind & ATTEND_JOINT) != 0, self = joint || (s->of->kind & ATTEND_SELF) != 0;
     int64_t shape[4], sets = s->of->kind % 4 == TN_ATTEND_BILINEAR ? 2 : 1;
     s->k[0] = s->round == CASE_LARGE ? 1 : draw(s, 1, 2);
     s->k[1] = s->round == CASE_LARGE ? draw(s, 50, 90) : s->round == CASE_DEEP ? draw(s, 15, 34) : draw_extent(s, true);
@@ -1028,7 +1061,7 @@ static inline void build_attend(setting *s)
     s->k[6] = draw(s, 1, s->round == CASE_LARGE ? 40 : 6);
     s->k[7] = draw(s, 1, 6);
     if (self) { s->k[2] = s->k[1]; s->k[5] = s->k[4]; }
-    shape[0] = s->k[0]; shape[1] = s->k[1]; shape[2] = sets * s->k[3]; shape[3] = s->k[4];
+    shape[0] = s->k[0]; shape[1] = s->k[1]; shape[2] = (joint ? 2 * sets + 1 : sets) * s->k[3]; shape[3] = s->k[4];
     case_real(s, 4, shape, CASE_UNIT);
     if (self) return;
     shape[1] = s->k[2];
@@ -1043,19 +1076,30 @@ static inline tn_tensor *run_attend(setting *s)
     const tn_attend_desc  d = plain_attend_desc(&a, s->of->kind & ATTEND_LINEAR ? TN_ATTEND_FORM_LINEAR
                                                   : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_FORM_QUADRATIC
                                                       : TN_ATTEND_FORM_AUTO);
+    const int64_t n = plain_sets(&a) * a.H;
     tn_tensor *x;
-    if (!(s->of->kind & ATTEND_SELF)) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
+    if (!(s->of->kind & (ATTEND_SELF | ATTEND_JOINT))) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
     x = case_x(s, 0);
+    if (s->of->kind & ATTEND_JOINT)
+        return tn_attend(s->ctx, tn_slice(x, 2, 0, n), tn_slice(x, 2, n, 2 * n), tn_slice(x, 2, 2 * n, 2 * n + a.H), &d);
     return tn_attend(s->ctx, x, x, plain_sets(&a) == 2 ? tn_slice(x, 2, 0, a.H) : x, &d);
 }
 
 static inline void want_attend(setting *s)
 {
     const plain_attention a = case_attention(s);
-    plain   q = plain_x(s, 0), k = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 1), v = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 2);
-    double *fq = plain_flat(&q), *fk = plain_flat(&k), *fv;
+    const bool one = (s->of->kind & (ATTEND_SELF | ATTEND_JOINT)) != 0;
+    plain   q = plain_x(s, 0), k = plain_x(s, one ? 0 : 1), v = plain_x(s, one ? 0 : 2);
+    double *fq, *fk, *fv;
     int64_t shape[4];
+    if (s->of->kind & ATTEND_JOINT) {
+        q.shape[2] = k.shape[2] = plain_sets(&a) * a.H;
+        k.v += q.shape[2] * q.strides[2];
+        v.v += 2 * q.shape[2] * q.strides[2];
+    }
     v.shape[2] = a.H;
+    fq = plain_flat(&q);
+    fk = plain_flat(&k);
     fv = plain_flat(&v);
     shape[0] = a.B; shape[1] = a.Tq; shape[2] = a.H; shape[3] = a.dv;
     plain_attend(&a, fq, fk, fv, case_want(s, 4, shape));
@@ -2343,7 +2387,15 @@ static const test_case cases[] = {
     {"tn_attention open",    TNA_OPEN,                  1e-5, true, build_tna, run_tna, want_tna},
     {"tn_attention causal",  TNA_OPEN + TNA_CAUSAL + TNA_SQUARE, 1e-5, true, build_tna, run_tna, want_tna},
     {"tn_attention sites",   TNA_SITES + TNA_SQUARE,    1e-5, true, build_tna, run_tna, want_tna},
-    {"tn_attention open sites", TNA_OPEN + TNA_SITES,   1e-5, true, build_tna, run_tna, want_tna}
+    {"tn_attention open sites", TNA_OPEN + TNA_SITES,   1e-5, true, build_tna, run_tna, want_tna},
+    {"residual",        0,       2e-6,  true,  build_residual,  run_residual,      want_residual},
+    {"residual gain",   1,       2e-6,  true,  build_residual,  run_residual,      want_residual},
+    {"attend joint",              TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_NONE + ATTEND_CAUSAL + ATTEND_JOINT,
+             3e-6, true, build_attend, run_attend, want_attend},
+    {"attend joint bilinear",     TN_ATTEND_BILINEAR + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_QUADRATIC + ATTEND_CAUSAL + ATTEND_JOINT,
+             4e-6, true, build_attend, run_attend, want_attend},
+    {"attend joint linear",       TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL + ATTEND_JOINT,
+             4e-6, true, build_attend, run_attend, want_attend}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

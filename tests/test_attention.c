@@ -549,6 +549,83 @@ TEST(overlapping_operands)
     tn_ctx_destroy(ctx);
 }
 
+enum { APART, QK, JOINT, SPARE, TRANSPOSED, REVERSED, TWICE, PLACES };
+
+/* The gradients of q, k and v together, and how often the backward pass fills a tensor with zeros, beside the loss's own 1.
+   The same numbers, whatever tensor they are parts of: three, one of q and k, one of all with or without more heads, three with
+   axes in another order, one of all from the last head to the first. TWICE: v also gets a gradient elsewhere, before. */
+static double *gradient_of_parts(int place, int kind, bool copied, int64_t *fills)
+{
+    const int64_t heads = kind == TN_ATTEND_BILINEAR ? 2 : 1, n[3] = {heads, heads, 1}, B = 2, T = 7, d = 4;
+    tn_ctx    *ctx = ctx_of(TN_F64);
+    tn_tensor *whole[3] = {NULL, NULL, NULL}, *in[3], *o, *loss;
+    uint64_t   rng = 71;
+    double    *v[3], *all = numbers(0, &rng);
+    int64_t    i, j, at = 0;
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.kind = (tn_attend_kind)kind;
+    for (i = 0; i < 3; i++) v[i] = numbers(B * T * n[i] * d, &rng);
+    for (i = 0; i < 3; i++) {
+        const bool    apart = place == APART || place == TRANSPOSED || place == TWICE || (place == QK && i == 2);
+        const int64_t more = place == SPARE ? 2 : 0, joint = place == QK ? 2 * heads : 2 * heads + 1 + more;
+        const int64_t H = apart ? n[i] : joint, first = apart ? 0 : i * heads;
+        const int64_t shape[4] = {B, place == TRANSPOSED ? H : T, place == TRANSPOSED ? T : H, d};
+        if (apart || i == 0) tn_watch(whole[i] = tn_full(ctx, 4, shape, 0));
+        for (j = i; !whole[j]; j--) {}
+        in[i] = whole[j];
+        if (place == TRANSPOSED) in[i] = tn_transpose(in[i], 1, 2);
+        if (place == REVERSED) in[i] = tn_slice_step(in[i], 2, joint - 1, -1, -1);
+        if (!apart) in[i] = tn_slice(in[i], 2, first, first + n[i]);
+        CHECK_STATUS(tn_write(in[i], TN_F64, v[i], B * T * n[i] * d), TN_OK);
+    }
+    tn_record(ctx);
+    for (i = 0; i < 3 && copied; i++) in[i] = tn_copy(ctx, in[i]);
+    o = tn_attend(ctx, in[0], in[1], in[2], &a);
+    loss = tn_sum(ctx, tn_mul(ctx, o, o));
+    if (place == TWICE) loss = tn_add(ctx, loss, tn_sum(ctx, tn_mul(ctx, in[2], in[2])));
+    *fills = -(int64_t)tn_ctx_kernel_calls(ctx, TN_KERNEL_FILL) - 1;
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    *fills += (int64_t)tn_ctx_kernel_calls(ctx, TN_KERNEL_FILL);
+    all = (double *)realloc(all, sizeof *all * (size_t)(B * T * (2 * heads + 1) * d));
+    for (i = 0; i < 3; at += B * T * n[i] * d, i++) {
+        const int64_t first = i == 0 || (place == QK && i == 2) ? 0 : i * heads;
+        tn_tensor    *g;
+        for (j = i; !whole[j]; j--) {}
+        g = whole[j]->grad;
+        if (place == TRANSPOSED) g = tn_transpose(g, 1, 2);
+        if (place == REVERSED) g = tn_slice_step(g, 2, 2 * heads, -1, -1);
+        if (place == QK || place == JOINT || place == SPARE || place == REVERSED) g = tn_slice(g, 2, first, first + n[i]);
+        CHECK_STATUS(tn_read(g, TN_F64, all + at, B * T * n[i] * d), TN_OK);
+    }
+    if (place == SPARE) {                                   /* heads that no operand has */
+        tn_tensor *g = tn_slice(whole[0]->grad, 2, 2 * heads + 1, 2 * heads + 3);
+        double    *rest = read_of(g);
+        for (i = 0; i < tn_tensor_count(g); i++) CHECK(rest[i] == 0);
+        free(rest);
+    }
+    for (i = 0; i < 3; i++) free(v[i]);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    return all;
+}
+
+/* A gradient is not filled with zeros if attention writes all of it, as one tensor or as several views of one. */
+TEST(gradients_without_zeros_first)
+{
+    int place, kind;
+    for (kind = 0; kind < 3; kind++)
+        for (place = 0; place < PLACES; place++) {
+            const int64_t heads = kind == TN_ATTEND_BILINEAR ? 2 : 1, n = 2 * 7 * (2 * heads + 1) * 4;
+            int64_t fills, other;
+            double *views = gradient_of_parts(place, kind, false, &fills), *copies = gradient_of_parts(place, kind, true, &other);
+            CHECK(test_frobenius(views, copies, n) <= 1e-15);
+            CHECK_INT(fills, place == SPARE ? 1 : place == TWICE ? 2 : place == REVERSED ? 3 : 0);
+            free(views);
+            free(copies);
+        }
+}
+
 /* ---- rope -------------------------------------------------------------------------------------------------------------- */
 
 static double *rope_row(tn_ctx *ctx, const double *x, int64_t d, int64_t position, bool norm)
@@ -1111,5 +1188,5 @@ TEST(a_state_of_another_context)
 }
 
 TEST_MAIN(chunked_is_quadratic, long_rows, the_future_is_unseen, multilinear, no_square_in_memory, the_form_of_auto, large_infinite_and_nan,
-          nothing_to_see, overlapping_operands, rope_is_relative, layers_are_tensors, decoding_is_forward, memory_of_decoding, layer_starts,
+          nothing_to_see, overlapping_operands, gradients_without_zeros_first, rope_is_relative, layers_are_tensors, decoding_is_forward, memory_of_decoding, layer_starts,
           bad_operands, bad_layers, no_memory, a_gradient_alone_has_the_same_bits, a_state_of_another_context)

@@ -676,5 +676,201 @@ TEST(embed)
     }
 }
 
-TEST_MAIN(shapes, one_query, options, states, states_stay, scratch_is_counted, room_of_a_token, parts, long_sums, extreme_scores,
+/* ---- the kernels' own contract: gradients are overwritten, or added to ---- */
+
+/* Calls of a backend with operands in memory of this test. */
+typedef struct raw {
+    const tn_backend *b;
+    void             *state;
+    tn_call           c;
+    void             *memory[24];
+    int               used;
+} raw;
+
+static size_t bytes_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_F32 ? 4 : 2; }
+
+static double number_of(const tn_view *v, int64_t i)
+{
+    uint32_t bits;
+    float    x;
+    if (v->dtype == TN_F64) return ((const double *)v->data)[i];
+    if (v->dtype == TN_F32) return (double)((const float *)v->data)[i];
+    bits = (uint32_t)((const uint16_t *)v->data)[i] << 16;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+/* BF16: of numbers with few digits */
+static void set_number(const tn_view *v, int64_t i, double x)
+{
+    const float y = (float)x;
+    uint32_t    bits;
+    memcpy(&bits, &y, sizeof bits);
+    if (v->dtype == TN_F64) ((double *)v->data)[i] = x;
+    else if (v->dtype == TN_F32) ((float *)v->data)[i] = y;
+    else ((uint16_t *)v->data)[i] = (uint16_t)(bits >> 16);
+}
+
+static int64_t count_of(const tn_view *v)
+{
+    int64_t n = 1;
+    for (int i = 0; i < v->rank; i++) n *= v->shape[i];
+    return n;
+}
+
+/* [B,T,n,d] with multiples of 1/64 */
+static tn_view make_heads(raw *r, tn_dtype dtype, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t *seed)
+{
+    tn_view v;
+    memset(&v, 0, sizeof v);
+    v.dtype = dtype;
+    v.rank = 4;
+    v.shape[0] = B; v.shape[1] = T; v.shape[2] = n; v.shape[3] = d;
+    v.strides[3] = 1; v.strides[2] = d; v.strides[1] = n * d; v.strides[0] = T * n * d;
+    v.data = r->memory[r->used++] = calloc((size_t)count_of(&v) + 1, bytes_of(dtype));
+    for (int64_t i = 0; i < count_of(&v); i++) set_number(&v, i, (double)test_random_int(seed, -64, 64) / 64);
+    return v;
+}
+
+/* The forward call, and the backward one with o and the statistics. */
+static bool raw_begin(raw *r, const problem *p, tn_dtype dtype, uint64_t *seed)
+{
+    const int64_t sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1, F = p->d * p->d;
+    const bool    linear = p->a.form == TN_ATTEND_FORM_LINEAR, sums = p->a.row == TN_ROW_SCALE_SUM;
+    tn_call      *c = &r->c;
+    memset(c, 0, sizeof *c);
+    r->used = 0;
+    c->kernel = linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION;
+    c->in[0] = make_heads(r, dtype, p->B, p->Tq, sets * p->H, p->d, seed);
+    c->in[1] = make_heads(r, dtype, p->B, p->Tk, sets * p->H, p->d, seed);
+    c->in[2] = make_heads(r, dtype, p->B, p->Tk, p->H, p->dv, seed);
+    c->in[3] = make_heads(r, dtype, p->B, p->Tq, p->H, p->dv, seed);
+    c->in[4] = make_heads(r, dtype == TN_F64 ? TN_F64 : TN_F32, 1, p->B, p->H, p->Tq, seed);
+    c->in[4].rank = 3;
+    memmove(c->in[4].shape, c->in[4].shape + 1, 3 * sizeof(int64_t));
+    memmove(c->in[4].strides, c->in[4].strides + 1, 3 * sizeof(int64_t));
+    c->n_in = 3;
+    c->out[0] = c->in[3];
+    if (p->a.kind == TN_ATTEND_SOFTMAX || sums) c->out[1] = c->in[4];
+    c->n_out = linear ? 4 : 3;
+    c->out[c->n_out - 1].data = r->memory[r->used++] = malloc(sizeof(double) * (size_t)(2 * p->d + 3 * (p->dv + 1) + F * (p->dv + 1)));
+    c->i[0] = p->a.kind;
+    c->i[1] = !p->a.bidirectional;
+    c->i[2] = p->a.window;
+    c->f[0] = 0.5; c->f[1] = 16; c->f[2] = p->a.row == TN_ROW_SCALE_DEFAULT ? TN_ROW_SCALE_LENGTH : p->a.row; c->f[3] = 0.25;
+    if (r->b->fn[c->kernel](r->state, c) == TN_ERR_DTYPE) return false;
+    c->kernel = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
+    c->out[3].data = c->out[c->n_out - 1].data;
+    if (!c->out[1].data) c->in[3].data = c->in[4].data = NULL;
+    c->n_in = 6;
+    c->n_out = 4;
+    c->in[5] = make_heads(r, dtype, p->B, p->Tq, p->H, p->dv, seed);
+    return true;
+}
+
+static void raw_end(raw *r) { while (r->used > 0) free(r->memory[--r->used]); }
+
+/* One backward call. to: what the gradients hold before it, and then; only those of `wanted` are operands. */
+static tn_status raw_backward(raw *r, tn_view to[3], int wanted, bool add)
+{
+    for (int i = 0; i < 3; i++) {
+        r->c.out[i] = to[i];
+        if (!(wanted >> i & 1)) r->c.out[i].data = NULL;
+    }
+    r->c.accumulate = add;
+    return r->b->fn[r->c.kernel](r->state, &r->c);
+}
+
+/* What was there does not matter if a gradient is overwritten, be it NaN; and it is neither lost nor doubled if it is added to,
+   for each of the three, whichever others are wanted. */
+static void try_contract(const tn_backend *b, tn_dtype dtype, tn_gemm_precision precision, const problem *p)
+{
+    const double bound = dtype == TN_F64 ? 1e-14 : dtype == TN_F32 ? 2e-6 : 1e-2;
+    uint64_t     seed = 7;
+    tn_view      old[3], over[3], onto[3], other[3];
+    char         why[TN_WHY];
+    test_heap    heap = {0, 0, 0, 0, false};
+    tn_desc      d;
+    raw          r;
+    memset(&d, 0, sizeof d);
+    memset(&r, 0, sizeof r);
+    d.dtype = dtype == TN_F64 ? TN_F64 : TN_F32;
+    d.activations = dtype;
+    d.gemm_precision = precision;
+    d.threads = 1;
+    d.allocator = test_heap_allocator(&heap);
+    r.b = b;
+    if (!CHECK_STATUS(b->open(&d, &r.state, why), TN_OK)) return;
+    if (!test_leave_out(!raw_begin(&r, p, dtype, &seed), "BF16 operands that a kernel gets as F32 copies")) {
+        for (int i = 0; i < 3; i++) {
+            const tn_view like = r.c.in[i];
+            old[i] = make_heads(&r, dtype, like.shape[0], like.shape[1], like.shape[2], like.shape[3], &seed);
+            over[i] = make_heads(&r, dtype, like.shape[0], like.shape[1], like.shape[2], like.shape[3], &seed);
+            onto[i] = make_heads(&r, dtype, like.shape[0], like.shape[1], like.shape[2], like.shape[3], &seed);
+            other[i] = make_heads(&r, dtype, like.shape[0], like.shape[1], like.shape[2], like.shape[3], &seed);
+            for (int64_t k = 0; k < count_of(&like); k++) {
+                set_number(&over[i], k, NAN);
+                set_number(&onto[i], k, 0);
+            }
+        }
+        const tn_status s = raw_backward(&r, over, 7, false);
+        if (!test_leave_out(dtype == TN_BF16 && s == TN_ERR_DTYPE, "BF16 operands that a kernel gets as F32 copies")
+            && CHECK_STATUS(s, TN_OK)) {
+            CHECK_STATUS(raw_backward(&r, onto, 7, true), TN_OK);
+            for (int i = 0; i < 3; i++)
+                for (int64_t k = 0; k < count_of(&over[i]); k++) CHECK(number_of(&over[i], k) == number_of(&onto[i], k));
+            for (int wanted = 1; wanted < 7; wanted++) {
+                for (int i = 0; i < 3; i++)
+                    for (int64_t k = 0; k < count_of(&other[i]); k++) set_number(&other[i], k, NAN);
+                CHECK_STATUS(raw_backward(&r, other, wanted, false), TN_OK);
+                for (int i = 0; i < 3; i++)
+                    for (int64_t k = 0; k < count_of(&other[i]); k++)
+                        CHECK(wanted >> i & 1 ? number_of(&other[i], k) == number_of(&over[i], k) : isnan(number_of(&other[i], k)));
+            }
+            for (int wanted = 1; wanted < 8; wanted++) {
+                for (int i = 0; i < 3; i++)
+                    for (int64_t k = 0; k < count_of(&other[i]); k++) set_number(&other[i], k, number_of(&old[i], k));
+                CHECK_STATUS(raw_backward(&r, other, wanted, true), TN_OK);
+                for (int i = 0; i < 3; i++) {
+                    double e = 0, all = 1e-300;
+                    for (int64_t k = 0; k < count_of(&other[i]); k++) {
+                        const double x = number_of(&other[i], k) - number_of(&old[i], k), y = wanted >> i & 1 ? number_of(&over[i], k) : 0;
+                        e += (x - y) * (x - y);
+                        all += x * x + y * y + number_of(&old[i], k) * number_of(&old[i], k);
+                    }
+                    CHECK(sqrt(e / all) <= bound);
+                }
+            }
+        }
+    }
+    raw_end(&r);
+    b->close(r.state);
+    CHECK_INT(heap.blocks, 0);
+}
+
+TEST(gradients_are_overwritten_or_added_to)
+{
+    static const int64_t shape[][6] = {     /* B, Tq, Tk, H, d, dv: few heads and many, parts, tiles of BF16 */
+        {1, 5, 7, 2, 3, 4}, {1, 0, 5, 1, 4, 4}, {1, 5, 0, 1, 4, 4}, {1, 6, 6, 1, 4, 0}, {2, 45, 45, 4, 5, 6}, {1, 20, 1100, 1, 6, 5},
+        {1, 70, 70, 8, 16, 16}, {2, 3, 40, 4, 5, 6}
+    };
+    static const struct { bool cpu; tn_dtype dtype; tn_gemm_precision precision; } ways[] = {
+        {false, TN_F32, TN_GEMM_F32}, {false, TN_F64, TN_GEMM_F32}, {true, TN_F32, TN_GEMM_F32}, {true, TN_F64, TN_GEMM_F32},
+        {true, TN_BF16, TN_GEMM_F32}, {true, TN_BF16, TN_GEMM_BF16}
+    };
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+        for (int kind = 0; kind < 3; kind++)
+            for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++)
+                for (int causal = 0; causal < 2; causal++)
+                    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+                        const int64_t *n = shape[s];
+                        problem        p = make((tn_attend_kind)kind, (tn_attend_form)form, n[0], n[1], n[2], n[3], n[4], n[5]);
+                        if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) continue;
+                        p.a.bidirectional = causal == 0;
+                        p.a.row = kind == TN_ATTEND_SQUARED && causal ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
+                        try_contract(ways[way].cpu ? tn_cpu_backend() : tn_reference_backend(), ways[way].dtype, ways[way].precision, &p);
+                    }
+}
+
+TEST_MAIN(gradients_are_overwritten_or_added_to, shapes, one_query, options, states, states_stay, scratch_is_counted, room_of_a_token, parts, long_sums, extreme_scores,
           nan_is_seen, edges_of_scores, unseen_keys, rope, rope_far_away, embed)

@@ -1244,6 +1244,8 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
     X("embed", "table", tn_embed(o->ctx, bad, o->ids)) \
     X("embed", "ids", tn_embed(o->ctx, o->a, bad)) \
     X("rmsnorm", "x", tn_rmsnorm(o->ctx, bad, NULL, 1e-5)) \
+    X("residual_rmsnorm", "x", tn_residual_rmsnorm(o->ctx, bad, o->a, NULL, 1e-5, NULL)) \
+    X("residual_rmsnorm", "branch", tn_residual_rmsnorm(o->ctx, o->a, bad, NULL, 1e-5, NULL)) \
     X("noise", "x", tn_noise(o->ctx, bad, 1)) \
     X("dropout", "x", tn_dropout(o->ctx, bad, 0.5)) \
     X("cross_entropy", "logits", tn_cross_entropy(o->ctx, bad, o->ids)) \
@@ -1258,6 +1260,7 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
 #define BAD_OPTIONS(X) \
     X("affine", "b", tn_affine(o->ctx, o->a, o->a, bad)) \
     X("rmsnorm", "gain", tn_rmsnorm(o->ctx, o->a, bad, 1e-5)) \
+    X("residual_rmsnorm", "gain", tn_residual_rmsnorm(o->ctx, o->a, o->a, bad, 1e-5, NULL)) \
     X("layernorm", "gain", tn_layernorm(o->ctx, o->a, bad, NULL, 1e-5)) \
     X("layernorm", "bias", tn_layernorm(o->ctx, o->a, NULL, bad, 1e-5))
 
@@ -1386,6 +1389,13 @@ TEST(shape_errors)
     CHECK_REFUSED(ctx, tn_embed(ctx, a, a), TN_ERR_DTYPE, "embed: ids is F32, expected I32");
     CHECK_REFUSED(ctx, tn_rmsnorm(ctx, a, scalar, 1e-5), TN_ERR_SHAPE, "rmsnorm: gain is [], expected [4], for x is [3,4]");
     CHECK_REFUSED(ctx, tn_rmsnorm(ctx, scalar, NULL, 1e-5), TN_ERR_SHAPE, "rmsnorm: x has rank 0, expected at least 1");
+    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, tn_transpose(a, 0, 1), NULL, 1e-5, NULL), TN_ERR_SHAPE,
+            "residual_rmsnorm: branch is [4,3], expected [3,4] as x");
+    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, scalar, 1e-5, NULL), TN_ERR_SHAPE,
+            "residual_rmsnorm: gain is [], expected [4], for x is [3,4]");
+    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, NULL, -1, NULL), TN_ERR_ARG, "residual_rmsnorm: eps is -1, expected 0 or more");
+    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, scalar, scalar, NULL, 1e-5, NULL), TN_ERR_SHAPE,
+            "residual_rmsnorm: x has rank 0, expected at least 1");
     CHECK_REFUSED(ctx, tn_layernorm(ctx, a, scalar, NULL, 1e-5), TN_ERR_SHAPE,
             "layernorm: gain is [], expected [4], for x is [3,4]");
     CHECK_REFUSED(ctx, tn_layernorm(ctx, a, NULL, a, 1e-5), TN_ERR_SHAPE,

@@ -829,6 +829,82 @@ static void norms(bool centred, bool backward, const char *name)
     WORST(name, worst, 1);
 }
 
+/* The bytes of an operand on the device are those of another. */
+static bool same_bytes(const operand *a, const operand *b)
+{
+    char *x = (char *)malloc(a->bytes + 1), *y = (char *)malloc(a->bytes + 1);
+    bool  same;
+    CHECK_STATUS(here.gpu->download(here.state, x, a->at, a->bytes), TN_OK);
+    CHECK_STATUS(here.gpu->download(here.state, y, b->at, a->bytes), TN_OK);
+    same = memcmp(x, y, a->bytes) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* The sum, its norm and r: bit-identical to an addition and a norm on the device; and those of the cpu backend, which does not
+   round a BF16 sum here, because it computes with F32 copies. */
+static void residual(tn_dtype dtype, int64_t R, int64_t C, double size, int k)
+{
+    const tn_dtype real = wide_of(dtype);
+    const double   bound = dtype == TN_F64 ? 1e-12 : dtype == TN_F32 ? 4e-6 : 1e-2;
+    uint64_t       seed = (uint64_t)(C * 31 + k);
+    row            f = row_of(TN_KERNEL_RESIDUAL_RMSNORM), add = row_of(TN_KERNEL_ADD), norm = row_of(TN_KERNEL_RMSNORM);
+    operand       *x = fill(make(dtype, R * C, offset_of(C, k, 0), 0), &seed, 0, size);
+    operand       *branch = fill(make(dtype, R * C, offset_of(C, k, 1), 0), &seed, 0, size);
+    operand       *w = k % 3 ? fill(make(real, C, offset_of(C, k, 2), 0), &seed, 1, 0.5) : NULL, *out[2][3];
+    NAME("residual_rmsnorm of [%d,%d], size %g, dtype %d, %d", (int)R, (int)C, size, (int)dtype, k);
+    for (int i = 0; i < 2; i++) {
+        out[i][0] = make(dtype, R * C, offset_of(C, k, 3), bound);
+        out[i][1] = make(dtype, R * C, offset_of(C, k, 4), bound);
+        out[i][2] = make(real, R, k % 3, bound);
+        out[i][1]->line = C;
+        out[i][2]->line = 1;
+    }
+    add_in(&f, x, R, C);
+    add_in(&f, branch, R, C);
+    add_in(&f, w, C, -1);
+    add_out(&f, out[0][0], R, C);
+    add_out(&f, out[0][1], R, C);
+    add_out(&f, out[0][2], R, -1);
+    add_in(&add, x, R, C);
+    add_in(&add, branch, R, C);
+    add_out(&add, out[1][0], R, C);
+    add_in(&norm, out[1][0], R, C);
+    add_in(&norm, w, C, -1);
+    add_out(&norm, out[1][1], R, C);
+    add_out(&norm, out[1][2], R, -1);
+    f.c.f[0] = norm.c.f[0] = k % 4 == 3 ? 1e-5 : 1e-4 * size * size;
+    add.c.f[0] = add.c.f[1] = 1;
+    both(&f);
+    both(&add);
+    both(&norm);
+    /* if an operand of the sum alone is not aligned, the norm uses packs, and adds the squares in another order */
+    if ((size_t)C * size_of(dtype) % 16 != 0 || (offset_of(C, k, 0) == 0 && offset_of(C, k, 1) == 0))
+        for (int i = 0; i < 3; i++) CHECK(same_bytes(out[0][i], out[1][i]));
+    finish();
+}
+
+TEST(residual_rmsnorm)
+{
+    static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
+    static const double   size[] = {1, 1e-20, 1e20};
+    static const int64_t  shape[][2] = {{300, 32}, {70, 1032}, {40, 8}, {2, 5000}, {3, 40000}, {18000, 1}};
+    int k = 0, j, t, more;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (t = 0; t < 3; t++) {
+        for (j = 0; j < SIZES; j++)
+            for (more = 0; more < 9; more++) {
+                if (left_out(++k)) continue;
+                residual(type[t], 1 + k % 4, sizes[j], size[more % 3], k);
+            }
+        for (j = 0; j < (test_small() ? 2 : 6); j++) residual(type[t], shape[j][0], shape[j][1], 1, 6 * j + 5);
+    }
+    close_place();
+    WORST("residual_rmsnorm", worst, 1);
+}
+
 TEST(rmsnorm)            { NEED_GPU(); norms(false, false, "rmsnorm"); }
 TEST(layernorm)          { NEED_GPU(); norms(true, false, "layernorm"); }
 TEST(rmsnorm_backward)   { NEED_GPU(); norms(false, true, "rmsnorm backwards"); }
@@ -1559,11 +1635,12 @@ TEST(few_queries_of_many_heads)
     WORST("a few queries of many heads", worst, 1);
 }
 
-/* The gradients of the call `f`, added to the numbers that are there. */
-static row attention_backward(const row *f, uint64_t seed)
+/* The gradients of the call `f`, which overwrite the numbers that are there, or are added to them. */
+static row attention_backward(const row *f, uint64_t seed, bool add)
 {
     row r = *f;
     int i;
+    r.c.accumulate = add;
     r.c.kernel = (tn_kernel)(f->c.kernel + 1);
     r.c.n_in = 6;
     r.in[3] = f->out[0];
@@ -1605,7 +1682,7 @@ TEST(linear_attention_at_the_end_of_memory)
         f.c.n_out = 4;
         f.c.out[2] = f.c.out[3] = view_of(NULL, -1, -1, -1);
         both(&f);
-        b = attention_backward(&f, 9);
+        b = attention_backward(&f, 9, k % 2);
         both(&b);
         finish();
     }
@@ -1636,7 +1713,7 @@ TEST(tensor_cores_in_many_blocks)
         for (i = 0; i < 3; i++) to_bf16(f.in[i]);
         f.in[2]->x[((Tk - 1) * H + 7) * d + 3] = (double)NAN;                  /* only the last query of one head sees it */
         f.in[2]->x[((Tk - 2) * H + H - 4) * d + 3] = HUGE_VAL;
-        b = attention_backward(&f, 8);
+        b = attention_backward(&f, 8, kind == 1);
         to_bf16(b.in[5]);
         for (i = 0; i < 3; i++) b.out[i]->least = 1e-5;          /* the plain kernels would be more exact */
         f.out[0]->least = 1e-5;
@@ -1649,7 +1726,7 @@ TEST(tensor_cores_in_many_blocks)
 }
 
 TEST_MAIN(adamw, sgd, muon_end, many_parameters, sumsq, step_begin, muon_begin, cross_entropy, softmax, rmsnorm, layernorm,
-          rmsnorm_backward, layernorm_backward, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory,
+          rmsnorm_backward, layernorm_backward, residual_rmsnorm, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory,
           views_at_the_end_of_memory, passes, tables_and_largest, rotations_and_chains, scans, refusals, no_room_for_scratch,
           scratch_after_a_graph, calls_that_wait, attention_to_nothing, few_queries_of_many_heads,
           linear_attention_at_the_end_of_memory, tensor_cores_in_many_blocks)

@@ -541,6 +541,7 @@ static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
     {TN_KERNEL_PROD, "A", "A"}, {TN_KERNEL_PROD_BACKWARD, "AA", "A"}, {TN_KERNEL_GEMM, "AAa", "A"},
     {TN_KERNEL_EMBED, "ai", "Ai"}, {TN_KERNEL_EMBED_BACKWARD, "iA", "a"},
     {TN_KERNEL_RMSNORM, "Aa", "Af"}, {TN_KERNEL_RMSNORM_BACKWARD, "AafA", "Aa"},
+    {TN_KERNEL_RESIDUAL_RMSNORM, "AAa", "AAf"},
     {TN_KERNEL_LAYERNORM, "Aaa", "Af"}, {TN_KERNEL_LAYERNORM_BACKWARD, "AafA", "Aaa"},
     {TN_KERNEL_DROPOUT, "Ai", "A"}, {TN_KERNEL_CROSS_ENTROPY, "Ai", "ffiA"},
     {TN_KERNEL_CHAIN, "A", "ffff"}, {TN_KERNEL_CHAIN_BACKWARD, "Afff", "Af"},

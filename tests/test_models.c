@@ -404,6 +404,73 @@ TEST(short_texts)
     }
 }
 
+/* ---- sums with their norms ------------------------------------------------------------------------------------------ */
+
+/* How often a forward pass adds and normalises in one kernel: inside of every block, and between two of them and at the end, if
+   the next block neither mixes nor recomputes. */
+static int64_t fused_norms(const tn_transformer_desc *d)
+{
+    const bool again = d->recompute && !(d->value_residual && d->layers == 1);
+    if (d->no_norm || d->place == TN_PLACE_POST || d->norm != TN_NORM_RMS) return 0;
+    return d->layers + (d->x0_residual || d->recompute ? 0 : d->layers - 1) + !again;
+}
+
+static tn_tensor *as_it_is(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
+{
+    (void)ctx; (void)user; (void)name;
+    return x;
+}
+
+/* Logits and gradients, and how often that kernel ran until the loss. tapped: with a tap, which makes it two kernels. */
+static double *all_of_model(world *w, const tn_transformer *m, bool tapped, uint64_t *fused)
+{
+    const tn_tap tap = {"embed", as_it_is, NULL};
+    int64_t      B = 2, T = m->desc.context, n = B * T * m->desc.vocab, i, at = n;
+    double      *v = (double *)malloc(sizeof *v * (size_t)(n + tn_params_elements(w->params)));
+    tn_tensor   *ids, *targets, *logits;
+    tn_ctx_reset(w->ctx);
+    tn_params_zero_grad(w->params);
+    ids = ids_of(w->ctx, &m->desc, B, T, 3);
+    targets = ids_of(w->ctx, &m->desc, B, T, 4);
+    tn_record(w->ctx);
+    *fused = tn_ctx_kernel_calls(w->ctx, TN_KERNEL_RESIDUAL_RMSNORM);
+    logits = tapped ? tn_transformer_run(w->ctx, m, ids, &tap, 1) : tn_transformer_forward(w->ctx, m, ids);
+    *fused = tn_ctx_kernel_calls(w->ctx, TN_KERNEL_RESIDUAL_RMSNORM) - *fused;
+    CHECK_STATUS(tn_backward(w->ctx, tn_cross_entropy(w->ctx, logits, targets)), TN_OK);
+    CHECK_STATUS(tn_read(logits, TN_F64, v, n), TN_OK);
+    for (i = 0; i < tn_params_count(w->params); i++) {
+        const tn_tensor *p = tn_params_at(w->params, i)->value;
+        CHECK_STATUS(tn_read(p->grad, TN_F64, v + at, tn_tensor_count(p)), TN_OK);
+        at += tn_tensor_count(p);
+    }
+    CHECK_CTX(w->ctx);
+    return v;
+}
+
+TEST(sums_with_their_norms)
+{
+    int k, recompute;
+    for (k = 0; k < VARIANTS; k++)
+        for (recompute = 0; recompute < 2; recompute++) {
+            const char         *what;
+            tn_transformer_desc d = variant(k, &what);
+            tn_transformer      m;
+            world               w;
+            uint64_t            fused, none;
+            double             *one, *two;
+            d.recompute = recompute == 1;
+            REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
+            one = all_of_model(&w, &m, false, &fused);
+            two = all_of_model(&w, &m, true, &none);
+            if (!CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab + tn_params_elements(w.params))) == 0)
+                | !CHECK_INT(none, recompute && fused_norms(&d) > 0 ? d.layers - d.value_residual : 0)
+                | !CHECK_INT(fused, fused_norms(&d))) printf("     %s, recompute %d\n", what, recompute);
+            free(one);
+            free(two);
+            close_world(&w);
+        }
+}
+
 /* ---- what a desc costs, and how it begins ---------------------------------------------------------------------- */
 
 TEST(counts)
@@ -1858,7 +1925,7 @@ TEST(config_norm_bias)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
+TEST_MAIN(sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,
           hidden_widths, cycles, cycles_refuse, noise_and_dropout, logits_by_tensor, starts, first_loss, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,

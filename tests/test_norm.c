@@ -303,5 +303,91 @@ TEST(only_layer_norm_has_a_bias)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, rows_far_from_one, the_layer,
+/* ---- the sum of a residual stream with its norm --------------------------------------------------------------------- */
+
+/* y, the sum, and the gradients of x, branch and gain; by one op, or by an addition and a norm. upstream 1: through y alone, 2:
+   through the sum alone, 3: through both. */
+static int64_t residual(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, tn_simd simd, int64_t rows, int64_t n,
+                        bool fused, int upstream, double *to, uint64_t calls[3])
+{
+    static const tn_kernel kernel[3] = {TN_KERNEL_RESIDUAL_RMSNORM, TN_KERNEL_RMSNORM, TN_KERNEL_ADD};
+    tn_tensor *x[3], *y, *sum = NULL, *loss = NULL;
+    double    *v = (double *)malloc(sizeof *v * (size_t)(5 * rows * n));
+    int64_t    used = 0, i;
+    uint64_t   rng = 77;
+    tn_desc    d;
+    tn_ctx    *ctx;
+    memset(&d, 0, sizeof d);
+    d.backend = backend;
+    d.dtype = dtype;
+    d.activations = activations;
+    d.simd = simd;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return 0;
+    random_numbers(v, 5 * rows * n, &rng);
+    for (i = 0; i < 3; i++) {
+        x[i] = i < 2 ? matrix_of(ctx, rows, n, v + i * rows * n) : tn_tensor_1d(ctx, TN_REAL, n);
+        if (i == 2) CHECK_STATUS(tn_write(x[i], TN_F64, v + 2 * rows * n, n), TN_OK);
+        tn_watch(x[i]);
+    }
+    tn_record(ctx);
+    for (i = 0; i < 3; i++) calls[i] = tn_ctx_kernel_calls(ctx, kernel[i]);
+    if (fused) y = tn_residual_rmsnorm(ctx, tn_cast(ctx, x[0], activations), tn_cast(ctx, x[1], activations), x[2], 1e-3, &sum);
+    else {
+        sum = tn_add(ctx, tn_cast(ctx, x[0], activations), tn_cast(ctx, x[1], activations));
+        y = tn_rmsnorm(ctx, sum, x[2], 1e-3);
+    }
+    for (i = 0; i < 3; i++) calls[i] = tn_ctx_kernel_calls(ctx, kernel[i]) - calls[i];
+    if (upstream & 1) loss = tn_sum(ctx, tn_mul(ctx, y, matrix_of(ctx, rows, n, v + 3 * rows * n)));
+    if (upstream & 2) {
+        tn_tensor *more = tn_sum(ctx, tn_mul(ctx, sum, matrix_of(ctx, rows, n, v + 4 * rows * n)));
+        loss = loss ? tn_add(ctx, loss, more) : more;
+    }
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    CHECK_STATUS(tn_read(y, TN_F64, to, rows * n), TN_OK);
+    CHECK_STATUS(tn_read(sum, TN_F64, to + rows * n, rows * n), TN_OK);
+    for (i = 0, used = 2 * rows * n; i < 3; i++) {
+        const int64_t count = i < 2 ? rows * n : n;
+        if (i == 2 && upstream == 2) continue;
+        CHECK_STATUS(tn_read(x[i]->grad, TN_F64, to + used, count), TN_OK);
+        used += count;
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    free(v);
+    return used;
+}
+
+/* The bits are those of tn_add and tn_rmsnorm, on each backend and SIMD level, with each dtype; without the kernel, too. */
+TEST(residual_is_a_sum_and_a_norm)
+{
+    static const struct { tn_dtype dtype, activations; } of[] = {{TN_F32, TN_F32}, {TN_F64, TN_F64}, {TN_F32, TN_BF16}};
+    static const int64_t shape[][2] = {{1, 1}, {3, 5}, {2, 16}, {7, 33}, {300, 70}, {40, 1031}};
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON};
+    tn_backend sparse = *tn_cpu_backend();
+    size_t     t, s, b;
+    sparse.fn[TN_KERNEL_RESIDUAL_RMSNORM] = NULL;
+    for (t = 0; t < sizeof of / sizeof *of; t++)
+        for (s = 0; s < sizeof shape / sizeof *shape; s++)
+            for (b = 0; b < 6; b++) {
+                const tn_backend *backend = b == 0 ? tn_reference_backend() : b == 1 ? &sparse : tn_cpu_backend();
+                const tn_simd     simd = b < 2 ? TN_SIMD_BEST : level[b - 2];         /* one that is not here is another one twice */
+                const int64_t     most = 5 * shape[s][0] * shape[s][1];
+                int               upstream;
+                for (upstream = 1; upstream < 4; upstream++) {
+                    double  *one = (double *)malloc(sizeof *one * (size_t)most), *two = (double *)malloc(sizeof *two * (size_t)most);
+                    uint64_t calls[3], parts[3];
+                    int64_t  n = residual(backend, of[t].dtype, of[t].activations, simd, shape[s][0], shape[s][1], true, upstream, one, calls);
+                    CHECK_INT(residual(backend, of[t].dtype, of[t].activations, simd, shape[s][0], shape[s][1], false, upstream, two, parts), n);
+                    CHECK(n > 0 && memcmp(one, two, sizeof *one * (size_t)n) == 0);
+                    CHECK(calls[0] == 1 && parts[0] == 0 && parts[1] == 1 && parts[2] == 1);
+                    /* composed where there is no kernel, and for BF16 where it has none: the backend reference */
+                    CHECK_INT(calls[1], b == 1 || (b == 0 && of[t].activations == TN_BF16));
+                    CHECK_INT(calls[2], calls[1]);
+                    free(one);
+                    free(two);
+                }
+            }
+}
+
+TEST_MAIN(residual_is_a_sum_and_a_norm, known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, rows_far_from_one, the_layer,
           only_layer_norm_has_a_bias)
