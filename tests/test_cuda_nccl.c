@@ -253,7 +253,7 @@ TEST(the_end_of_a_process_ends_the_others)
     uint64_t seed = 5;
     int      i;
     char     text[32];
-    for (i = 0; i < 12; i++) {
+    for (i = 0; i < (test_small() ? 6 : 12); i++) {
         const int size = 2 + i % 3, victim = (int)test_random_int(&seed, 0, size - 1);
         if (i < 3) snprintf(text, sizeof text, "%d:init", victim);
         else snprintf(text, sizeof text, "%d:call:%d", victim, (int)test_random_int(&seed, 1, 30));

@@ -136,6 +136,7 @@ typedef struct run {
     double      flops;              /* of training, per token                     */
     double      peak;               /* floating-point operations per second: the most that was measured */
     double      rate;               /* tokens per second, a running average       */
+    double      sent;               /* bytes, by this process in its last step    */
     bool        device;             /* not the host: reading results waits        */
     bool        stops;              /* one of the processes was asked to stop     */
     int64_t     texts;              /* of this process in a forward pass          */
