@@ -82,7 +82,7 @@ tn-cuda: build/tn-cuda
 build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
 
-build/tn.d/comm/%.o: examples/comm/%.c examples/comm/comm.h tensornet.h
+build/tn.d/comm/%.o: examples/comm/%.c $(wildcard examples/comm/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -I. -c $< -o $@
 # What the pages of `tn look` are made of, as arrays of C.
@@ -95,6 +95,7 @@ build/live.wasm: tools/tn/look/live.c tools/tn/look/wasm.h tools/tn/look/wasm.sh
 	@mkdir -p $(@D)
 	sh tools/tn/look/wasm.sh --optional $< $@
 build/tn.d/look_page.o: build/look_assets.h
+build/tn.d/processes.o: $(wildcard examples/comm/*.h)
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@

@@ -2549,9 +2549,6 @@ TN_API tn_status tn_optim_step(tn_optim *optim);
    is an error. All processes have to call it. The result is bit-identical. It does nothing with one process, nor for
    gradients that do not exist before the pass, as in the first step. */
 TN_API TN_EXPERIMENTAL tn_status tn_optim_overlap(tn_optim *optim);
-/* Collects the moments that processes share (share_moments) before a checkpoint, which one of them then writes. All have to
-   call it; each holds all moments until its next step: the peak of its memory. Without shared moments it does nothing. */
-TN_API TN_EXPERIMENTAL tn_status tn_optim_gather(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
@@ -2731,7 +2728,9 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
    TN_MATCH_IGNORE_EXTRA), the optimiser's moments as optim.m.NAME and optim.v.NAME, its counters as optim.scalars, the
    random clock as optim.clock; notes that begin with "tensornet." for steps, seed and desc; and at its end optim.checksum,
    U32 [2], the XXH64 of all bytes before it, low word first. `notes` are the caller's, for example how far the data was
-   read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file. */
+   read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file.
+   With share_moments all processes have to call it: the first writes, and the others, whose sinks and notes are not used, send
+   it their moments, piece by piece. An error of one of them is an error of all. The file does not depend on their number. */
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
@@ -2739,7 +2738,8 @@ TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const 
    accepted).
    TN_ERR_ARG, TN_ERR_SHAPE: another kind of optimiser or another model. TN_ERR_DTYPE: a context of another dtype. If numbers
    of the desc differ (such as lr), the program's are used, with a warning in the log for each; numbers that are not finite
-   are accepted with a warning, too. */
+   are accepted with a warning, too. With share_moments each process keeps only its part of the moments, whatever their number
+   was when the file was written. */
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 /* Reads a checkpoint without using it: TN_ERR_FORMAT if the file is cut off or damaged. For example, to find the newest of
    several that is whole; as after any error, each failure stays in the context until tn_ctx_clear_error. TN_OK for other
@@ -30440,10 +30440,11 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 
 /* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
    processes share moments: `at` is the place of its first element in a group of so many elements, or the process that updates a
-   matrix of Muon; m are the moments of this process's part, and `all` those of the whole parameter before a checkpoint. */
+   matrix of Muon; m are the moments of this process's part, NULL without one. */
 typedef struct tni_moments {
-    tn_tensor    *m[2], *all[2];
+    tn_tensor    *m[2];
     tn_optim_kind rule, placed;         /* placed: the rule when `at` was chosen */
+    bool          made;                 /* the moments exist, in this process or in others */
     double        born;
     int64_t       at, group;
     bool          leaves;               /* its gradient, or value, is among those that are sent, see >>optim-comm */
@@ -30473,7 +30474,6 @@ struct tn_optim {
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     tni_mail      mail;
     int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
-    bool          gathered;     /* shared moments are collected, see tn_optim_gather */
     bool          refused;      /* processes differed before an announced backward pass: what they told says how */
     int64_t       placed;       /* parameters that have a place, with shared moments */
     int64_t       steps;
@@ -30525,9 +30525,9 @@ static void tni_optim_forget(tni_moments *m)
     int k;
     for (k = 0; k < 2; k++) {
         tn_tensor_destroy(m->m[k]);
-        tn_tensor_destroy(m->all[k]);
-        m->m[k] = m->all[k] = NULL;
+        m->m[k] = NULL;
     }
+    m->made = false;
 }
 
 static void tni_optim_destroy(tni_owned *owned)
@@ -30747,21 +30747,23 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
     const tn_param *p = o->of.params->item[i];
     const tni_span  own = tni_optim_own(o, i);
     const bool      part = own.count < tn_tensor_count(value);
-    int       k, wanted = part && own.count == 0 ? 0 : tni_optim_wants(o, p);
+    const int       wanted = tni_optim_wants(o, p);
+    int       k;
     double    scalars[TNI_SCALARS];
     tn_status s;
     if (o->state[i].rule != tni_optim_rule(o, p) && !tni_uncaptured(o->owned.ctx, "moments of another kind are made"))
         return TN_ERR_ARG;
     if (o->state[i].rule != tni_optim_rule(o, p)) tni_optim_forget(&o->state[i]);
     o->state[i].rule = tni_optim_rule(o, p);
-    for (k = 0; k < wanted; k++) {
+    if (wanted == 0 || o->state[i].made) return TN_OK;
+    for (k = 0; k < wanted && (!part || own.count > 0); k++) {
         tn_tensor **m = &o->state[i].m[k];
-        if (*m) continue;
-        *m = tn_tensor_create(o->owned.ctx, TN_REAL, part ? 1 : value->rank, part ? &own.count : value->shape);
+        if (!*m) *m = tn_tensor_create(o->owned.ctx, TN_REAL, part ? 1 : value->rank, part ? &own.count : value->shape);
         if (!*m) return TN_ERR_MEMORY;
-        if ((s = tn_read(o->scalars, TN_F64, scalars, TNI_SCALARS)) != TN_OK) return s;
-        o->state[i].born = scalars[TNI_STEP];
     }
+    if ((s = tn_read(o->scalars, TN_F64, scalars, TNI_SCALARS)) != TN_OK) return s;
+    o->state[i].born = scalars[TNI_STEP];
+    o->state[i].made = true;
     return TN_OK;
 }
 
@@ -31241,89 +31243,6 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
                          tni_dtype_size(o->scalars->dtype));
 }
 
-/* born[2 i] becomes the sum over the processes that have moments of parameter i, born[2 i + 1] their number. Then there is memory
-   for the whole moments. */
-static tn_status tni_gather_begin(tn_optim *o, double *born)
-{
-    tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i;
-    int       k;
-    tn_status s;
-    for (i = 0; i < o->states; i++) {
-        born[2 * i] = o->state[i].m[0] ? o->state[i].born : 0;
-        born[2 * i + 1] = o->state[i].m[0] != NULL;
-    }
-    s = tn_comm_sum(ctx, born, 2 * o->states);
-    for (i = 0; i < o->states && s == TN_OK; i++)
-        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && born[2 * i + 1] > 0 && s == TN_OK; k++) {
-            const tn_tensor *value = o->of.params->item[i]->value;
-            tn_tensor      **all = &o->state[i].all[k];
-            if (!*all) *all = tn_tensor_create(ctx, TN_REAL, value->rank, value->shape);
-            s = *all ? tni_fill(*all, 0) : TN_ERR_MEMORY;
-        }
-    return tni_optim_agree(o, s);
-}
-
-/* The moments of a whole parameter from those of parts: zeros elsewhere, and then the sum. */
-static tn_status tni_gather_run(tn_optim *o, const double *born)
-{
-    int64_t   i;
-    int       k;
-    tn_status s = TN_OK;
-    for (i = 0; i < o->states && s == TN_OK; i++) {
-        const tni_span own = tni_optim_own(o, i);
-        if (born[2 * i + 1] == 0) continue;                         /* never updated */
-        o->state[i].born = born[2 * i] / born[2 * i + 1];
-        for (k = 0; k < tni_optim_wants(o, o->of.params->item[i]) && s == TN_OK; k++) {
-            tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-            if (o->state[i].m[k]) {
-                c.in[c.n_in++] = tni_flat_view(o->state[i].m[k]);
-                c.out[c.n_out++] = tni_span_view(o->state[i].all[k], own.begin, own.count);
-                s = tni_run(o->owned.ctx, &c);
-            }
-            if (s == TN_OK) s = tn_comm_all_reduce(o->state[i].all[k]);
-        }
-    }
-    return s;
-}
-
-tn_status tn_optim_gather(tn_optim *o)
-{
-    tn_ctx   *ctx = o ? o->owned.ctx : NULL;
-    double   *born;
-    tn_status s;
-    if (!o) return TN_ERR_ARG;
-    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    if (!tni_optim_shares(o)) return ctx->status;
-    born = ctx->status == TN_OK ? (double *)tni_alloc(ctx, 2 * sizeof *born * (size_t)o->states, "optim") : NULL;
-    s = tni_optim_agree(o, ctx->status);
-    if (s == TN_OK) s = tni_gather_begin(o, born);
-    if (s == TN_OK) s = tni_gather_run(o, born);
-    tni_free(ctx, born, 2 * sizeof *born * (size_t)o->states);
-    o->gathered = s == TN_OK;
-    return s;
-}
-
-/* Only the part of this process is kept of moments that a checkpoint had. */
-static tn_status tni_optim_keep_part(tn_optim *o, int64_t i, tn_tensor **m)
-{
-    const tni_span own = tni_optim_own(o, i);
-    tn_call        c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
-    tn_tensor     *part = NULL;
-    tn_status      s = TN_OK;
-    if (!*m || !tni_optim_shares(o) || own.count == tn_tensor_count(*m)) return TN_OK;
-    if (own.count > 0) {
-        part = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &own.count);
-        if (!part) return TN_ERR_MEMORY;
-        c.in[c.n_in++] = tni_span_view(*m, own.begin, own.count);
-        c.out[c.n_out++] = tni_flat_view(part);
-        s = tni_run(o->owned.ctx, &c);
-    }
-    tn_tensor_destroy(*m);
-    *m = part;
-    return s;
-}
-
 /* Replaces the gradients by their mean over all processes, with shared moments only those of this process's part. */
 static tn_status tni_optim_mean(tn_optim *o)
 {
@@ -31535,13 +31454,9 @@ static tn_status tni_optim_prepare(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
-    int       k;
     tn_status s = ctx->status;                              /* a failed op may leave part of a gradient */
     if (ctx->sender == o) ctx->on_node = NULL;
     if (s == TN_OK) s = tni_optim_ready(o);
-    o->gathered = false;
-    for (i = 0; i < o->states; i++)
-        for (k = 0; k < 2; k++) tn_tensor_destroy(o->state[i].all[k]), o->state[i].all[k] = NULL;
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
@@ -33529,9 +33444,17 @@ static void tni_put_sum(tni_writer *w)
 #endif
 }
 
-/* sum: NULL, or the file is sealed, and this is the place for its checksum. */
+/* What a checkpoint has besides: the checksum of all bytes, and elements that are in the memory of other processes. */
+typedef struct tni_seal {
+    struct tni_checksum *sum;
+    tn_status (*begin)(void *user, tn_status s);                    /* before the first byte: it returns whether to write  */
+    bool      (*put)(void *user, tni_writer *w, int64_t number);    /* false: tensor `number` of the list is in memory here */
+    void       *user;
+} tni_seal;
+
+/* seal: NULL, or the file is a checkpoint. */
 static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
-                                     int64_t note_count, struct tni_checksum *sum)
+                                     int64_t note_count, const tni_seal *seal)
 {
     const void **order;
     char        *text = NULL;
@@ -33543,16 +33466,18 @@ static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
-    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, sum != NULL, &text, &bytes) : TN_ERR_MEMORY;
+    s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
+    if (seal && seal->begin) s = seal->begin(seal->user, s);
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
-        w.sum = sum;
+        w.sum = seal ? seal->sum : NULL;
         tni_put(&w, text, bytes - 1);
         for (i = 0; i < n; i++) {
-            const tn_tensor *t = ((const tn_named *)order[i])->tensor;
-            tni_put_numbers(&w, t, t->dtype);
+            const tn_named *named = (const tn_named *)order[i];
+            if (seal && seal->put && seal->put(seal->user, &w, named - tensors)) continue;
+            tni_put_numbers(&w, named->tensor, named->tensor->dtype);
         }
-        if (sum) tni_put_sum(&w);
+        if (seal) tni_put_sum(&w);
         s = tni_writer_close(&w);
     }
     tni_free(ctx, text, bytes);
@@ -33735,11 +33660,16 @@ static const char *tni_names_double(tni_names *p, double v)
 }
 
 typedef struct tni_checkpoint {
-    const tn_optim *optim;
-    tni_names       names;
-    tn_named       *named;
-    tn_note        *notes;
-    int64_t         tensors, tensor_room, note_count, note_room;
+    tn_optim  *optim;
+    tni_names  names;
+    tn_named  *named;
+    tn_note   *notes;
+    int64_t    tensors, tensor_room, note_count, note_room;
+    int64_t   *moment;                  /* [tensor_room]: 2 i + k for moment k of parameter i, or -1                     */
+    uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
+    tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
+    bool       asked, began;            /* processes have told each other whether they can begin; all of them can        */
+    tn_status  sent;                    /* the first error of what they send                                             */
 } tni_checkpoint;
 
 /* Such a name is refused, because the file uses it for the optimiser's own tensors. */
@@ -33755,8 +33685,9 @@ static tn_status tni_checkpoint_usable(const tn_optim *o)
     return tn_ctx_sync(o->owned.ctx);
 }
 
-static void tni_checkpoint_tensor(tni_checkpoint *c, const char *name, const tn_tensor *t)
+static void tni_checkpoint_tensor(tni_checkpoint *c, const char *name, const tn_tensor *t, int64_t moment)
 {
+    c->moment[c->tensors] = moment;
     c->named[c->tensors].name = name;
     c->named[c->tensors++].tensor = t;
 }
@@ -33767,10 +33698,86 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
     c->notes[c->note_count++].value = value;
 }
 
-/* Where processes share moments, those that tn_optim_gather has collected. */
+/* Moment k of parameter i, or NULL. Where processes share moments it has the shape of the value, and this may be all that is
+   here of it. */
 static const tn_tensor *tni_checkpoint_moment(const tn_optim *o, int64_t i, int k)
 {
-    return tni_optim_shares(o) ? o->state[i].all[k] : o->state[i].m[k];
+    const tn_param *p = o->of.params->item[i];
+    if (i >= o->states || !o->state[i].made) return NULL;
+    if (!tni_optim_shares(o)) return o->state[i].m[k];
+    return k < tni_optim_wants(o, p) ? p->value : NULL;
+}
+
+/* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
+   it. A carrier that takes memory of devices alone has no message for one process: it spreads them through `piece`, room of
+   the backend. After an error of one process, except of the carrier's, the others get what is there. */
+static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
+{
+    const tn_comm *k = ctx->desc.comm;
+    const size_t   bytes = (size_t)v->shape[0] * tni_dtype_size(v->dtype);
+    tn_status      s = TN_OK, t = TN_OK;
+    if (k->device) {
+        tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        c.in[c.n_in++] = *v;
+        c.out[c.n_out++] = tni_span_view(piece, 0, v->shape[0]);
+        if (k->rank == from) s = tni_run(ctx, &c);
+        t = tni_comm_run(ctx, TNI_BROADCAST, piece->data, v->shape[0], v->dtype, from);
+        if (t == TN_OK && k->rank == 0) t = tni_to_host(ctx, host, piece->data, bytes);
+    } else {
+        if (k->rank == from) s = tni_to_host(ctx, host, v->data, bytes);
+        if (from > 0 && k->rank == 0) t = tni_link_exchange(&ctx->link, -1, NULL, 0, from, host, bytes);
+        if (from > 0 && k->rank == from) t = tni_link_exchange(&ctx->link, 0, host, bytes, -1, NULL, 0);
+        if (t == TN_ERR_COMM) return tni_comm_failed(ctx, t);
+    }
+    if (t != TN_OK) s = t;
+    return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
+}
+
+/* Moment k of parameter i, in pieces: each process that has a part of it sends that to the first, which writes (w). */
+static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer *w)
+{
+    tn_optim      *o = c->optim;
+    const tn_dtype dtype = o->scalars->dtype;
+    uint8_t       *out = c->host + (size_t)TNI_CHUNK * 8;
+    const int      rank = tn_ctx_rank(o->owned.ctx);
+    int            r;
+    for (r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
+        const tni_span part = tni_optim_part(o, i, r);
+        int64_t        done, n;
+        for (done = 0; done < part.count && c->sent != TN_ERR_COMM; done += n) {
+            tn_view   v;
+            tn_status s;
+            n = tni_min(TNI_CHUNK, part.count - done);
+            memset(&v, 0, sizeof v);
+            v.dtype = dtype;
+            v.rank = 1;
+            v.shape[0] = n;
+            if (r == rank) v = tni_span_view(o->state[i].m[k], done, n);
+            s = tni_comm_to_first(o->owned.ctx, r, &v, c->piece, c->host);
+            if (c->sent == TN_OK || s == TN_ERR_COMM) c->sent = s;
+            if (!w) continue;
+            if (w->status == TN_OK) w->status = c->sent;
+            tni_to_file(c->host, dtype, out, dtype, n);
+            tni_put(w, out, (size_t)n * tni_dtype_size(dtype));
+        }
+    }
+}
+
+static tn_status tni_checkpoint_begin(void *user, tn_status s)
+{
+    tni_checkpoint *c = (tni_checkpoint *)user;
+    c->asked = true;
+    s = tni_optim_agree(c->optim, s);
+    c->began = s == TN_OK;
+    return s;
+}
+
+static bool tni_checkpoint_put(void *user, tni_writer *w, int64_t number)
+{
+    tni_checkpoint *c = (tni_checkpoint *)user;
+    const int64_t   moment = c->moment[number];
+    if (moment >= 0) tni_checkpoint_send(c, moment / 2, (int)(moment % 2), w);
+    return moment >= 0;
 }
 
 static void tni_checkpoint_list(tni_checkpoint *c)
@@ -33782,17 +33789,17 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     int              k;
     for (i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
-        tni_checkpoint_tensor(c, p->name, p->value);
-        for (k = 0; i < o->states && k < 2; k++)
+        tni_checkpoint_tensor(c, p->name, p->value, -1);
+        for (k = 0; k < 2; k++)
             if (tni_checkpoint_moment(o, i, k))
                 tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name),
-                                      tni_checkpoint_moment(o, i, k));
-        if (i < o->states && tni_checkpoint_moment(o, i, 0) && o->state[i].born > 0)
+                                      tni_checkpoint_moment(o, i, k), 2 * i + k);
+        if (tni_checkpoint_moment(o, i, 0) && o->state[i].born > 0)
             tni_checkpoint_note(c, tni_names_write(&c->names, "tensornet.born.", p->name),
                                 tni_names_natural(&c->names, (uint64_t)o->state[i].born));
     }
-    tni_checkpoint_tensor(c, "optim.scalars", o->scalars);
-    tni_checkpoint_tensor(c, "optim.clock", ctx->clock);
+    tni_checkpoint_tensor(c, "optim.scalars", o->scalars, -1);
+    tni_checkpoint_tensor(c, "optim.clock", ctx->clock, -1);
     tni_checkpoint_note(c, "tensornet.checkpoint", TNI_CHECKPOINT_FORMAT);
     tni_checkpoint_note(c, "tensornet.version", tn_version());
     tni_checkpoint_note(c, "tensornet.optim", tni_optim_names[o->desc.kind]);
@@ -33803,45 +33810,87 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
-tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t count)
 {
-    tn_ctx        *ctx = o ? o->owned.ctx : NULL;
-    tni_checkpoint c;
-    tni_checksum   sum;
-    int64_t        i, n;
-    tn_status      s = tni_checkpoint_usable(o);
-    if (s != TN_OK) return s;
-    if (note_count < 0 || (note_count > 0 && !notes) || note_count > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)note_count,
+    int64_t i;
+    if (count < 0 || (count > 0 && !notes) || count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)count,
                         notes ? "an address" : "NULL");
-    for (i = 0; i < note_count; i++)
+    for (i = 0; i < count; i++)
         if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
             return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: the prefix tensornet. is reserved",
                             tni_quote(notes[i].key).s);
-    if (tni_optim_shares(o) && !o->gathered && o->steps > 0)
-        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: moments are shared by %d processes, expected tn_optim_gather before",
-                        tn_ctx_ranks(ctx));
-    n = o->of.params->count;
-    memset(&c, 0, sizeof c);
-    c.optim = o;
-    c.tensor_room = 3 * n + 2;
-    c.note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
-    c.names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
-    for (i = 0; i < n; i++) c.names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c.named = (tn_named *)tni_alloc(ctx, (size_t)c.tensor_room * sizeof *c.named, "checkpoint");
-    c.notes = (tn_note *)tni_alloc(ctx, (size_t)c.note_room * sizeof *c.notes, "checkpoint");
-    c.names.text = (char *)tni_alloc(ctx, c.names.room, "checkpoint");
+    return TN_OK;
+}
+
+static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count)
+{
+    const tn_optim *o = c->optim;
+    tn_ctx         *ctx = o->owned.ctx;
+    tni_checksum    sum;
+    tni_seal        seal;
+    int64_t         i, n = o->of.params->count;
+    tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
+    if (s != TN_OK) return s;
+    c->tensor_room = 3 * n + 2;
+    c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
+    c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c->named = (tn_named *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->named, "checkpoint");
+    c->notes = (tn_note *)tni_alloc(ctx, (size_t)c->note_room * sizeof *c->notes, "checkpoint");
+    c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
+    c->moment = (int64_t *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
-    if (c.named && c.notes && c.names.text) {
-        tni_checkpoint_list(&c);
-        for (i = 0; i < note_count; i++) tni_checkpoint_note(&c, notes[i].key, notes[i].value);
+    if (c->named && c->notes && c->names.text && c->moment) {
+        memset(&seal, 0, sizeof seal);
+        seal.sum = &sum;
+        seal.user = c;
+        if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put;
+        tni_checkpoint_list(c);
+        for (i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
         tni_checksum_open(&sum);
-        s = tni_safetensors_put(ctx, sink, c.named, c.tensors, c.notes, c.note_count, &sum);
+        s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
     }
-    tni_free(ctx, c.named, (size_t)c.tensor_room * sizeof *c.named);
-    tni_free(ctx, c.notes, (size_t)c.note_room * sizeof *c.notes);
-    tni_free(ctx, c.names.text, c.names.room);
+    tni_free(ctx, c->named, (size_t)c->tensor_room * sizeof *c->named);
+    tni_free(ctx, c->notes, (size_t)c->note_room * sizeof *c->notes);
+    tni_free(ctx, c->names.text, c->names.room);
+    tni_free(ctx, c->moment, (size_t)c->tensor_room * sizeof *c->moment);
     return s;
+}
+
+/* Shared moments: the first process writes while all send. The moments are sent in the order of the file, where everything but
+   the clock has one dtype, so that they are in the order of the list. */
+static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count, tn_status s)
+{
+    tn_optim     *o = c->optim;
+    tn_ctx       *ctx = o->owned.ctx;
+    const int64_t chunk = TNI_CHUNK;
+    int64_t       i;
+    int           k;
+    c->host = (uint8_t *)tni_alloc(ctx, (size_t)TNI_CHUNK * 16, "checkpoint");
+    if (ctx->desc.comm->device) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
+    if (s == TN_OK) s = ctx->status;
+    if (s == TN_OK && (!c->host || (ctx->desc.comm->device && !c->piece))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && tn_ctx_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
+    if (!c->asked) s = tni_checkpoint_begin(c, s);
+    if (c->began && tn_ctx_rank(ctx) > 0)
+        for (i = 0; i < o->of.params->count; i++)
+            for (k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
+    if (s == TN_OK) s = c->sent;
+    if (c->began) s = tni_optim_agree(o, s);
+    tni_free(ctx, c->host, (size_t)TNI_CHUNK * 16);
+    tn_tensor_destroy(c->piece);
+    return s;
+}
+
+tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+{
+    tni_checkpoint c;
+    tn_status      s = tni_checkpoint_usable(o);
+    memset(&c, 0, sizeof c);
+    c.optim = (tn_optim *)o;            /* to keep what processes tell each other */
+    if (o && o->of.params && tni_optim_shares(o)) return tni_checkpoint_together(&c, sink, notes, note_count, s);
+    return s == TN_OK ? tni_checkpoint_save(&c, sink, notes, note_count) : s;
 }
 
 /* Reads the whole file to compare its checksum. Files of earlier versions have none; the note of the format says which. */
@@ -33893,6 +33942,7 @@ typedef struct tni_restored {
     int64_t     n;                       /* parameters                                 */
     tn_tensor **value, **m[2];           /* [n] each; m NULL where the file has none   */
     double     *born;                    /* [n]                                        */
+    bool       *made;                    /* [n]: the file has moments                  */
     tn_tensor  *scalars, *clock;
     uint64_t    steps, seed, calls;
     tni_names   names;                   /* for the name of one moment                 */
@@ -34065,21 +34115,38 @@ static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
                     r->file->file.name.s, v[TNI_SIZE]);
 }
 
+/* Moment k of parameter i: of shared ones the part of this process. */
+static tn_status tni_restored_moment_read(tni_restored *r, const tn_safetensors_entry *e, int64_t i, int k)
+{
+    tn_optim      *o = r->optim;
+    const tni_span own = tni_optim_own(o, i);
+    tni_number     n;
+    if (own.count == tn_tensor_count(o->of.params->item[i]->value)) return tni_entry_read(r->file, e, &r->m[k][i]);
+    if (own.count == 0) return TN_OK;
+    r->m[k][i] = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &own.count);
+    if (!r->m[k][i]) return TN_ERR_MEMORY;
+    tni_safetensors_number(e->dtype, &n);
+    return tni_read_numbers(tni_entry_file(r->file, e), e->offset + (uint64_t)own.begin * (n.bits / 8), n, 0, r->m[k][i]);
+}
+
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 {
     int64_t   i;
     int       k;
     tn_status s = tni_restored_scalars(r, widest);
+    if (s == TN_OK) s = tni_optim_grow(r->optim);
+    if (s == TN_OK) s = tni_optim_places(r->optim);
     if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
         s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
         for (k = 0; k < 2 && s == TN_OK; k++) {
             const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
-            if (e) s = tni_restored_read(r, e, &r->m[k][i], widest);
+            r->made[i] = r->made[i] || e;
+            if (e) s = tni_restored_moment_read(r, e, i, k);
         }
     }
-    return s == TN_OK ? tni_optim_grow(r->optim) : s;
+    return s;
 }
 
 /* Copies the bytes through `host`, so that no kernel needs memory. */
@@ -34104,8 +34171,6 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
-    o->gathered = false;
-    if (s == TN_OK) s = tni_optim_places(o);
     tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
@@ -34118,7 +34183,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
         }
         o->state[i].rule = tni_optim_rule(o, p);
         o->state[i].born = r->born[i];
-        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_optim_keep_part(o, i, &o->state[i].m[k]);
+        o->state[i].made = r->made[i];
     }
     o->steps = (int64_t)r->steps;
     ctx->desc.seed = r->seed;
@@ -34140,13 +34205,13 @@ static tn_status tni_restored_run(tni_restored *r)
     return s;
 }
 
-/* Lists for n parameters in one block: values, m, v, born. */
+/* Lists for n parameters in one block: born, values, m, v, made. */
 static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
 {
     size_t  n = (size_t)o->of.params->count, i, longest = 0;
     r->optim = o;
     r->n = (int64_t)n;
-    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *));
+    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *) + sizeof(bool));
     *lists = tni_alloc(o->owned.ctx, *bytes, "checkpoint");
     if (!*lists) return TN_ERR_MEMORY;
     memset(*lists, 0, *bytes);
@@ -34154,6 +34219,7 @@ static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, siz
     r->value = (tn_tensor **)(void *)(r->born + n);
     r->m[0] = r->value + n;
     r->m[1] = r->value + 2 * n;
+    r->made = (bool *)(void *)(r->value + 3 * n);
     for (i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest) longest = strlen(o->of.params->item[i]->name);
     r->names.room = longest + sizeof "tensornet.born.";
     r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
@@ -34167,14 +34233,16 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
     tni_restored    r;
     void           *lists = NULL;
     size_t          bytes = 0;
-    int64_t         i;
+    int64_t         i, placed;
     tn_status       s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
     memset(&r, 0, sizeof r);
+    placed = o->placed;
     s = tni_restored_of(&r, o, &lists, &bytes);
     if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
     r.file = f;
     if (s == TN_OK) s = tni_restored_run(&r);
+    if (s != TN_OK) o->placed = placed;
     tn_safetensors_close(f);
     tn_tensor_destroy(r.scalars);
     tn_tensor_destroy(r.clock);

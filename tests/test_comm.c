@@ -1,157 +1,22 @@
-/* test_comm.c: processes that train together, over the carrier for one machine (examples/comm/socket.c). Each test forks
-   them; what a process finds wrong it prints, and says by its exit status. Numbers come back in memory that all share. */
+/* test_comm.c: processes that train together (processes.h), over the carrier for one machine (examples/comm/socket.c) */
 #if defined(__unix__) || defined(__APPLE__)
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE
 #define _DARWIN_C_SOURCE
+#define STEPS 50
 #include "sealed.h"
 #include "examples/comm/socket.c"
-#include "model.h"
-#include <signal.h>
-#include <sys/wait.h>
+#include "processes.h"
 
-enum { MOST = 5, STEPS = 50, BATCH = 12 };
-
-typedef struct shared {
-    double   loss[MOST][STEPS], params[MOST][4096];
-    uint64_t sent[MOST];
-    char     said[MOST][512];
-} shared;
-
-/* One process of a test. */
-typedef struct job {
-    int         rank, size, kind;
-    bool        alone;                  /* without a thread beside */
-    int64_t     dies_after;             /* ns after the processes have met; 0: does not */
-    const char *folder;
-    shared     *all;
-    tn_comm    *comm;
-    tn_ctx     *ctx;
-} job;
-
-static shared *share(void)
-{
-    void *p = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (!CHECK(p != MAP_FAILED)) exit(1);
-    return (shared *)p;
-}
-
-/* Runs fn in `size` processes and waits for their ends. Bit r of the result: rank r did not return true. */
-static unsigned processes(int size, int kind, shared *all, bool (*fn)(job *j))
-{
-    char     folder[] = "/tmp/tn-test-XXXXXX";
-    pid_t    pid[MOST];
-    unsigned failed = 0;
-    int      r, status;
-    if (!CHECK(mkdtemp(folder) != NULL)) return ~0u;
-    fflush(stdout);
-    for (r = 0; r < size; r++)
-        if ((pid[r] = fork()) == 0) {
-            job j;
-            memset(&j, 0, sizeof j);
-            j.rank = r, j.size = size, j.kind = kind, j.folder = folder, j.all = all;
-            alarm(150);                 /* one that hangs is killed, and fails */
-            status = fn(&j) ? 0 : 1;
-            fflush(stdout);
-            _exit(status);
-        }
-    for (r = 0; r < size; r++)
-        if (waitpid(pid[r], &status, 0) != pid[r] || !WIFEXITED(status) || WEXITSTATUS(status) != 0) failed |= 1u << r;
-    rmdir(folder);
-    return failed;
-}
-
-static bool open_job(job *j, tn_dtype dtype, const tn_backend *backend)
-{
-    char    why[TN_WHY] = "";
-    tn_desc d;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 7;
-    d.threads = 1;
-    d.backend = backend;
-    d.backend_required = true;
-    d.comm = j->comm = comm_socket(j->folder, j->rank, j->size, why);
-    if (j->comm && j->alone) j->comm->any_thread = false;
-    if (j->dies_after > 0) {
-        const struct timespec pause = {0, (long)j->dies_after};
-        const pid_t           self = getpid();
-        if (fork() == 0) {
-            nanosleep(&pause, NULL);
-            kill(self, SIGKILL);
-            _exit(0);
-        }
-    }
-    if (j->comm && tn_ctx_create(&d, &j->ctx, why) == TN_OK) return true;
-    printf("rank %d: %s\n", j->rank, why);
-    return false;
-}
-
-/* Ends as a program does that has succeeded. */
-static bool close_job(job *j, bool good)
-{
-    tn_ctx_destroy(j->ctx);
-    j->comm->close(j->comm, false);
-    return good;
-}
+static tn_comm *open_carrier(job *j, char why[TN_WHY]) { return comm_socket(j->folder, j->rank, j->size, why); }
+static const tn_backend *backend_of(const job *j) { return j->sealed ? sealed_reference() : NULL; }
 
 /* ---- collectives --------------------------------------------------------------------------- */
 
-/* A number of rank r: large and small ones, so that the order of a sum shows in its bits. Whole where dtype is I32. */
-static double number_of(int r, int64_t i, tn_dtype dtype)
+static bool collectives_sealed(job *j)
 {
-    uint64_t seed = (uint64_t)(i * MOST + r) + 1;
-    double   v = test_random_real(&seed) * (r % 2 ? 1e6 : 1);
-    return dtype == TN_I32 ? floor(v) : dtype == TN_F32 ? (double)(float)v : v;
-}
-
-static double sum_of(int size, int64_t i, tn_dtype dtype)
-{
-    double sum = 0;
-    int    r;
-    for (r = 0; r < size; r++) sum += number_of(r, i, dtype);
-    return dtype == TN_F32 ? (double)(float)sum : sum;
-}
-
-static bool collectives(job *j)
-{
-    static const int64_t   extents[] = {0, 1, 2, 3, 7, 64, 1000, 200003};
-    static const tn_dtype  dtypes[] = {TN_F32, TN_F64, TN_I32};
-    const tn_backend *const backends[] = {NULL, sealed_reference()};
-    size_t e, k;
-    bool   good;
-    if (!open_job(j, TN_F64, backends[j->kind])) return false;
-    good = tn_ctx_rank(j->ctx) == j->rank && tn_ctx_ranks(j->ctx) == j->size;
-    for (e = 0; e < sizeof extents / sizeof *extents; e++)
-        for (k = 0; k < 3; k++) {
-            const int64_t n = extents[e], shape[2] = {j->size, n};
-            const tn_dtype dtype = dtypes[k];
-            tn_tensor *one = tn_tensor_create(j->ctx, dtype, 1, &n), *rows = tn_tensor_create(j->ctx, dtype, 2, shape);
-            double    *v = (double *)malloc(sizeof *v * (size_t)(j->size * n + 1));
-            const tn_dtype as = TN_F64;
-            int64_t    i;
-            const int  root = (int)(e % (size_t)j->size);
-            if (n > 1000 && j->kind == 1) { free(v); continue; }
-            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
-            good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_all_reduce(one) == TN_OK
-                && tn_read(one, as, v, n) == TN_OK;
-            for (i = 0; i < n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
-            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
-            good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_broadcast(one, root) == TN_OK
-                && tn_read(one, as, v, n) == TN_OK;
-            for (i = 0; i < n && good; i++) good = v[i] == number_of(root, i, dtype);
-            for (i = 0; i < j->size * n; i++) v[i] = number_of(j->rank, i, dtype);
-            good = good && tn_write(rows, as, v, j->size * n) == TN_OK && tn_comm_reduce_scatter(rows) == TN_OK
-                && tn_read(rows, as, v, j->size * n) == TN_OK;
-            for (i = j->rank * n; i < (j->rank + 1) * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
-            good = good && tn_comm_all_gather(rows) == TN_OK && tn_read(rows, as, v, j->size * n) == TN_OK;
-            for (i = 0; i < j->size * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
-            if (!good) printf("rank %d of %d: %lld of %s\n", j->rank, j->size, (long long)n, tn_dtype_name(dtype));
-            free(v);
-            tn_tensor_destroy(one);
-            tn_tensor_destroy(rows);
-        }
-    return close_job(j, good);
+    j->sealed = true;
+    return collectives(j);
 }
 
 TEST(sums_in_the_order_of_ranks)
@@ -160,7 +25,7 @@ TEST(sums_in_the_order_of_ranks)
     for (size = 1; size <= MOST; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
 }
 
-TEST(memory_of_a_device_goes_through_the_host) { CHECK_INT(processes(3, 1, NULL, collectives), 0); }
+TEST(memory_of_a_device_goes_through_the_host) { CHECK_INT(processes(3, 1, NULL, collectives_sealed), 0); }
 
 static bool counts_bytes(job *j)
 {
@@ -169,7 +34,7 @@ static bool counts_bytes(job *j)
     tn_traffic    before;
     tn_tensor    *t;
     bool          good;
-    if (!open_job(j, TN_F32, NULL)) return false;
+    if (!open_job(j, TN_F32)) return false;
     t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
     good = tn_comm_all_reduce(t) == TN_OK;
     j->all->sent[j->rank] = tn_ctx_traffic(j->ctx).bytes;
@@ -192,96 +57,6 @@ TEST(a_process_sends_what_a_ring_would)
 }
 
 /* ---- training ------------------------------------------------------------------------------ */
-
-/* Bits of a job's kind. BUCKETS: gradients go in messages of seven numbers; ALONE: without a thread beside. */
-enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32, OVERLAP = 64, BUCKETS = 128, ALONE = 256,
-       TIED = 512 };
-
-static bool save_params(tn_params *params, double *to)
-{
-    int64_t i, at = 0, n;
-    for (i = 0; i < tn_params_count(params); i++, at += n) {
-        n = tn_tensor_count(tn_params_at(params, i)->value);
-        if (at + n > 4096 || tn_read(tn_params_at(params, i)->value, TN_F64, to + at, n) != TN_OK) return false;
-    }
-    return true;
-}
-
-/* Token t of text b of step s: the same however texts are divided. */
-static int32_t token(int step, int b, int t) { return (int32_t)((step * 31 + b * 17 + t * t * 7 + b * t) % 5); }
-
-/* The mean loss of this process's part of a batch, or of a half of it. */
-static tn_tensor *part_loss(job *j, const tn_transformer *m, int step, int half, int halves)
-{
-    enum { T = 7 };
-    const int  texts = BATCH / halves / j->size, first = half * (BATCH / halves) + j->rank * texts;
-    tn_tensor *x = tn_tensor_2d(j->ctx, TN_I32, texts, T), *y = tn_tensor_2d(j->ctx, TN_I32, texts, T);
-    int32_t    ids[BATCH * T], next[BATCH * T];
-    int        b, t;
-    for (b = 0; b < texts; b++)
-        for (t = 0; t < T; t++) {
-            ids[b * T + t] = token(step, first + b, t);
-            next[b * T + t] = token(step, first + b, t + 1);
-        }
-    if (tn_write(x, TN_I32, ids, texts * T) != TN_OK || tn_write(y, TN_I32, next, texts * T) != TN_OK) return NULL;
-    tn_record(j->ctx);
-    return tn_transformer_loss(j->ctx, m, x, y);
-}
-
-static bool trains(job *j)
-{
-    const int kind = j->kind & 7, halves = kind == PARTS ? 2 : 1, begin = j->kind & RESUMED ? STEPS / 2 : 0;
-    char      file[64];
-    tn_transformer_desc d = tiny();
-    tn_optim_desc       od;
-    tn_transformer      m;
-    tn_params          *params;
-    tn_optim           *optim;
-    int                 step, half;
-    bool                good;
-    d.dropout = 0.1;
-    d.embed_noise = 0.05;
-    d.recompute = kind == PARTS;
-    d.tied = (j->kind & TIED) != 0;
-    memset(&od, 0, sizeof od);
-    od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
-    od.share_moments = (j->kind & SHARED) != 0;
-    od.bucket = j->kind & BUCKETS ? 7 : 0;
-    od.lr = kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
-    od.clip_norm = 0.3;
-    od.weight_decay = 0.1;
-    j->alone = (j->kind & ALONE) != 0;
-    if (!open_job(j, TN_F64, NULL)) return false;
-    params = tn_params_create(j->ctx);
-    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
-    snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getppid());
-    if (good && (j->kind & RESUMED)) good = tn_checkpoint_read(optim, tn_source_path(file)) == TN_OK;
-    for (step = begin; step < STEPS && good; step++) {
-        double sum = 0;
-        if (step == STEPS / 2 && (j->kind & SAVED)) {
-            if ((j->kind & SHARED) && j->size > 1) {                   /* not before they are collected */
-                good = tn_checkpoint_write(optim, tn_sink_path(file), NULL, 0) == TN_ERR_ARG;
-                tn_ctx_clear_error(j->ctx);
-            }
-            good = good && tn_optim_gather(optim) == TN_OK;
-            if (j->rank == 0) good = good && tn_checkpoint_write(optim, tn_sink_path(file), NULL, 0) == TN_OK;
-            if (!good) break;
-        }
-        for (half = 0; half < halves && good; half++) {
-            tn_tensor *loss;
-            tn_ctx_reset(j->ctx);
-            loss = part_loss(j, &m, step, half, halves);
-            sum += tn_item(loss) / halves;
-            if ((j->kind & OVERLAP) && half + 1 == halves) good = tn_optim_overlap(optim) == TN_OK;
-            good = good && tn_backward(j->ctx, halves > 1 ? tn_scale(j->ctx, loss, 0.5) : loss) == TN_OK;
-        }
-        good = good && tn_optim_step(optim) == TN_OK && tn_comm_sum(j->ctx, &sum, 1) == TN_OK;
-        j->all->loss[j->rank][step] = sum / j->size;
-    }
-    good = good && save_params(params, j->all->params[j->rank]);
-    if (!good) snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", tn_ctx_error(j->ctx));
-    return close_job(j, good);
-}
 
 /* N processes with the N-th part of each batch have the curve of one with all of it, with noise, dropout and clipping. */
 TEST(curves_do_not_depend_on_the_number_of_processes)
@@ -334,6 +109,163 @@ TEST(moments_can_be_shared)
     munmap(one, sizeof *one);
     munmap(all, sizeof *all);
 }
+
+/* ---- checkpoints of shared moments --------------------------------------------------------- */
+
+enum { SOME = 1003000, FILE_ROOM = 16 << 20 };
+
+/* A million parameters of every kind: one that is most of them, one that has no gradient, and one after which a group begins. */
+static tn_optim *million(tn_ctx *ctx, tn_params **params, int kind)
+{
+    const int64_t wide[2] = {700, 1000}, flat = 300000, small[2] = {1000, 3};
+    tn_optim_desc d;
+    tn_init       init;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = 0.3;
+    d.kind = kind & MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    d.newton_schulz = 1;
+    d.share_moments = (kind & SHARED) != 0;
+    d.bucket = kind & BUCKETS ? 1 << 14 : 0;
+    *params = tn_params_create(ctx);
+    tn_params_add(*params, "wide", 2, wide, init);
+    tn_params_add(*params, "unused", 1, &flat, init);
+    tn_params_add(*params, "flat", 1, &flat, init);
+    tn_params_add(*params, "small", 2, small, init);
+    return tn_optim_create(*params, &d);
+}
+
+/* The loss has another gradient for each element, and none for `unused`. */
+static tn_status million_step(tn_ctx *ctx, tn_optim *optim, tn_params *params)
+{
+    static const char *const name[] = {"wide", "flat", "small"};
+    tn_tensor *loss = NULL;
+    int        i;
+    tn_ctx_reset(ctx);
+    tn_record(ctx);
+    for (i = 0; i < 3; i++) {
+        tn_tensor *w = tn_params_find(params, name[i])->value, *part = tn_sum(ctx, tn_mul(ctx, w, w));
+        loss = loss ? tn_add(ctx, loss, part) : part;
+    }
+    if (tn_backward(ctx, loss) != TN_OK) return tn_ctx_status(ctx);
+    return tn_optim_step(optim);
+}
+
+/* File number k of a test, in memory that all share. */
+typedef struct image { size_t used; unsigned char bytes[FILE_ROOM]; } image;
+static image *image_of;                 /* [2] */
+
+/* With RESUMED: reads file 0, and writes it again, as 1; else takes two steps and writes file 0. */
+static bool saves(job *j)
+{
+    const bool resumed = (j->kind & RESUMED) != 0;
+    image     *to = &image_of[resumed];
+    tn_params *params;
+    tn_optim  *optim;
+    size_t     nothing, read_peak;
+    int        step;
+    bool       good;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, j->kind);
+    good = optim != NULL;
+    for (step = 0; step < 2 && !resumed && good; step++) good = million_step(j->ctx, optim, params) == TN_OK;
+    if (resumed) good = tn_checkpoint_read(optim, tn_source_memory(image_of[0].bytes, image_of[0].used)) == TN_OK;
+    read_peak = tn_ctx_memory(j->ctx).peak;
+    good = good && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(to->bytes, FILE_ROOM, &to->used)
+                                                           : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK;
+    if (resumed && !(j->kind & MUON)) {         /* values, the same as they are read, a part of the moments, the largest tensor */
+        const size_t all = SOME + 300000, most = all * 4 * 2 + all * 8 / (size_t)j->size + 700000 * 4 + (1 << 18);
+        if (read_peak > most || tn_ctx_memory(j->ctx).peak > read_peak) {
+            printf("rank %d of %d: %zu bytes to read, %zu to write, expected %zu\n", j->rank, j->size, read_peak,
+                   tn_ctx_memory(j->ctx).peak, most);
+            good = false;
+        }
+    }
+    if (!good) printf("rank %d of %d: %s\n", j->rank, j->size, tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+/* Whatever number of processes reads a checkpoint and writes it again, sharing or not: every byte is the same. None of them ever
+   has more than its own part of the moments. */
+TEST(a_checkpoint_of_parts_is_that_of_the_whole)
+{
+    int kind, size;
+    image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(CHECK(image_of != MAP_FAILED));
+    for (kind = 0; kind < 4; kind++) {
+        const int as = (kind & 1 ? MUON : ADAMW) | (kind & 2 ? BUCKETS : 0);
+        memset(image_of, 0, 2 * sizeof *image_of);
+        CHECK_INT(processes(kind & 2 ? 2 : 1, as | SHARED, NULL, saves), 0);
+        CHECK(image_of[0].used > SOME * (kind & 1 ? 8 : 12));
+        for (size = 1; size <= 4; size++) {
+            memset(&image_of[1], 0, sizeof *image_of);
+            CHECK_INT(processes(size, as | SHARED | RESUMED, NULL, saves), 0);
+            CHECK_INT((long long)image_of[1].used, (long long)image_of[0].used);
+            CHECK(memcmp(&image_of[1], &image_of[0], sizeof *image_of) == 0);
+        }
+    }
+    munmap(image_of, 2 * sizeof *image_of);
+}
+
+typedef struct leaky { size_t left; } leaky;
+static bool store_some(void *user, const void *src, size_t bytes)
+{
+    leaky *l = (leaky *)user;
+    (void)src;
+    if (bytes > l->left) return false;
+    l->left -= bytes;
+    return true;
+}
+
+/* The first process cannot write: at once, in the middle, or because of its notes; or another one has an error. Then all know,
+   and go on together. */
+static bool fails_to_save(job *j)
+{
+    static const size_t room[] = {0, 6000000, 0, 0};
+    const tn_note note = {"tensornet.steps", "3"};
+    tn_params *params;
+    tn_optim  *optim;
+    size_t     nothing;
+    leaky      disk;
+    tn_status  s;
+    bool       good;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, SHARED);
+    good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
+    if (j->kind == 3 && j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
+    disk.left = j->kind < 2 ? room[j->kind] : SIZE_MAX;
+    s = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_calls(store_some, &disk) : tn_sink_memory(NULL, 0, &nothing), &note,
+                            j->kind == 2 && j->rank == 0);
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+    tn_ctx_clear_error(j->ctx);
+    good = good && s != TN_OK && million_step(j->ctx, optim, params) == TN_OK
+        && tn_checkpoint_write(optim, tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK
+        && (j->rank > 0 || nothing > SOME * 12);
+    return close_job(j, good);
+}
+
+TEST(a_checkpoint_that_fails_fails_for_all)
+{
+    static const char *const say[4][2] = {
+        {"file: callback: byte 0: could not be written", "file: optim: rank 0 has an error: file"},
+        {"file: callback: byte ", "file: optim: rank 0 has an error: file"},
+        {"bad argument: checkpoint: note \"tensornet.steps\"", "bad argument: optim: rank 0 has an error: bad argument"},
+        {"out of memory: optim: rank 1 has an error: out of memory", "out of memory: "}};
+    shared *all = share();
+    int     kind, r;
+    for (kind = 0; kind < 4; kind++) {
+        memset(all, 0, sizeof *all);
+        CHECK_INT(processes(3, kind, all, fails_to_save), 0);
+        for (r = 0; r < 3; r++) {
+            const char *expected = say[kind][kind == 3 ? r == 1 : r > 0];
+            if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
+        }
+    }
+    munmap(all, sizeof *all);
+}
+
+/* ---- gradients that are sent early --------------------------------------------------------- */
 
 /* Gradients that are averaged while the backward pass goes on give the same bits, however they are grouped: with accumulated
    parts, recomputed blocks, shared moments, tied embeddings, and without a thread. */
@@ -411,7 +343,7 @@ static bool overlaps(job *j)
     init.std = 0.3;
     od.bucket = 9;
     j->alone = true;                    /* what is sent is sent at once */
-    if (!open_job(j, TN_F64, NULL)) return false;
+    if (!open_job(j, TN_F64)) return false;
     params = tn_params_create(j->ctx);
     w1 = tn_params_add(params, "w1", 2, shape, init);
     w2 = tn_params_add(params, "w2", 2, shape, init);
@@ -435,6 +367,10 @@ static bool overlaps(job *j)
             break;
         }
         if (step == 0 || j->kind == 1) s = tn_optim_step(optim);
+        if (step == 1 && j->kind == 0) {                    /* gradients are not sent again: processes agree, and that is all */
+            s = tn_optim_step(optim);
+            good = good && tn_ctx_traffic(j->ctx).calls == after.calls + 1;
+        }
     }
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     return close_job(j, good);
@@ -463,15 +399,15 @@ static bool draws(job *j)
     const int64_t rows = 12 / j->size, width = j->kind, shape[2] = {rows, width};
     tn_tensor    *x, *y, *z;
     bool          good;
-    if (!open_job(j, TN_F32, NULL)) return false;
+    if (!open_job(j, TN_F32)) return false;
     x = tn_full(j->ctx, 2, shape, 1);
     tn_watch(x);
     tn_record(j->ctx);
-    y = tn_dropout(j->ctx, x, 0.4);
+    y = tn_dropout(j->ctx, x, 0.5);
     z = tn_noise(j->ctx, x, 0.1);
     good = tn_read(y, TN_F64, j->all->params[0] + j->rank * rows * width, rows * width) == TN_OK
         && tn_read(z, TN_F64, j->all->params[1] + j->rank * rows * width, rows * width) == TN_OK
-        && tn_backward(j->ctx, tn_sum(j->ctx, y)) == TN_OK
+        && tn_backward(j->ctx, tn_sum(j->ctx, tn_add(j->ctx, y, x))) == TN_OK          /* dropout adds to a gradient of ones */
         && tn_read(x->grad, TN_F64, j->all->params[2] + j->rank * rows * width, rows * width) == TN_OK;
     return close_job(j, good);
 }
@@ -479,10 +415,10 @@ static bool draws(job *j)
 TEST(random_numbers_by_position_in_the_batch)
 {
     shared *one = share(), *all = share();
-    int     widths[] = {1, 5, 64, 67}, i, size;
+    int     widths[] = {1, 5, 64, 67}, i, k, size;
     for (i = 0; i < 4; i++) {
         CHECK_INT(processes(1, widths[i], one, draws), 0);
-        CHECK(memcmp(one->params[0], one->params[2], sizeof *one->params) == 0);       /* the gradient has the same mask */
+        for (k = 0; k < 12 * widths[i]; k++) CHECK(one->params[2][k] == 1 + one->params[0][k]);        /* the same mask */
         for (size = 2; size <= 4; size++) {
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(size, widths[i], all, draws), 0);
@@ -514,7 +450,7 @@ static bool errs(job *j)
     tn_init             init;
     memset(&init, 0, sizeof init);
     j->kind &= ANNOUNCED - 1;
-    if (!open_job(j, TN_F64, NULL)) return false;
+    if (!open_job(j, TN_F64)) return false;
     params = tn_params_create(j->ctx);
     if (tn_transformer_init(params, "", &d, &m) != TN_OK) return false;
     if (j->kind == OTHER_PARAMETERS && guilty) tn_params_add(params, "more", 1, &five, init);
@@ -604,29 +540,50 @@ TEST(nobody_waits_for_a_process_that_was_killed)
 }
 
 /* Calls that differ are an error of all, and so are settings. */
+enum { CALL, COUNT, ROOT, RATE, SEED, RANDOM, FROZEN, RATE_SCALE, DECAY_SCALE, BUCKET, SHARES, NOT_ANNOUNCED, DIFFERENCES };
+
 static bool differs(job *j)
 {
-    const int64_t n = 6 + (j->kind == 1 && j->rank == 1);
+    const bool    other = j->rank == 1;
+    const int64_t n = 6 + (j->kind == COUNT && other);
     tn_optim_desc d;
     tn_params    *params;
     tn_optim     *optim;
     tn_init       init;
     tn_tensor    *t;
-    tn_status     s;
+    tn_status     s = TN_OK;
+    double        one = 1;
+    int           step;
     memset(&d, 0, sizeof d);
     memset(&init, 0, sizeof init);
-    if (!open_job(j, TN_F32, NULL)) return false;
+    if (!open_job(j, TN_F32)) return false;
     t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
-    if (j->kind < 2) s = j->kind == 0 && j->rank == 1 ? tn_comm_broadcast(t, 0) : tn_comm_all_reduce(t);
-    else {
-        params = tn_params_create(j->ctx);
-        t = tn_params_add(params, "w", 1, &n, init)->value;
-        if (j->rank == 1 && j->kind == 2) d.lr = 0.5;
-        if (j->rank == 1 && j->kind == 3) tn_ctx_seed(j->ctx, 8);
-        optim = tn_optim_create(params, &d);
+    if (j->kind == ROOT || (j->kind == CALL && other)) s = tn_comm_broadcast(t, j->kind == ROOT && other);
+    else if (j->kind < RATE) s = tn_comm_all_reduce(t);
+    if (j->kind < RATE) {
+        snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+        return close_job(j, s != TN_OK && tn_comm_sum(j->ctx, &one, 1) == TN_ERR_COMM);     /* nothing works any more */
+    }
+    params = tn_params_create(j->ctx);
+    t = tn_params_add(params, "w", 1, &n, init)->value;
+    tn_params_add(params, "v", 1, &n, init);
+    if (other && j->kind == RATE) d.lr = 0.5;
+    if (other && j->kind == SEED) tn_ctx_seed(j->ctx, 8);
+    if (other && j->kind == FROZEN) tn_params_find(params, "v")->frozen = true;
+    if (other && (j->kind == RATE_SCALE || j->kind == DECAY_SCALE))
+        tn_params_set_scales(params, "v", j->kind == RATE_SCALE ? 2 : 1, j->kind == DECAY_SCALE ? 2 : 1);
+    if (other && j->kind == BUCKET) d.bucket = 3;
+    if (other && j->kind == SHARES) d.share_moments = true;
+    optim = tn_optim_create(params, &d);
+    for (step = 0; step < 2 && s == TN_OK; step++) {
+        const bool last = step == 1 || j->kind < NOT_ANNOUNCED;
+        tn_ctx_reset(j->ctx);
         tn_record(j->ctx);
-        s = tn_backward(j->ctx, tn_sum(j->ctx, j->rank == 1 && j->kind == 4 ? tn_dropout(j->ctx, t, 0.5) : t));
+        if (step == 1 && !other) tn_optim_overlap(optim);
+        s = tn_backward(j->ctx, tn_sum(j->ctx, tn_add(j->ctx, tn_params_find(params, "v")->value,
+                                                      other && j->kind == RANDOM ? tn_dropout(j->ctx, t, 0.5) : t)));
         if (s == TN_OK) s = tn_optim_step(optim);
+        if (last) break;
     }
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     return close_job(j, s != TN_OK);
@@ -634,23 +591,150 @@ static bool differs(job *j)
 
 TEST(processes_have_to_make_the_same_calls)
 {
-    static const char *const say[2][2] = {
+    static const char *const say[3][2] = {
         {"communication: comm socket, rank 0: rank 1 calls broadcast of 6 F32 from rank 0, and rank 0 all_reduce of 6 F32",
          "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32 from rank 0, and rank 1 broadcast of 6 F32"},
         {"communication: comm socket, rank 0: rank 1 calls all_reduce of 7 F32",
-         "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32"}};
+         "communication: comm socket, rank 1: rank 0 calls all_reduce of 6 F32"},
+        {"communication: comm socket, rank 0: rank 1 calls broadcast of 6 F32 from rank 1, and rank 0",
+         "communication: comm socket, rank 1: rank 0 calls broadcast of 6 F32 from rank 0, and rank 1"}};
     static const char settings[] = "bad argument: optim: rank 1 has another number of steps, other settings";
     shared *all = share();
     int     kind, r;
-    for (kind = 0; kind < 5; kind++) {
+    for (kind = 0; kind < DIFFERENCES; kind++) {
+        memset(all, 0, sizeof *all);
         CHECK_INT(processes(2, kind, all, differs), 0);
         for (r = 0; r < 2; r++) {
-            const char *expected = kind < 2 ? say[kind][r] : settings;
-            if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
+            const char *expected = kind < RATE ? say[kind][r] : settings;
+            if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%d: %s\n", kind, all->said[r]);
         }
     }
     munmap(all, sizeof *all);
 }
+
+/* A step of one process has no gradient for a parameter that another one uses: the mean counts it as zeros. */
+static bool uses_less(job *j)
+{
+    const int64_t n = 5;
+    tn_optim_desc d;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_init       init;
+    tn_tensor    *v, *w;
+    double        got[5] = {0};
+    int           step, i;
+    bool          good = true;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = TN_OPTIM_SGD;
+    d.lr = 1;
+    d.share_moments = (j->kind & SHARED) != 0;
+    init.rule = TN_INIT_ZERO;
+    if (!open_job(j, TN_F64)) return false;
+    params = tn_params_create(j->ctx);
+    v = tn_params_add(params, "v", 1, &n, init)->value;
+    w = tn_params_add(params, "w", 1, &n, init)->value;
+    optim = tn_optim_create(params, &d);
+    for (step = 0; step < 2 && good; step++) {          /* d loss / d v is rank + 1, and in the second step 1 and nothing */
+        tn_tensor *loss;
+        tn_ctx_reset(j->ctx);
+        tn_record(j->ctx);
+        loss = step == 1 && j->rank == 1 ? w : tn_add(j->ctx, tn_scale(j->ctx, v, j->rank + 1), w);
+        loss = tn_sum(j->ctx, loss);
+        if (j->kind & OVERLAP) tn_optim_overlap(optim);
+        good = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
+    }
+    good = good && tn_read(v, TN_F64, got, n) == TN_OK;
+    for (i = 0; i < n; i++) good = good && got[i] == -2;
+    good = good && tn_read(w, TN_F64, got, n) == TN_OK;
+    for (i = 0; i < n; i++) good = good && got[i] == -2;
+    good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;   /* after a step: zeros */
+    for (i = 0; i < n; i++) good = good && got[i] == 0;
+    if (!good) printf("rank %d: %g %s\n", j->rank, got[0], tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+TEST(a_gradient_that_one_process_lacks_counts_as_zeros)
+{
+    static const int kinds[] = {0, OVERLAP, SHARED, SHARED | OVERLAP};
+    int k;
+    for (k = 0; k < 4; k++) CHECK_INT(processes(2, kinds[k], NULL, uses_less), 0);
+}
+
+/* What a step sends, by the formula of docs/internals.md: of P numbers 2 (N-1)/N P, shared or not, and a few more with which
+   processes agree. Buckets are of P numbers, or of a twelfth. */
+static bool counts_a_step(job *j)
+{
+    const uint64_t n = (uint64_t)j->size, told = (n - 1) * 28;
+    tn_params     *params;
+    tn_optim      *optim;
+    tn_traffic     before, after;
+    uint64_t       bytes, expected = 2 * (n - 1) * (1003000 / n * 4) + told;
+    bool           good;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, j->kind);
+    good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    before = tn_ctx_traffic(j->ctx);
+    good = good && million_step(j->ctx, optim, params) == TN_OK;
+    after = tn_ctx_traffic(j->ctx);
+    bytes = after.bytes - before.bytes;
+    if (!(j->kind & SHARED)) {
+        good = good && bytes >= expected && bytes < expected + 64 * 16 * n
+            && after.calls - before.calls == 1 + (j->kind & BUCKETS ? (1003000 + 16383) / 16384 : 1);
+        if (!(j->kind & BUCKETS)) good = good && bytes == expected;
+    } else good = good && bytes >= expected - 64 && bytes < expected + expected / 3;       /* rows are as long as the longest */
+    if (!good) printf("rank %d of %d, kind %d: %llu bytes in %llu calls, expected %llu\n", j->rank, j->size, j->kind,
+                      (unsigned long long)bytes, (unsigned long long)(after.calls - before.calls), (unsigned long long)expected);
+    return close_job(j, good);
+}
+
+TEST(a_step_sends_what_the_formula_says)
+{
+    int size;
+    for (size = 2; size <= 4; size += 2) {
+        CHECK_INT(processes(size, ADAMW, NULL, counts_a_step), 0);
+        CHECK_INT(processes(size, ADAMW | BUCKETS, NULL, counts_a_step), 0);
+        CHECK_INT(processes(size, ADAMW | SHARED | BUCKETS, NULL, counts_a_step), 0);
+    }
+}
+
+/* Matrices of Muon go to the process that has the least of them so far. */
+static bool has_two(job *j)
+{
+    const int64_t shape[2] = {100, 100};
+    tn_optim_desc d;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_init       init;
+    tn_tensor    *loss = NULL;
+    char          name[2] = "a";
+    size_t        before, most;
+    bool          good;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = TN_OPTIM_MUON;
+    d.share_moments = true;
+    d.bucket = 1000;
+    init.rule = TN_INIT_NORMAL;
+    init.std = 1;
+    if (!open_job(j, TN_F64)) return false;
+    params = tn_params_create(j->ctx);
+    for (; name[0] < 'e'; name[0]++) tn_params_add(params, name, 2, shape, init);
+    optim = tn_optim_create(params, &d);
+    tn_record(j->ctx);
+    for (name[0] = 'a'; name[0] < 'e'; name[0]++) {
+        tn_tensor *w = tn_params_find(params, name)->value, *part = tn_sum(j->ctx, tn_mul(j->ctx, w, w));
+        loss = loss ? tn_add(j->ctx, loss, part) : part;
+    }
+    good = tn_backward(j->ctx, loss) == TN_OK;
+    before = tn_ctx_memory(j->ctx).live;
+    good = good && tn_optim_step(optim) == TN_OK;
+    most = tn_ctx_memory(j->ctx).live - before;             /* two momenta, and four matrices for the iteration */
+    if (!good || most < 6 * 80000 || most > 7 * 80000) printf("rank %d: %zu bytes, %s\n", j->rank, most, tn_ctx_error(j->ctx));
+    return close_job(j, good && most >= 6 * 80000 && most <= 7 * 80000);
+}
+
+TEST(matrices_are_divided_evenly) { CHECK_INT(processes(2, 0, NULL, has_two), 0); }
 
 /* A carrier that says yes. */
 static tn_status agree_with(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
@@ -724,6 +808,83 @@ TEST(the_end_of_a_process_is_noticed_before_all_have_met)
     munmap(all, sizeof *all);
 }
 
+/* A carrier with collectives of its own: what it was asked for last. */
+static struct asked { int what; int64_t count; tn_dtype dtype; int root; } asked;
+
+static tn_status own_reduce(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
+{
+    (void)data; (void)why;
+    asked.what = state == NULL;
+    asked.count = count;
+    asked.dtype = dtype;
+    return TN_OK;
+}
+
+static tn_status own_scatter(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
+{
+    own_reduce(state, data, count, dtype, why);
+    asked.what = 2;
+    return TN_OK;
+}
+
+static tn_status own_gather(void *state, void *data, size_t bytes, char why[TN_WHY])
+{
+    own_reduce(state, data, (int64_t)bytes, TN_REAL, why);
+    asked.what = 3;
+    return TN_OK;
+}
+
+static tn_status own_broadcast(void *state, void *data, size_t bytes, int root, char why[TN_WHY])
+{
+    own_reduce(state, data, (int64_t)bytes, TN_REAL, why);
+    asked.what = 4;
+    asked.root = root;
+    return TN_OK;
+}
+
+TEST(a_carrier_with_collectives_of_its_own)
+{
+    const int64_t n = 12;
+    double        some[8193] = {0};
+    tn_desc       d;
+    tn_comm       k;
+    tn_ctx       *ctx;
+    tn_tensor    *t;
+    memset(&d, 0, sizeof d);
+    memset(&k, 0, sizeof k);
+    k.abi = TN_COMM_ABI;
+    k.name = "own";
+    k.rank = 1;
+    k.size = 3;
+    k.device = true;
+    k.all_reduce = own_reduce;
+    k.reduce_scatter = own_scatter;
+    k.all_gather = own_gather;
+    k.broadcast = own_broadcast;
+    d.comm = &k;
+    d.backend = sealed_reference();
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    t = tn_tensor_create(ctx, TN_F32, 1, &n);
+    CHECK_STATUS(tn_comm_all_reduce(t), TN_OK);
+    CHECK(asked.what == 1 && asked.count == 12 && asked.dtype == TN_F32);
+    CHECK_INT(tn_ctx_traffic(ctx).bytes, 2 * 32);
+    CHECK_STATUS(tn_comm_reduce_scatter(t), TN_OK);
+    CHECK(asked.what == 2 && asked.count == 4 && asked.dtype == TN_F32);
+    CHECK_INT(tn_ctx_traffic(ctx).bytes, 3 * 32);
+    CHECK_STATUS(tn_comm_all_gather(t), TN_OK);
+    CHECK(asked.what == 3 && asked.count == 16);
+    CHECK_INT(tn_ctx_traffic(ctx).bytes, 4 * 32);
+    CHECK_STATUS(tn_comm_broadcast(t, 2), TN_OK);
+    CHECK(asked.what == 4 && asked.count == 48 && asked.root == 2);
+    CHECK_INT(tn_ctx_traffic(ctx).bytes, 4 * 32 + 48);
+    CHECK_INT(tn_ctx_traffic(ctx).calls, 4);
+    CHECK_STATUS(tn_comm_sum(ctx, some, 8192), TN_OK);
+    CHECK(asked.what == 1 && asked.count == 8192 && asked.dtype == TN_F64);
+    CHECK_STATUS(tn_comm_sum(ctx, some, 8193), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "comm: 65544 bytes of numbers, expected at most 65536");
+    tn_ctx_destroy(ctx);
+}
+
 static tn_status refuse(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
 {
     (void)state; (void)to; (void)out; (void)n; (void)from; (void)in; (void)m;
@@ -776,13 +937,15 @@ TEST(a_carrier_is_checked)
     tn_ctx_destroy(ctx);
 }
 
+/* The quickest first: most of what is wrong they find. */
 TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, a_process_sends_what_a_ring_would,
-          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, overlap_does_not_change_a_bit,
-          buckets_of_any_size_have_the_same_curve, buckets_are_sent_while_the_backward_pass_goes_on,
-          random_numbers_by_position_in_the_batch,
-          an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed,
-          the_end_of_a_process_is_noticed_before_all_have_met, processes_have_to_make_the_same_calls,
-          a_collective_writes_like_any_other, a_carrier_is_checked)
+          random_numbers_by_position_in_the_batch, processes_have_to_make_the_same_calls, a_collective_writes_like_any_other,
+          a_carrier_with_collectives_of_its_own, a_carrier_is_checked, a_gradient_that_one_process_lacks_counts_as_zeros,
+          a_step_sends_what_the_formula_says, matrices_are_divided_evenly, buckets_are_sent_while_the_backward_pass_goes_on,
+          a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_that_fails_fails_for_all,
+          an_error_of_one_process_is_everybodys, moments_can_be_shared, curves_do_not_depend_on_the_number_of_processes,
+          buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
+          the_end_of_a_process_is_noticed_before_all_have_met, nobody_waits_for_a_process_that_was_killed)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

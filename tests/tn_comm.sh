@@ -2,12 +2,15 @@
 # sh tests/tn_comm.sh TN [KILLS]: many processes train one run, over --comm socket: the log of any number of them is that of
 # one; a resume takes another number; and KILLS times (5) one of four is killed at a random moment: the others end, name it and
 # a checkpoint, and the resumed run ends with the same log. MPIRUN="mpirun -n": the same started by MPI, with --comm mpi, where it
-# is mpirun that ends the others and names the killed one.
+# is mpirun that ends the others and names the killed one. CARRIER=nccl: by --comm nccl, on GPUs of the engine.
 set -u
 . "${0%/*}/expect.sh"
 kills=${2:-5}
+port=$((20000 + $$ % 20000))
 carrier=${MPIRUN:+mpi}
-carrier=${carrier:-socket}
+carrier=${CARRIER:-${carrier:-socket}}
+backend= forbids=--comm
+if [ "$carrier" = nccl ]; then export LOCAL_RANK=0; backend="--backend cuda" forbids=--backend; fi
 
 # start N ARGUMENTS: N processes of tn. Rank r writes said.r; pid.r has its number. Done when all have ended; false: one failed.
 start() {
@@ -21,7 +24,7 @@ start() {
     pids=
     r=0
     while [ $r -lt "$size" ]; do
-        RANK=$r WORLD_SIZE=$size MASTER_PORT=$$ "$tn" "$@" > said.$r 2>&1 &
+        RANK=$r WORLD_SIZE=$size MASTER_PORT=$port "$tn" "$@" > said.$r 2>&1 &
         pids="$pids $!"
         echo $! > pid.$r
         r=$((r + 1))
@@ -47,14 +50,18 @@ near() {
 
 expect 0 "tokens: 4000" synthetic --vocab 50 --tokens 4000 --out s.bin
 tiny="--vocab 50 --width 16 --heads 2 --context 16 --batch 12 --no-baseline --steps 24 --dtype f64 --dropout 0.1"
-often="--val-every 6 --val-tokens 400 --save-every 4 --sample-every 0 --comm $carrier"
+often="--val-every 6 --val-tokens 400 --save-every 4 --sample-every 0 --comm $carrier $backend"
 export TN_COMM_SECONDS=60
 
-expect 0 "Done" train s.bin --out one $tiny --val-every 6 --val-tokens 400 --save-every 4 --sample-every 0
+expect 0 "Done" train s.bin --out one $tiny --val-every 6 --val-tokens 400 --save-every 4 --sample-every 0 $backend
 for size in 1 2 3 4; do
     start $size train s.bin --out r$size $tiny $often && pass || fail "$size processes: $(cat said.*)"
     near "$size processes" one r$size
     cmp -s one/config.txt r$size/config.txt && pass || fail "$size processes: config.txt"
+    # 8 bytes for each parameter, 2 (N-1)/N times, and a little to agree
+    awk -v n=$size '/ parameters, / { sub(/ parameters, .*/, ""); p = $NF } /^sent: / { mb = $2 }
+        END { f = 2 * (n - 1) / n * 8 * p / 1e6; exit !(p > 4000 && mb >= 0.999 * f && mb <= 1.02 * f) }' said.0 && pass ||
+        fail "$size processes: bytes sent: $(grep "parameters\|sent" said.0)"
 done
 start 3 train s.bin --out parts $tiny $often --share-moments && pass || fail "shared moments: $(cat said.*)"
 near "shared moments" one parts
@@ -67,13 +74,13 @@ near "resumed by other numbers" one again
 start 5 train s.bin --out no $tiny $often && fail "12 texts for 5 processes"
 grep -q -e "--batch is 12, expected a multiple of 5" said.0 && pass || fail "12 texts for 5 processes: $(cat said.0)"
 start 2 train s.bin --out no $tiny $often --log-layers 2 && fail "--log-layers"
-grep -q -e "--log-layers is given with --comm" said.0 && pass || fail "--log-layers: $(cat said.0)"
+grep -q -e "--log-layers is given with $forbids" said.0 && pass || fail "--log-layers: $(cat said.0)"
 expect 2 "neither RANK and WORLD_SIZE" train s.bin --out no $tiny --comm socket
 if [ "$carrier" = socket ]; then
     expect 2 "built without MPI" train s.bin --out no $tiny --comm mpi
     for other in "--lr 0.5" "--seed 2" "--batch 24" "--stop-at 5" "--share-moments"; do      # of rank 1 alone
-        RANK=0 WORLD_SIZE=2 MASTER_PORT=$$ "$tn" train s.bin --out no $tiny $often > said.0 2>&1 &
-        RANK=1 WORLD_SIZE=2 MASTER_PORT=$$ "$tn" train s.bin --out no $tiny $often $other > said.1 2>&1
+        RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "$tn" train s.bin --out no $tiny $often > said.0 2>&1 &
+        RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "$tn" train s.bin --out no $tiny $often $other > said.1 2>&1
         wait $!
         cat said.0 said.1 | grep -q "rank 1 has other " && pass || fail "$other of rank 1: $(cat said.0 said.1)"
         [ ! -f no/config.txt ] && pass || fail "$other of rank 1: a run began"
@@ -85,7 +92,8 @@ midway=0
 while [ $i -lt "$kills" ]; do
     victim=$(awk -v s="$$$i" 'BEGIN { srand(s); print int(4 * rand()) }')
     lines=$(awk -v s="9$$$i" 'BEGIN { srand(s); print int(24 * rand()) }')
-    [ "$carrier" = socket ] || lines=$((lines + 1))     # mpirun of Open MPI 4 hangs if a process is killed in MPI_Init
+    # mpirun of Open MPI 4 hangs if a process is killed in MPI_Init; over NCCL the others wait for one that has not come yet
+    [ "$carrier" = socket ] || lines=$((lines + 1))
     rm -rf k pid.*
     (                                   # when the log has so many lines, or the run ends before
         while [ ! -f pid.3 ] || { kill -0 "$(cat pid.3)" 2> /dev/null &&

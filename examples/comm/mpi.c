@@ -5,12 +5,10 @@
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
-#include "comm.h"
+#include "carrier.h"
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { PIECE = 1 << 30 };
 
@@ -31,18 +29,17 @@ static tn_status breaks(carrier *c, int error, int other, char why[TN_WHY])
     return TN_ERR_COMM;
 }
 
-/* Sends and receives. A thread that waits for long sleeps in between, since another one may be computing on its processor. */
+/* Sends and receives. */
 static int both(const carrier *c, const char *out, int sends, int to, char *in, int receives, int from)
 {
-    enum { LOOKS = 2000 };
-    const struct timespec pause = {0, 50000};
     MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     MPI_Status  status[2];
-    int         done = 0, looks, count, error = MPI_SUCCESS;
+    int         done = 0, count, error = MPI_SUCCESS;
+    long        looks;
     if (receives) error = MPI_Irecv(in, receives, MPI_BYTE, from, 0, c->world, &request[0]);
     if (sends && error == MPI_SUCCESS) error = MPI_Isend(out, sends, MPI_BYTE, to, 0, c->world, &request[1]);
     for (looks = 0; error == MPI_SUCCESS && !done; looks++) {
-        if (looks > LOOKS) nanosleep(&pause, NULL);
+        wait_a_little(looks);
         error = MPI_Testall(2, request, &done, status);
     }
     if (receives && error == MPI_SUCCESS) error = MPI_Get_count(&status[0], MPI_BYTE, &count);

@@ -1,30 +1,47 @@
 /* nccl.c - a carrier over NCCL 2, between GPUs. Its library is opened when it is needed, and nothing of CUDA's is included.
 
-   The first process makes an id and gives it to the others: through a file, or by TCP. Each call waits for the GPU, so the
-   sums are there when it returns. */
-#ifndef _XOPEN_SOURCE
-#define _XOPEN_SOURCE 700
+   The first process makes an id and gives it to the others by TCP. These connections stay: what is heard by them ends every wait
+   when a process has ended, which NCCL itself may not notice. Each call waits for the GPU, so the sums are there when it
+   returns. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
 #endif
-#include "comm.h"
+#ifndef _DARWIN_C_SOURCE
+#define _DARWIN_C_SOURCE
+#endif
+#include "carrier.h"
 #include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0                  /* where it is missing, the program ignores SIGPIPE */
+#endif
 
 /* What nccl.h declares. */
 typedef struct nccl_id { char bytes[128]; } nccl_id;
 typedef struct nccl_comm *nccl_handle;
-enum { NCCL_BYTE = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_SUM = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_BYTE = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_SUM = 0, NCCL_INTERNAL = 3, NCCL_IN_PROGRESS = 7 };
+
+enum { FINISHED = -1, PORTS = 16, ADDRESSES = 8, ADDRESS = 256 };
 
 typedef struct carrier {
     tn_comm     comm;
     nccl_handle nccl;
-    void       *library, *cuda, *stream;
+    void       *library, *cuda, *stream, *context;
+    int        *link;                   /* [size] of the first process; the others use link[0]. -1: none */
+    int         finished, culprit;      /* a rank that is done with everything; that has ended; or -1   */
+    int         seconds;
     char        broken[TN_WHY];
     int         (*get_id)(nccl_id *);                                        /* NCCL's */
     int         (*init)(nccl_handle *, int, nccl_id, int);
@@ -36,40 +53,83 @@ typedef struct carrier {
     int         (*reduce_scatter)(const void *, void *, size_t, int, int, nccl_handle, void *);
     int         (*all_gather)(const void *, void *, size_t, int, nccl_handle, void *);
     int         (*broadcast)(const void *, void *, size_t, int, int, nccl_handle, void *);
-    int         (*query)(void *);                                            /* cuStreamQuery, cuStreamCreate: of the driver */
+    int         (*query)(void *);                                            /* the driver's */
     int         (*make_stream)(void **, unsigned);
-    int         seconds;
+    int         (*set_context)(void *);
 } carrier;
 
-static tn_status breaks(carrier *c, const char *what, char why[TN_WHY])
+/* ---- what processes hear of each other ---- */
+
+static int links(const carrier *c) { return c->comm.rank == 0 ? c->comm.size : 1; }
+
+/* Tells the first process, or it tells all others, which rank has failed, or that this one has finished. */
+static void tell(const carrier *c, int news)
 {
-    snprintf(c->broken, sizeof c->broken, "rank %d: %.200s", c->comm.rank, what);
+    int r;
+    for (r = 0; r < links(c); r++)
+        if (c->link[r] >= 0 && send(c->link[r], &news, sizeof news, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) continue;
+}
+
+static tn_status breaks(carrier *c, int culprit, const char *how, char why[TN_WHY])
+{
+    snprintf(c->broken, sizeof c->broken, "rank %d %.200s", culprit, how);
     memcpy(why, c->broken, TN_WHY);
+    c->culprit = culprit;
+    tell(c, culprit);
     if (c->nccl) c->abort(c->nccl);                  /* ends what waits on the GPU for a process that is gone */
     c->nccl = NULL;
     return TN_ERR_COMM;
 }
 
-static time_t now(void)
+/* Listens to those that this process has met. */
+static tn_status hear(carrier *c, char why[TN_WHY])
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
+    int r;
+    for (r = 0; r < links(c); r++) {
+        int     news = 0;
+        ssize_t n;
+        if (c->link[r] < 0) continue;
+        n = recv(c->link[r], &news, sizeof news, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
+        if (n == (ssize_t)sizeof news && news == FINISHED) {
+            c->finished = r;
+            close(c->link[r]);
+            c->link[r] = -1;
+        } else if (n == (ssize_t)sizeof news) return breaks(c, news, news == r ? "has failed" : "has ended", why);
+        else return breaks(c, r, "has ended", why);
+    }
+    return TN_OK;
 }
 
-/* Waits for the GPU. NCCL notices by itself that a connection ended; `seconds` is for what it does not notice. */
+/* Waits for the GPU, if NCCL has begun (status 0). What NCCL says of an error has not the name of the process that has ended, so
+   it is reported only if nothing is heard of one. */
 static tn_status wait_for(carrier *c, int status, char why[TN_WHY])
 {
-    enum { CUDA_NOT_READY = 600 };
-    const time_t until = now() + c->seconds;
-    int          error = 0, ready = CUDA_NOT_READY;
-    while (status == 0 && (ready = c->query(c->stream)) == CUDA_NOT_READY) {
-        if (c->error(c->nccl, &error) != 0 || (error != 0 && error != NCCL_IN_PROGRESS)) status = error;
-        else if (now() > until) return breaks(c, "another process does not answer", why);
+    enum { CUDA_NOT_READY = 600, LAST_WORDS = 5 };
+    const int last = c->comm.rank == 0 ? LAST_WORDS : LAST_WORDS + 2;       /* the first one hears of all */
+    double until = seconds_now() + c->seconds;
+    int    error = status;
+    bool   ending = false;
+    long   looks;
+    for (looks = 0; ; looks++) {
+        const int ready = status == 0 ? c->query(c->stream) : CUDA_NOT_READY;
+        if (ready == 0) return TN_OK;
+        if (ready != CUDA_NOT_READY) return breaks(c, c->comm.rank, "has a GPU that has failed", why);
+        if (hear(c, why) != TN_OK) return TN_ERR_COMM;
+        if (!ending && error == 0 && c->error(c->nccl, &error) != 0) error = NCCL_INTERNAL;
+        if (error == NCCL_IN_PROGRESS) error = 0;
+        if (!ending && (error != 0 || c->finished >= 0)) {
+            ending = true;
+            if (until > seconds_now() + last) until = seconds_now() + last;
+        }
+        wait_a_little(looks);
+        if (seconds_now() <= until) continue;
+        if (c->finished >= 0) return breaks(c, c->finished, "has finished before this one", why);
+        return breaks(c, c->comm.rank, error != 0 ? c->text(error) : "waits for another one, which does not answer", why);
     }
-    if (status != 0) return breaks(c, c->text(status), why);
-    return ready == 0 ? TN_OK : breaks(c, "the GPU has failed", why);
 }
+
+/* ---- collectives ---- */
 
 static tn_status usable(const carrier *c, char why[TN_WHY])
 {
@@ -113,125 +173,332 @@ static tn_status broadcast(void *state, void *data, size_t bytes, int root, char
     return wait_for(c, c->broadcast(data, data, bytes, NCCL_BYTE, root, c->nccl, c->stream), why);
 }
 
+static void close_links(carrier *c)
+{
+    int r;
+    for (r = 0; c->link && r < links(c); r++) if (c->link[r] >= 0) close(c->link[r]);
+    free(c->link);
+}
+
 static void close_nccl(tn_comm *comm, bool failed)
 {
     carrier *c = (carrier *)comm->state;
+    if (!c->broken[0]) tell(c, failed ? comm->rank : FINISHED);
     if (c->nccl) (void)(failed ? c->abort(c->nccl) : c->destroy(c->nccl));
+    close_links(c);
     free(c);                            /* the libraries stay open: a driver does not like to go */
 }
 
-/* ---- the id ---- */
+/* ---- how they meet: the first process listens, and answers each other one ---- */
 
-static void rest(void)
+typedef struct hello { uint64_t word; int rank, size; } hello;
+typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
+
+/* Where the first process is: by TCP, or as the file says, which appears whole, by a rename. */
+typedef struct place {
+    uint64_t word;                      /* of the file, so that one of an earlier run is known; else MEET */
+    int      port, ports, count;        /* first port, and how many there are to try                      */
+    char     address[ADDRESSES][ADDRESS];
+} place;
+
+#define MEET UINT64_C(0x746e2e6e63636c31)       /* "tn.nccl1" */
+
+/* The addresses of this machine: those that are for itself alone come last. */
+static void find_addresses(place *p)
 {
-    const struct timespec pause = {0, 50000000};
-    nanosleep(&pause, NULL);
+    struct ifaddrs *all = NULL, *a;
+    int             pass;
+    if (getifaddrs(&all) != 0) return;
+    for (pass = 0; pass < 2; pass++)
+        for (a = all; a && p->count < ADDRESSES; a = a->ifa_next) {
+            const int    family = a->ifa_addr ? a->ifa_addr->sa_family : AF_UNSPEC;
+            const size_t bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+            if ((family != AF_INET && family != AF_INET6) || !(a->ifa_flags & IFF_UP)) continue;
+            if (((a->ifa_flags & IFF_LOOPBACK) != 0) != (pass == 1)) continue;
+            if (getnameinfo(a->ifa_addr, (socklen_t)bytes, p->address[p->count], ADDRESS, NULL, 0, NI_NUMERICHOST) == 0
+                && !strchr(p->address[p->count], '%')) p->count++;                       /* that is for one cable */
+        }
+    freeifaddrs(all);
 }
 
-/* The file appears whole, by a rename. */
-static bool by_file(const carrier *c, const char *path, nccl_id *id)
+static bool write_place(const place *p, const char *path)
 {
-    const time_t until = now() + c->seconds;
-    char         part[1024];
-    FILE        *f;
-    bool         good;
-    if (c->comm.rank == 0) {
-        if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part || !(f = fopen(part, "wb"))) return false;
-        good = fwrite(id, sizeof *id, 1, f) == 1;
-        return fclose(f) == 0 && good && rename(part, path) == 0;
+    char  part[1024];
+    FILE *f;
+    int   i;
+    bool  good;
+    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part || !(f = fopen(part, "wb"))) return false;
+    good = fprintf(f, "%llu %d %d\n", (unsigned long long)p->word, p->port, p->count) > 0;
+    for (i = 0; i < p->count; i++) good = fprintf(f, "%s\n", p->address[i]) > 0 && good;
+    return fclose(f) == 0 && good && rename(part, path) == 0;
+}
+
+static bool read_place(place *p, const char *path)
+{
+    FILE              *f = fopen(path, "rb");
+    unsigned long long word = 0;
+    bool               good = f && fscanf(f, "%llu %d %d", &word, &p->port, &p->count) == 3 && p->count >= 0
+                           && p->count <= ADDRESSES;
+    int                i;
+    for (i = 0; good && i < p->count; i++) good = fscanf(f, "%255s", p->address[i]) == 1;
+    if (f) fclose(f);
+    p->word = word;
+    p->ports = 1;
+    return good;
+}
+
+/* A socket that listens at this port of all addresses; -1 if there is none. One for IPv6 hears IPv4, too. */
+static int listen_at(int family, int port, int size)
+{
+    const int           yes = 1, no = 0, fd = socket(family, SOCK_STREAM, 0);
+    struct sockaddr_in6 six;
+    struct sockaddr_in  four;
+    memset(&six, 0, sizeof six);
+    memset(&four, 0, sizeof four);
+    six.sin6_family = AF_INET6;
+    four.sin_family = AF_INET;
+    six.sin6_port = four.sin_port = htons((unsigned short)port);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (bind(fd, family == AF_INET6 ? (struct sockaddr *)&six : (struct sockaddr *)&four,
+             family == AF_INET6 ? sizeof six : sizeof four) == 0 && listen(fd, size) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+/* At the first of these ports that is free; port 0 is any. */
+static int listen_for(place *p, int size)
+{
+    struct sockaddr_in6 own;
+    socklen_t           bytes = sizeof own;
+    int                 i, fd = -1;
+    for (i = 0; i < p->ports && fd < 0; i++) {
+        fd = listen_at(AF_INET6, p->port + i, size);
+        if (fd < 0) fd = listen_at(AF_INET, p->port + i, size);
     }
-    while (now() < until) {
-        good = (f = fopen(path, "rb")) != NULL && fread(id, sizeof *id, 1, f) == 1;
-        if (f) fclose(f);
-        if (good) return true;
-        rest();
+    memset(&own, 0, sizeof own);
+    if (fd >= 0 && getsockname(fd, (struct sockaddr *)&own, &bytes) == 0) p->port = ntohs(own.sin6_port);  /* as of sockaddr_in */
+    return fd;
+}
+
+/* Bytes of another process, which may be something else altogether: it gets two seconds. */
+static bool receive(int fd, void *bytes, size_t count)
+{
+    struct pollfd w;
+    const double  until = seconds_now() + 2;
+    char         *at = (char *)bytes;
+    ssize_t       n = 1;
+    w.fd = fd;
+    w.events = POLLIN;
+    while (count > 0 && n > 0 && seconds_now() < until) {
+        if (poll(&w, 1, 100) <= 0) continue;
+        n = recv(fd, at, count, MSG_DONTWAIT);
+        if (n > 0) at += n, count -= (size_t)n;
+    }
+    return count == 0;
+}
+
+/* The first process: answers until all are there. If one of them has ended it goes on for a while, so that those that come late
+   learn of it. */
+static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *id, char why[TN_WHY])
+{
+    enum { LATE = 20 };
+    double        until = seconds_now() + c->seconds;
+    int           left = c->comm.size - 1;
+    struct pollfd w;
+    w.fd = listener;
+    w.events = POLLIN;
+    while (left > 0 && seconds_now() < until) {
+        hello h;
+        reply r;
+        int   fd;
+        if (c->culprit < 0 && hear(c, why) != TN_OK && until > seconds_now() + LATE) until = seconds_now() + LATE;
+        if (poll(&w, 1, 100) <= 0 || (fd = accept(listener, NULL, NULL)) < 0) continue;
+        memset(&r, 0, sizeof r);
+        r.word = p->word;
+        r.id = *id;
+        r.culprit = c->culprit;
+        if (receive(fd, &h, sizeof h) && h.word == p->word && h.size == c->comm.size && h.rank > 0 && h.rank < h.size
+            && c->link[h.rank] < 0 && send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r) {
+            c->link[h.rank] = fd;
+            left--;
+        } else close(fd);
+    }
+    return left == 0 && c->culprit < 0;
+}
+
+/* One of the others: calls the first process at one address and port. */
+static bool call_at(carrier *c, const place *p, const char *address, int port, nccl_id *id)
+{
+    struct addrinfo hints, *all = NULL, *at;
+    struct timeval  limit = {10, 0};
+    hello           h;
+    reply           r;
+    char            number[16];
+    bool            good = false;
+    memset(&hints, 0, sizeof hints);
+    memset(&h, 0, sizeof h);
+    hints.ai_socktype = SOCK_STREAM;
+    h.word = p->word;
+    h.rank = c->comm.rank;
+    h.size = c->comm.size;
+    snprintf(number, sizeof number, "%d", port);
+    if (getaddrinfo(address, number, &hints, &all) != 0) return false;
+    for (at = all; at && !good; at = at->ai_next) {
+        const int fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
+        if (fd < 0) continue;
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);      /* also of connect, on Linux */
+        good = connect(fd, at->ai_addr, at->ai_addrlen) == 0 && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h
+            && receive(fd, &r, sizeof r) && r.word == p->word;
+        if (good) *id = r.id, c->link[0] = fd, c->culprit = r.culprit;
+        else close(fd);
+    }
+    freeaddrinfo(all);
+    return good;
+}
+
+static bool call_first(carrier *c, place *p, const char *file, nccl_id *id, char why[TN_WHY])
+{
+    const double until = seconds_now() + c->seconds;
+    int          i, k;
+    for (; seconds_now() < until; sleep_for(0.05)) {
+        if (file && !read_place(p, file)) continue;
+        for (i = 0; i < p->count; i++)
+            for (k = 0; k < p->ports; k++) {
+                if (!call_at(c, p, p->address[i], p->port + k, id)) continue;
+                return c->culprit < 0 || breaks(c, c->culprit, "has ended", why) == TN_OK;
+            }
     }
     return false;
 }
 
-/* The first process answers one call of each other one. */
-static bool by_tcp(const carrier *c, const char *address, const char *port, nccl_id *id)
+/* After this all have the id, and the first process is connected to each other one. */
+static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
 {
-    const time_t     until = now() + c->seconds;
-    const bool       first = c->comm.rank == 0;
-    struct addrinfo  hints, *at = NULL;
-    struct timeval   limit = {60, 0};
-    const int        yes = 1;
-    int              fd = -1, call, left = first ? c->comm.size - 1 : 1;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = first ? AI_PASSIVE : 0;
-    if (getaddrinfo(first ? NULL : address, port, &hints, &at) != 0) return false;
-    while (left > 0 && now() < until) {
-        if (fd < 0) {
-            fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
-            if (fd < 0) break;
-            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-            if (first && (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, c->comm.size) != 0)) break;
-        }
-        if (first) {
-            call = accept(fd, NULL, NULL);
-            if (call >= 0 && send(call, id, sizeof *id, 0) == (ssize_t)sizeof *id) left--;
-            if (call >= 0) close(call);
-        } else if (connect(fd, at->ai_addr, at->ai_addrlen) == 0 && recv(fd, id, sizeof *id, MSG_WAITALL) == (ssize_t)sizeof *id)
-            left--;
-        else {
-            close(fd);
-            fd = -1;
-            rest();
-        }
+    const char *file = getenv("TN_COMM_FILE"), *address = getenv("MASTER_ADDR");
+    place       p;
+    int         listener;
+    bool        good;
+    memset(&p, 0, sizeof p);
+    p.word = MEET;
+    p.port = comm_setting("MASTER_PORT", 29500);
+    p.ports = PORTS;
+    p.count = 1;
+    snprintf(p.address[0], sizeof p.address[0], "%s", address ? address : "127.0.0.1");
+    if (c->comm.size == 1) return true;
+    snprintf(why, TN_WHY, "rank %d of %d: the others were not found within %d s: %.100s", c->comm.rank, c->comm.size, c->seconds,
+             file ? file : p.address[0]);
+    if (c->comm.rank > 0) return call_first(c, &p, file, id, why);
+    if (file) {
+        memcpy(&p.word, id->bytes + 8, sizeof p.word);      /* differs from one run to the next */
+        p.word ^= (uint64_t)getpid() << 32 ^ (uint64_t)time(NULL);
+        p.port = p.count = 0;
+        p.ports = 1;
+        find_addresses(&p);
     }
-    if (fd >= 0) close(fd);
-    freeaddrinfo(at);
-    return left == 0;
+    listener = listen_for(&p, c->comm.size);
+    good = listener >= 0 && (!file || write_place(&p, file)) && answer_all(c, &p, listener, id, why);
+    if (listener >= 0) close(listener);
+    if (file) remove(file);
+    return good;
+}
+
+/* ---- NCCL's beginning, which waits for all and cannot be broken off: on a thread of its own ---- */
+
+typedef struct beginning { carrier *c; nccl_handle nccl; nccl_id id; int status; int done[2]; } beginning;
+
+static void *begin(void *with)
+{
+    beginning *b = (beginning *)with;
+    b->status = b->c->set_context(b->c->context);           /* which is a thread's own */
+    if (b->status == 0) b->status = b->c->init(&b->nccl, b->c->comm.size, b->id, b->c->comm.rank);
+    if (write(b->done[1], "", 1) < 0) b->status = -1;
+    return NULL;
+}
+
+/* false: another process has ended, or NCCL says why. The thread may then go on waiting, and what it uses is left to it. */
+static bool begin_nccl(carrier *c, const nccl_id *id, bool *left, char why[TN_WHY])
+{
+    beginning *b = (beginning *)calloc(1, sizeof *b);
+    const double until = seconds_now() + c->seconds;
+    struct pollfd w;
+    pthread_t  thread;
+    *left = false;
+    snprintf(why, TN_WHY, "rank %d of %d: no memory, or no thread", c->comm.rank, c->comm.size);
+    if (!b) return false;
+    b->c = c;
+    b->id = *id;
+    if (pipe(b->done) != 0 || pthread_create(&thread, NULL, begin, b) != 0) {
+        free(b);
+        return false;
+    }
+    w.fd = b->done[0];
+    w.events = POLLIN;
+    while (poll(&w, 1, 20) <= 0) {
+        *left = hear(c, why) != TN_OK || seconds_now() > until;
+        if (!*left) continue;
+        if (!c->broken[0]) snprintf(why, TN_WHY, "rank %d of %d: NCCL has not begun within %d s", c->comm.rank, c->comm.size,
+                                    c->seconds);
+        pthread_detach(thread);
+        return false;
+    }
+    pthread_join(thread, NULL);
+    if (b->status != 0) snprintf(why, TN_WHY, "rank %d of %d: NCCL: %.200s", c->comm.rank, c->comm.size, c->text(b->status));
+    close(b->done[0]);
+    close(b->done[1]);
+    if (b->status == 0) c->nccl = b->nccl;
+    free(b);
+    return c->nccl != NULL;
 }
 
 /* A pointer to an object becomes one to a function, as POSIX allows and C does not say. */
-#define FIND(library, field, name) (*(void **)(void *)&c->field = dlsym(library, name))
+#define FIND(library, field, name) (*(void **)(void *)&field = dlsym(library, name))
 
 static const char *open_library(carrier *c)
 {
     c->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     c->cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!c->library || !c->cuda) return c->cuda ? "libnccl.so.2 cannot be opened" : "libcuda.so.1 cannot be opened";
-    if (!FIND(c->library, get_id, "ncclGetUniqueId") || !FIND(c->library, init, "ncclCommInitRank")
-        || !FIND(c->library, destroy, "ncclCommDestroy") || !FIND(c->library, abort, "ncclCommAbort")
-        || !FIND(c->library, error, "ncclCommGetAsyncError") || !FIND(c->library, text, "ncclGetErrorString")
-        || !FIND(c->library, all_reduce, "ncclAllReduce") || !FIND(c->library, reduce_scatter, "ncclReduceScatter")
-        || !FIND(c->library, all_gather, "ncclAllGather") || !FIND(c->library, broadcast, "ncclBroadcast"))
+    if (!FIND(c->library, c->get_id, "ncclGetUniqueId") || !FIND(c->library, c->init, "ncclCommInitRank")
+        || !FIND(c->library, c->destroy, "ncclCommDestroy") || !FIND(c->library, c->abort, "ncclCommAbort")
+        || !FIND(c->library, c->error, "ncclCommGetAsyncError") || !FIND(c->library, c->text, "ncclGetErrorString")
+        || !FIND(c->library, c->all_reduce, "ncclAllReduce") || !FIND(c->library, c->reduce_scatter, "ncclReduceScatter")
+        || !FIND(c->library, c->all_gather, "ncclAllGather") || !FIND(c->library, c->broadcast, "ncclBroadcast"))
         return "libnccl.so.2 lacks a function of NCCL 2.4";
-    if (!FIND(c->cuda, query, "cuStreamQuery") || !FIND(c->cuda, make_stream, "cuStreamCreate"))
-        return "libcuda.so.1 lacks a function";
     return NULL;
 }
 
 /* Makes the GPU's primary context current, which the CUDA runtime shares. */
 static const char *select_gpu(carrier *c, int device)
 {
-    int  (*init)(unsigned) = NULL, (*get)(int *, int) = NULL, (*retain)(void **, int) = NULL, (*set)(void *) = NULL, gpu;
-    void  *context;
-    *(void **)(void *)&init = dlsym(c->cuda, "cuInit");
-    *(void **)(void *)&get = dlsym(c->cuda, "cuDeviceGet");
-    *(void **)(void *)&retain = dlsym(c->cuda, "cuDevicePrimaryCtxRetain");
-    *(void **)(void *)&set = dlsym(c->cuda, "cuCtxSetCurrent");
-    if (!init || !get || !retain || !set || init(0) != 0 || get(&gpu, device) != 0 || retain(&context, gpu) != 0
-        || set(context) != 0 || c->make_stream(&c->stream, 1) != 0) return "the GPU cannot be used";
+    int (*init)(unsigned) = NULL, (*get)(int *, int) = NULL, (*retain)(void **, int) = NULL, gpu;
+    if (!FIND(c->cuda, init, "cuInit") || !FIND(c->cuda, get, "cuDeviceGet")
+        || !FIND(c->cuda, retain, "cuDevicePrimaryCtxRetain") || !FIND(c->cuda, c->set_context, "cuCtxSetCurrent")
+        || !FIND(c->cuda, c->query, "cuStreamQuery") || !FIND(c->cuda, c->make_stream, "cuStreamCreate"))
+        return "libcuda.so.1 lacks a function";
+    if (init(0) != 0 || get(&gpu, device) != 0 || retain(&c->context, gpu) != 0 || c->set_context(c->context) != 0
+        || c->make_stream(&c->stream, 1) != 0) return "the GPU cannot be used";
     return NULL;
 }
 
 tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
 {
-    const char *file = getenv("TN_COMM_FILE"), *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    const char *seconds = getenv("TN_COMM_SECONDS"), *wrong;
-    carrier    *c = (carrier *)calloc(1, sizeof *c);
-    nccl_id     id = {{0}};
-    int         status = 0;
-    if (!c) {
-        snprintf(why, TN_WHY, "no memory");
+    carrier    *c = rank >= 0 && rank < size ? (carrier *)calloc(1, sizeof *c) : NULL;
+    const char *wrong = NULL;
+    nccl_id     id;
+    int         status = 0, r;
+    bool        left = false, good;
+    memset(&id, 0, sizeof id);
+    if (c) c->link = (int *)malloc((size_t)size * sizeof *c->link);
+    if (!c || !c->link) {
+        snprintf(why, TN_WHY, "rank %d of %d, expected 0 <= rank < size, and memory", rank, size);
+        free(c);
         return NULL;
     }
-    c->seconds = seconds && *seconds ? atoi(seconds) : 600;
+    for (r = 0; r < size; r++) c->link[r] = -1;
+    c->finished = c->culprit = -1;
+    c->seconds = patience();
     c->comm.abi = TN_COMM_ABI;
     c->comm.name = "nccl";
     c->comm.rank = rank;
@@ -246,12 +513,13 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     wrong = open_library(c);
     if (!wrong) wrong = select_gpu(c, device);
     if (!wrong && rank == 0 && (status = c->get_id(&id)) != 0) wrong = c->text(status);
-    if (!wrong && size > 1 &&
-        !(file ? by_file(c, file, &id) : by_tcp(c, address ? address : "127.0.0.1", port ? port : "29500", &id)))
-        wrong = file ? "the id cannot be passed on by TN_COMM_FILE" : "the id cannot be passed on to MASTER_ADDR, MASTER_PORT";
-    if (!wrong && (status = c->init(&c->nccl, size, id, rank)) != 0) wrong = c->text(status);
-    if (!wrong) return &c->comm;
-    snprintf(why, TN_WHY, "rank %d of %d: %.200s", rank, size, wrong);
+    if (wrong && c->seconds > 60) c->seconds = 60;          /* it meets the others all the same, so that they need not wait */
+    good = meet(c, &id, why);
+    if (good && !wrong && begin_nccl(c, &id, &left, why)) return &c->comm;
+    if (wrong) snprintf(why, TN_WHY, "rank %d of %d: %.200s", rank, size, wrong);
+    if (!c->broken[0]) tell(c, rank);
+    if (left) return NULL;
+    close_links(c);
     free(c);
     return NULL;
 }

@@ -6,17 +6,15 @@
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
-#include "comm.h"
+#include "carrier.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef MSG_NOSIGNAL
@@ -33,32 +31,6 @@ typedef struct carrier {
     char    broken[TN_WHY];             /* why nothing works any more, or "" */
     char    folder[96];                 /* the path of a socket has at most about 104 bytes */
 } carrier;
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int number_in(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? atoi(text) : otherwise;
-}
-
-bool comm_launcher(int *rank, int *size)
-{
-    static const char *const names[][2] = {{"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                           {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
-    size_t i;
-    for (i = 0; i < sizeof names / sizeof *names; i++) {
-        *rank = number_in(names[i][0], -1);
-        *size = number_in(names[i][1], 0);
-        if (*rank >= 0 && *size > *rank) return true;
-    }
-    return false;
-}
 
 /* Tells all others which rank has failed, or that this process has finished. */
 static void tell(carrier *c, int news)
@@ -192,11 +164,10 @@ static bool ended_early(carrier *c, char why[TN_WHY])
 
 static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
 {
-    const struct timespec pause = {0, 10000000};
-    struct sockaddr_un    at;
-    const hello           h = {c->comm.rank, c->comm.size, kind};
-    int                   fd;
-    for (; seconds_now() < until && !ended_early(c, why); nanosleep(&pause, NULL)) {
+    struct sockaddr_un at;
+    const hello        h = {c->comm.rank, c->comm.size, kind};
+    int                fd;
+    for (; seconds_now() < until && !ended_early(c, why); sleep_for(0.01)) {
         fd = socket(AF_UNIX, SOCK_STREAM, 0);
         if (fd < 0 || !place_of(c, rank, &at)) return fd;
         if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
@@ -281,7 +252,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.any_thread = true;
     c->comm.exchange = exchange;
     c->comm.close = close_all;
-    c->seconds = number_in("TN_COMM_SECONDS", 600);
+    c->seconds = patience();
     r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
                : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
     if (r >= (int)sizeof c->folder) {

@@ -48,7 +48,7 @@ static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
                          embedding_decay(r->s, m->desc.no_norm, desc->weight_decay));
 }
 
-static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
+void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
 {
     tn_optim_desc desc;
     m->ctx = ctx;

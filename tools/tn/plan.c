@@ -2,6 +2,8 @@
 
    Everything that was not measured is a constant here, and is printed as an assumption. */
 #include "train.h"
+#include "dry.h"
+#include <string.h>
 
 #define PEAK      989e12                /* bf16 products of an H100, dense: its data sheet                             */
 #define USE       0.40                  /* share of it that a step reaches                                             */
@@ -9,15 +11,39 @@
 #define NEAR      360e9                 /* bytes per second from a GPU to others of its machine: 80 % of NVLink's 450  */
 #define FAR       40e9                  /* to those of other machines: 80 % of 400 Gbit/s for each GPU                 */
 #define TOGETHER  8                     /* GPUs in a machine                                                           */
-#define BUCKET    16777216.0            /* bytes: four buckets of 1048576 numbers in F32                               */
 
-/* Numbers that the backward pass keeps for each token: of a block the residual stream, two normed inputs, queries, keys,
-   values, the heads' results, and of the MLP encoders, product and result; of the end logits and their gradient. */
-static double kept_per_token(const tn_transformer_desc *d, bool recompute)
+/* Bytes of a GPU: a few steps of the training itself, without computing anything. */
+static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_t gpus, bool shared)
 {
-    const double heads = (double)d->heads, qk = heads * (double)d->d_qk, v = heads * (double)d->d_v, dim = (double)d->dim;
-    const double block = 5 * dim + 2 * qk + 2 * v + 3 * (double)d->hidden;
-    return (double)d->layers * (recompute ? dim : block) + (recompute ? block : 0) + 2 * (double)d->vocab;
+    settings  with = *s;
+    tn_comm   others = dry_comm((int)gpus);
+    tn_desc   d;
+    tn_ctx   *ctx;
+    run       r;
+    feed      f;
+    char      why[TN_WHY];
+    tn_memory memory;
+    int       step;
+    memset(&r, 0, sizeof r);
+    memset(&d, 0, sizeof d);
+    with.share_moments = shared;
+    d.backend = dry_backend();
+    d.backend_required = true;
+    d.dtype = s->dtype ? TN_F64 : TN_F32;
+    d.activations = s->activations ? TN_BF16 : TN_REAL;
+    d.comm = gpus > 1 ? &others : NULL;
+    if (tn_ctx_create(&d, &ctx, why) != TN_OK) fail("%s", why);
+    r.s = &with;
+    r.texts = (s->batch + gpus - 1) / gpus;
+    r.m.desc = *desc;
+    make_model(&r, ctx, &r.m, &r.optim);
+    open_feed(&r, &r.m, r.optim, &f);
+    for (step = 0; step < 3; step++) compute_step(&f);
+    check_ctx(ctx, "a step");
+    memory = tn_ctx_memory(ctx);
+    close_feed(&f);
+    tn_ctx_destroy(ctx);
+    return (double)memory.peak;
 }
 
 static void print_gigabytes(const char *name, double bytes) { printf("%s: %.3g\n", name, bytes / 1e9); }
@@ -25,15 +51,13 @@ static void print_gigabytes(const char *name, double bytes) { printf("%s: %.3g\n
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus)
 {
     const double        tokens = (double)(s->batch * s->accumulate * desc->context), n = (double)gpus;
-    const double        texts = (double)s->batch / n < 1 ? 1 : (double)s->batch / n;
     tn_transformer_cost cost = tn_transformer_cost_of(desc, desc->context);
     tn_transformer_desc d;
-    double              weights, moments, kept, sent, compute, update, network, step;
+    double              weights, moments, sent, compute, update, network, step, peak;
     int                 shared;
     tn_transformer_check(ctx, desc, &d);
     check_ctx(ctx, "the model");
     weights = 4 * (double)cost.params;
-    kept = texts * (double)d.context * kept_per_token(&d, s->recompute) * (s->activations ? 2 : 4);
     sent = 2 * (n - 1) / n * weights;
     compute = cost.training * tokens / (n * PEAK * USE);
     network = sent / (gpus > TOGETHER ? FAR : NEAR);
@@ -49,14 +73,14 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
         step = compute + update + network;
         if (shared) moments /= n;
         printf("%s:\n", shared ? "with --share-moments" : "each GPU with all moments");
-        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations %.3g + bucket %.3g\n",
-               (2 * weights + moments + kept + BUCKET) / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, kept / 1e9,
-               BUCKET / 1e9);
+        peak = peak_of(&d, s, gpus, shared);
+        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations and buckets %.3g\n",
+               peak / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, (peak - 2 * weights - moments) / 1e9);
         printf("  seconds_per_step: %.3g = compute %.3g + update %.3g + network %.3g\n", step, compute, update, network);
         printf("  tokens_per_second: %.3g\n", tokens / step);
     }
     printf("assumptions, none measured: %.0f Tflop/s, of which %.0f %% are used; %.2f TB/s memory; %.0f GB/s between the %d GPUs "
            "of a machine, %.0f GB/s per GPU between machines; Muon's products left out; the network "
-           "waits for the backward pass\n", PEAK / 1e12, 100 * USE,
-           MEMORY / 1e12, NEAR / 1e9, TOGETHER, FAR / 1e9);
+           "waits for the backward pass. Memory is what a step asks for, without what kernels keep for themselves\n",
+           PEAK / 1e12, 100 * USE, MEMORY / 1e12, NEAR / 1e9, TOGETHER, FAR / 1e9);
 }

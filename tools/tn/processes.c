@@ -25,27 +25,8 @@ void close_processes(void)
     if (comm) comm->close(comm, false);
 }
 
-static int in_environment(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? atoi(text) : otherwise;
-}
-
-/* The variables of torchrun, mpirun and srun. */
-static int here(const char *torchrun, const char *mpirun, const char *srun, int otherwise)
-{
-    return in_environment(torchrun, in_environment(mpirun, in_environment(srun, otherwise)));
-}
-
-int processes_here(void)
-{
-    if (!others) return 1;
-    return here("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", others->size);
-}
-
-static int local_rank(int rank) { return here("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", rank); }
-
-int rank_here(void) { return others ? local_rank(others->rank) : 0; }
+int processes_here(void) { return others ? comm_local(true, others->size) : 1; }
+int rank_here(void)      { return others ? comm_local(false, others->rank) : 0; }
 
 void open_processes(const char *kind, int64_t device)
 {
@@ -65,7 +46,7 @@ void open_processes(const char *kind, int64_t device)
                         "srun: start the processes by a launcher", kind);
         if (!strcmp(kind, "socket")) others = comm_socket(NULL, rank, size, why);
 #ifdef TN_TOOL_CUDA
-        else others = comm_nccl(rank, size, (int)device + local_rank(rank), why);
+        else others = comm_nccl(rank, size, (int)device + comm_local(false, rank), why);
 #else
         else usage_error("--comm is %s, expected another: this tn was built without CUDA (make tn-cuda builds one with it)",
                          kind);

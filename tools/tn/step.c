@@ -107,7 +107,7 @@ double batch_loss(run *r, feed *f, bool learn)
     return shared[0] / tn_ctx_ranks(r->m.ctx);
 }
 
-static void compute_step(feed *f)
+void compute_step(feed *f)
 {
     compute_parts(f, true);
     tn_optim_step(f->optim);

@@ -23,6 +23,7 @@
        begin.c                              a run begins, resumes, or continues from another one
        train.c                              the training loop
 
+       dry.c                      a step that computes nothing, to learn what memory it needs
        plan.c                     what a training costs on a number of GPUs, for tn info
        tokenizer.c clean.c synthetic.c generate.c eval.c info.c cache.c      one subcommand each
        exchange.c                 tn import, tn export

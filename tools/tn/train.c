@@ -14,7 +14,8 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 static void train_step_on_host(run *r)
 {
-    const bool log_layers = is_due(r->s->log_layers, r->step + 1);
+    const bool     log_layers = is_due(r->s->log_layers, r->step + 1);
+    const uint64_t sent = tn_ctx_traffic(r->m.ctx).bytes;
     snapshot   before = {0};
     double     start = now(), loss = batch_loss(r, &r->feed, true), lr = current_rate(r);
     if (log_layers) before = open_snapshot(r);
@@ -22,6 +23,7 @@ static void train_step_on_host(run *r)
         fault found = take_error(r->m.ctx);
         stop_diverged(r, loss, &found);
     }
+    r->sent = (double)(tn_ctx_traffic(r->m.ctx).bytes - sent);
     log_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
     if (log_layers) close_snapshot(r, &before);
 }
@@ -70,6 +72,8 @@ static void train(run *r, const char *title)
         if (last || is_due(s->save_every, r->step)) save_or_stop(r);
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */
+    if (r->sent > 0)
+        journal_print(&r->journal, "sent: %.4g MB per step by each of %d processes\n", r->sent / 1e6, tn_ctx_ranks(r->m.ctx));
 }
 
 /* Evaluates the trained model on all of the held-out part. This may take long, so the last step is saved before; a run that

@@ -136,6 +136,7 @@ typedef struct run {
     double      flops;              /* of training, per token                     */
     double      peak;               /* floating-point operations per second: the most that was measured */
     double      rate;               /* tokens per second, a running average       */
+    double      sent;               /* bytes, by this process in its last step    */
     bool        device;             /* not the host: reading results waits        */
     bool        stops;              /* one of the processes was asked to stop     */
     int64_t     texts;              /* of this process in a forward pass          */
@@ -167,6 +168,8 @@ void   close_snapshot(run *r, snapshot *s);
 /* step.c */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
+/* One step: gradients, update, and its numbers to f->current. */
+void   compute_step(feed *f);
 /* The loss of the next batch, of all processes. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
 /* The learning rate of the next step. */
@@ -214,6 +217,9 @@ bool  read_run_settings(const char *file);
 /* Reads the tokens of the run: its training part for n-grams and frequencies, and its held-out part. Returns NULL, or what
    is wrong, a new string: a file of the run is not where it was, or has other tokens. */
 char *read_run_data(const model *m, const char *file, corpus *c);
+
+/* begin.c: a model and its optimiser by the settings of a run */
+void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim);
 
 /* plan.c, for tn info: prints what a step costs on so many GPUs */
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus);

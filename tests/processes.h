@@ -1,0 +1,252 @@
+/* processes.h: processes that train together, for tests of carriers. Each test forks them; what a process finds wrong it prints,
+   and says by its exit status. Numbers come back in memory that all share. STEPS is the length of a training. */
+
+#ifndef TN_PROCESSES_H
+#define TN_PROCESSES_H
+
+#include "model.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 5, BATCH = 12 };
+
+typedef struct shared {
+    double   loss[MOST][STEPS], params[MOST][4096];
+    uint64_t sent[MOST];
+    char     said[MOST][512];
+} shared;
+
+/* One process of a test. */
+typedef struct job {
+    int         rank, size, kind;
+    bool        alone, sealed, bf16;    /* without a thread beside; in memory that nobody can touch; activations */
+    int64_t     dies_after;             /* ns after the processes have met; 0: does not */
+    const char *folder;
+    shared     *all;
+    tn_comm    *comm;
+    tn_ctx     *ctx;
+} job;
+
+static shared *share(void)
+{
+    void *p = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!CHECK(p != MAP_FAILED)) exit(1);
+    return (shared *)p;
+}
+
+/* Runs fn in `size` processes and waits for their ends. Bit r of the result: rank r did not return true. */
+static unsigned processes(int size, int kind, shared *all, bool (*fn)(job *j))
+{
+    char     folder[] = "/tmp/tn-test-XXXXXX";
+    pid_t    pid[MOST];
+    unsigned failed = 0;
+    int      r, status;
+    if (!CHECK(mkdtemp(folder) != NULL)) return ~0u;
+    fflush(stdout);
+    for (r = 0; r < size; r++)
+        if ((pid[r] = fork()) == 0) {
+            job j;
+            memset(&j, 0, sizeof j);
+            j.rank = r, j.size = size, j.kind = kind, j.folder = folder, j.all = all;
+            alarm(150);                 /* one that hangs is killed, and fails */
+            status = fn(&j) ? 0 : 1;
+            fflush(stdout);
+            _exit(status);
+        }
+    for (r = 0; r < size; r++)
+        if (waitpid(pid[r], &status, 0) != pid[r] || !WIFEXITED(status) || WEXITSTATUS(status) != 0) failed |= 1u << r;
+    rmdir(folder);
+    return failed;
+}
+
+/* Of the test: what connects the processes, and their backend; NULL: the default. */
+static tn_comm          *open_carrier(job *j, char why[TN_WHY]);
+static const tn_backend *backend_of(const job *j);
+
+static bool open_job(job *j, tn_dtype dtype)
+{
+    char    why[TN_WHY] = "";
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 7;
+    d.threads = 1;
+    d.activations = j->bf16 ? TN_BF16 : TN_REAL;
+    d.backend = backend_of(j);
+    d.backend_required = true;
+    d.comm = j->comm = open_carrier(j, why);
+    if (j->comm && j->alone) j->comm->any_thread = false;
+    if (j->dies_after > 0) {
+        const struct timespec pause = {0, (long)j->dies_after};
+        const pid_t           self = getpid();
+        if (fork() == 0) {
+            nanosleep(&pause, NULL);
+            kill(self, SIGKILL);
+            _exit(0);
+        }
+    }
+    if (j->comm && tn_ctx_create(&d, &j->ctx, why) == TN_OK) return true;
+    if (j->all) snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", why);
+    printf("rank %d: %s\n", j->rank, why);
+    return false;
+}
+
+/* Ends as a program does that has succeeded. */
+static bool close_job(job *j, bool good)
+{
+    tn_ctx_destroy(j->ctx);
+    j->comm->close(j->comm, false);
+    return good;
+}
+
+/* ---- collectives --------------------------------------------------------------------------- */
+
+/* A number of rank r: large and small ones, so that the order of a sum shows in its bits. Whole where dtype is I32, or where the
+   order is the carrier's. */
+static bool   whole_numbers;
+static double number_of(int r, int64_t i, tn_dtype dtype)
+{
+    uint64_t seed = (uint64_t)(i * MOST + r) + 1;
+    double   v = test_random_real(&seed) * (r % 2 ? 1e6 : 1);
+    return dtype == TN_I32 || whole_numbers ? floor(v) : dtype == TN_F32 ? (double)(float)v : v;
+}
+
+static double sum_of(int size, int64_t i, tn_dtype dtype)
+{
+    double sum = 0;
+    int    r;
+    for (r = 0; r < size; r++) sum += number_of(r, i, dtype);
+    return dtype == TN_F32 ? (double)(float)sum : sum;
+}
+
+static bool collectives(job *j)
+{
+    static const int64_t   extents[] = {0, 1, 2, 3, 7, 64, 1000, 200003};
+    static const tn_dtype  dtypes[] = {TN_F32, TN_F64, TN_I32};
+    size_t e, k;
+    bool   good;
+    if (!open_job(j, TN_F64)) return false;
+    good = tn_ctx_rank(j->ctx) == j->rank && tn_ctx_ranks(j->ctx) == j->size;
+    for (e = 0; e < sizeof extents / sizeof *extents; e++)
+        for (k = 0; k < 3; k++) {
+            const int64_t n = extents[e], shape[2] = {j->size, n};
+            const tn_dtype dtype = dtypes[k];
+            tn_tensor *one = tn_tensor_create(j->ctx, dtype, 1, &n), *rows = tn_tensor_create(j->ctx, dtype, 2, shape);
+            double    *v = (double *)malloc(sizeof *v * (size_t)(j->size * n + 1));
+            const tn_dtype as = TN_F64;
+            int64_t    i;
+            const int  root = (int)(e % (size_t)j->size);
+            if (n > 1000 && j->sealed) { free(v); continue; }
+            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
+            good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_all_reduce(one) == TN_OK
+                && tn_read(one, as, v, n) == TN_OK;
+            for (i = 0; i < n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
+            good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_broadcast(one, root) == TN_OK
+                && tn_read(one, as, v, n) == TN_OK;
+            for (i = 0; i < n && good; i++) good = v[i] == number_of(root, i, dtype);
+            for (i = 0; i < j->size * n; i++) v[i] = number_of(j->rank, i, dtype);
+            good = good && tn_write(rows, as, v, j->size * n) == TN_OK && tn_comm_reduce_scatter(rows) == TN_OK
+                && tn_read(rows, as, v, j->size * n) == TN_OK;
+            for (i = j->rank * n; i < (j->rank + 1) * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            good = good && tn_comm_all_gather(rows) == TN_OK && tn_read(rows, as, v, j->size * n) == TN_OK;
+            for (i = 0; i < j->size * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            if (!good) printf("rank %d of %d: %lld of %s\n", j->rank, j->size, (long long)n, tn_dtype_name(dtype));
+            free(v);
+            tn_tensor_destroy(one);
+            tn_tensor_destroy(rows);
+        }
+    return close_job(j, good);
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* Bits of a job's kind. BUCKETS: gradients go in messages of seven numbers; ALONE: without a thread beside. */
+enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32, OVERLAP = 64, BUCKETS = 128, ALONE = 256,
+       TIED = 512 };
+
+static bool save_params(tn_params *params, double *to)
+{
+    int64_t i, at = 0, n;
+    for (i = 0; i < tn_params_count(params); i++, at += n) {
+        n = tn_tensor_count(tn_params_at(params, i)->value);
+        if (at + n > 4096 || tn_read(tn_params_at(params, i)->value, TN_F64, to + at, n) != TN_OK) return false;
+    }
+    return true;
+}
+
+/* Token t of text b of step s: the same however texts are divided. */
+static int32_t token(int step, int b, int t) { return (int32_t)((step * 31 + b * 17 + t * t * 7 + b * t) % 5); }
+
+/* The mean loss of this process's part of a batch, or of a half of it. */
+static tn_tensor *part_loss(job *j, const tn_transformer *m, int step, int half, int halves)
+{
+    enum { T = 7 };
+    const int  texts = BATCH / halves / j->size, first = half * (BATCH / halves) + j->rank * texts;
+    tn_tensor *x = tn_tensor_2d(j->ctx, TN_I32, texts, T), *y = tn_tensor_2d(j->ctx, TN_I32, texts, T);
+    int32_t    ids[BATCH * T], next[BATCH * T];
+    int        b, t;
+    for (b = 0; b < texts; b++)
+        for (t = 0; t < T; t++) {
+            ids[b * T + t] = token(step, first + b, t);
+            next[b * T + t] = token(step, first + b, t + 1);
+        }
+    if (tn_write(x, TN_I32, ids, texts * T) != TN_OK || tn_write(y, TN_I32, next, texts * T) != TN_OK) return NULL;
+    tn_record(j->ctx);
+    return tn_transformer_loss(j->ctx, m, x, y);
+}
+
+static bool trains(job *j)
+{
+    const int kind = j->kind & 7, halves = kind == PARTS ? 2 : 1, begin = j->kind & RESUMED ? STEPS / 2 : 0;
+    char      file[64];
+    tn_transformer_desc d = tiny();
+    tn_optim_desc       od;
+    tn_transformer      m;
+    tn_params          *params;
+    tn_optim           *optim;
+    int                 step, half;
+    bool                good;
+    d.dropout = 0.1;
+    d.embed_noise = 0.05;
+    d.recompute = kind == PARTS;
+    d.tied = (j->kind & TIED) != 0;
+    memset(&od, 0, sizeof od);
+    od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    od.share_moments = (j->kind & SHARED) != 0;
+    od.bucket = j->kind & BUCKETS ? 7 : 0;
+    od.lr = kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
+    od.clip_norm = 0.3;
+    od.weight_decay = 0.1;
+    j->alone = (j->kind & ALONE) != 0;
+    if (!open_job(j, TN_F64)) return false;
+    params = tn_params_create(j->ctx);
+    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getppid());
+    if (good && (j->kind & RESUMED)) good = tn_checkpoint_read(optim, tn_source_path(file)) == TN_OK;
+    for (step = begin; step < STEPS && good; step++) {
+        double sum = 0;
+        if (step == STEPS / 2 && (j->kind & SAVED)) {
+            good = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_path(file) : tn_sink_memory(NULL, 0, NULL), NULL, 0)
+                == TN_OK;
+            if (!good) break;
+        }
+        for (half = 0; half < halves && good; half++) {
+            tn_tensor *loss;
+            tn_ctx_reset(j->ctx);
+            loss = part_loss(j, &m, step, half, halves);
+            sum += tn_item(loss) / halves;
+            if ((j->kind & OVERLAP) && half + 1 == halves) good = tn_optim_overlap(optim) == TN_OK;
+            good = good && tn_backward(j->ctx, halves > 1 ? tn_scale(j->ctx, loss, 0.5) : loss) == TN_OK;
+        }
+        good = good && tn_optim_step(optim) == TN_OK && tn_comm_sum(j->ctx, &sum, 1) == TN_OK;
+        j->all->loss[j->rank][step] = sum / j->size;
+    }
+    good = good && save_params(params, j->all->params[j->rank]);
+    if (!good) snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+#endif

@@ -1,0 +1,306 @@
+/* test_cuda_nccl.c: processes that train together (processes.h) by NCCL, each with a GPU of its own: examples/comm/nccl.c with
+   tensornet_cuda.cu on the engine of tests/cuda_host, and a driver and an NCCL that are made up (tests/nccl). So it says
+   nothing about NCCL; it tests what the carrier makes of it. */
+#define _XOPEN_SOURCE 700
+#define _DEFAULT_SOURCE
+#define STEPS 12
+#include "examples/comm/nccl.c"
+#include "processes.h"
+#include "../tools/tn/dry.c"
+#include "control.h"
+
+/* By the variables of a launcher, as torchrun sets them; the port is the test's own. */
+static bool    by_file, computes_nothing;
+static tn_comm nobody;
+static tn_comm *open_carrier(job *j, char why[TN_WHY])
+{
+    char text[64];
+    int  rank, size;
+    nobody = dry_comm(j->size);
+    if (computes_nothing) return &nobody;
+    snprintf(text, sizeof text, "%d", j->rank);
+    setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", j->size);
+    setenv("WORLD_SIZE", text, 1);
+    snprintf(text, sizeof text, "%d", 20000 + (int)getppid() % 20000);
+    setenv("MASTER_PORT", text, 1);
+    setenv("TNFN_TMP", j->folder, 1);
+    if (by_file) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/place", j->folder);
+        setenv("TN_COMM_FILE", path, 1);
+    }
+    if (!comm_launcher(&rank, &size)) return NULL;
+    return comm_nccl(rank, size, comm_local(false, rank), why);
+}
+
+static const tn_backend *backend_of(const job *j)
+{
+    (void)j;
+    return computes_nothing ? dry_backend() : tn_cuda_backend();
+}
+
+TEST(collectives_of_whole_numbers)
+{
+    int size;
+    whole_numbers = true;
+    for (size = 1; size <= 4; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
+    by_file = true;
+    CHECK_INT(processes(3, 0, NULL, collectives), 0);
+    by_file = false;
+}
+
+/* ---- how they meet ---- */
+
+/* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name. */
+enum { OLD_FILE, PORT_TAKEN, LOCALHOST };
+
+static bool meets(job *j)
+{
+    const int64_t one = 1;
+    tn_tensor    *t;
+    double        sum = j->rank + 1;
+    bool          good;
+    if (j->kind == LOCALHOST) setenv("MASTER_ADDR", "localhost", 1);
+    if (j->kind == OLD_FILE) by_file = true;
+    if (j->kind == OLD_FILE && j->rank == 0) sleep_for(0.3);          /* the others read the old one first */
+    if (!open_job(j, TN_F32)) return false;
+    t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
+    good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
+        && sum == j->size * (j->size + 1) / 2;
+    return close_job(j, good);
+}
+
+TEST(processes_find_each_other)
+{
+    place p;
+    int   taken;
+    memset(&p, 0, sizeof p);
+    p.port = 20000 + (int)getpid() % 20000;
+    p.ports = 1;
+    taken = listen_for(&p, 4);
+    CHECK(taken >= 0);
+    CHECK_INT(processes(3, PORT_TAKEN, NULL, meets), 0);
+    close(taken);
+    CHECK_INT(processes(2, LOCALHOST, NULL, meets), 0);
+    CHECK_INT(processes(4, PORT_TAKEN, NULL, meets), 0);
+}
+
+static bool meets_by_an_old_file(job *j)
+{
+    char  path[64];
+    place p;
+    memset(&p, 0, sizeof p);
+    p.word = 77;
+    p.port = 20000 + (int)getppid() % 20000;
+    p.count = 1;
+    snprintf(p.address[0], sizeof p.address[0], "127.0.0.1");
+    snprintf(path, sizeof path, "%s/place", j->folder);
+    if (j->rank == 1) write_place(&p, path);
+    j->kind = OLD_FILE;
+    return meets(j);
+}
+
+TEST(a_file_of_an_earlier_run_is_passed_over)
+{
+    place p;
+    int   taken;
+    CHECK_INT(processes(3, 0, NULL, meets_by_an_old_file), 0);
+    memset(&p, 0, sizeof p);                                 /* and where it points, something else listens now */
+    p.port = 20000 + (int)getpid() % 20000;
+    p.ports = 1;
+    taken = listen_for(&p, 4);
+    CHECK_INT(processes(2, 0, NULL, meets_by_an_old_file), 0);
+    close(taken);
+}
+
+/* ---- training ---- */
+
+TEST(curves_do_not_depend_on_the_number_of_gpus)
+{
+    static const int kinds[] = {ADAMW, MUON, PARTS | OVERLAP, ADAMW | SHARED | OVERLAP, MUON | SHARED};
+    shared *one = share(), *all = share();
+    double  worst = 0;
+    size_t  k;
+    int     size, r, i;
+    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        CHECK_INT(processes(1, kinds[k] & 7, one, trains), 0);
+        for (size = 2; size <= 4; size += 2) {
+            if (size == 4 && (kinds[k] & 7) == PARTS) continue;        /* six texts */
+            memset(all, 0, sizeof *all);
+            CHECK_INT(processes(size, kinds[k], all, trains), 0);
+            for (r = 0; r < size; r++)
+                for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
+            for (r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
+        }
+    }
+    WORST("losses of 2 and 4 GPUs against one", worst, 1e-12);
+    munmap(one, sizeof *one);
+    munmap(all, sizeof *all);
+}
+
+TEST(moments_are_saved_from_all_gpus)
+{
+    shared *one = share(), *all = share();
+    double  worst = 0;
+    char    file[64];
+    int     kind, i;
+    snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getpid());
+    for (kind = ADAMW; kind <= MUON; kind++) {
+        CHECK_INT(processes(1, kind, one, trains), 0);
+        memset(all, 0, sizeof *all);
+        CHECK_INT(processes(3, kind | SHARED | SAVED, all, trains), 0);
+        for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[2][i] / one->loss[0][i] - 1));
+        memset(all, 0, sizeof *all);
+        CHECK_INT(processes(2, kind | SHARED | RESUMED, all, trains), 0);
+        for (i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[1][i] / one->loss[0][i] - 1));
+    }
+    remove(file);
+    WORST("losses saved by three GPUs and resumed by two, against one", worst, 1e-12);
+    munmap(one, sizeof *one);
+    munmap(all, sizeof *all);
+}
+
+/* The most memory of three steps, or 0. */
+static size_t peak_of(job *j)
+{
+    enum { T = 48 };
+    const int64_t       texts = 12 / j->size;
+    tn_transformer_desc d = tiny();
+    tn_optim_desc       od;
+    tn_transformer      m;
+    tn_params          *params;
+    tn_optim           *optim;
+    int32_t             ids[12 * T] = {0};
+    int                 step;
+    bool                good;
+    size_t              peak;
+    memset(&od, 0, sizeof od);
+    d.dim = 64;
+    d.hidden = 96;
+    d.context = T;
+    d.vocab = 300;
+    d.recompute = (j->kind & PARTS) != 0;
+    od.kind = j->kind & MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    od.share_moments = (j->kind & SHARED) != 0;
+    j->bf16 = (j->kind & TIED) == 0;
+    if (!open_job(j, TN_F32)) return 0;
+    params = tn_params_create(j->ctx);
+    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    for (step = 0; step < 3 && good; step++) {
+        tn_tensor *x;
+        tn_ctx_reset(j->ctx);
+        x = tn_tensor_2d(j->ctx, TN_I32, texts, T);
+        tn_write(x, TN_I32, ids, texts * T);
+        tn_record(j->ctx);
+        x = tn_transformer_loss(j->ctx, &m, x, x);
+        if (j->kind & OVERLAP) tn_optim_overlap(optim);
+        good = tn_backward(j->ctx, x) == TN_OK && tn_optim_step(optim) == TN_OK;
+    }
+    peak = good ? tn_ctx_memory(j->ctx).peak : 0;
+    if (!good) printf("rank %d: %s\n", j->rank, tn_ctx_error(j->ctx));
+    tn_ctx_destroy(j->ctx);
+    if (!computes_nothing) j->comm->close(j->comm, false);
+    return peak;
+}
+
+static bool measures(job *j)
+{
+    const double real = (double)peak_of(j);
+    double       dry;
+    computes_nothing = true;
+    dry = (double)peak_of(j);
+    if (j->rank > 0) return real > 0;
+    if (!(fabs(dry / real - 1) < 0.02)) printf("%d processes, kind %d: %g bytes, dry %g\n", j->size, j->kind, real, dry);
+    return fabs(dry / real - 1) < 0.02;
+}
+
+/* What tn info --plan says of the memory of a GPU. */
+TEST(a_dry_step_needs_the_memory_of_a_real_one)
+{
+    static const int kinds[] = {ADAMW | TIED, ADAMW, MUON, ADAMW | SHARED, MUON | SHARED | OVERLAP, PARTS | OVERLAP};
+    size_t k;
+    int    size;
+    for (k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size = 1; size <= 4; size++)
+            if (size != 3 && (size < 4 || !test_small())) CHECK_INT(processes(size, kinds[k], NULL, measures), 0);
+}
+
+/* ---- one that ends ends the others ---- */
+
+static bool told(job *j)
+{
+    const bool good = trains(j);
+    if (!good) printf("rank %d: %s\n", j->rank, j->all->said[j->rank]);
+    return good;
+}
+
+/* All end, and the message of each other one names rank `culprit`, with `how`. */
+static void check_ends(int size, int kind, int culprit, const char *how)
+{
+    shared *all = share();
+    char    text[64];
+    int     r;
+    snprintf(text, sizeof text, "rank %d%s", culprit, how);
+    CHECK_INT(processes(size, kind, all, told), (1u << size) - 1);
+    for (r = 0; r < size; r++)
+        if (r != culprit && !CHECK(strstr(all->said[r], text) != NULL)) printf("rank %d says: %s\n", r, all->said[r]);
+    munmap(all, sizeof *all);
+}
+
+TEST(the_end_of_a_process_ends_the_others)
+{
+    uint64_t seed = 5;
+    int      i;
+    char     text[32];
+    for (i = 0; i < (test_small() ? 6 : 12); i++) {
+        const int size = 2 + i % 3, victim = (int)test_random_int(&seed, 0, size - 1);
+        if (i < 3) snprintf(text, sizeof text, "%d:init", victim);
+        else snprintf(text, sizeof text, "%d:call:%d", victim, (int)test_random_int(&seed, 1, 30));
+        setenv("TNFN_DIES", text, 1);
+        if (i % 2) setenv("TNFN_SILENT", "1", 1);            /* NCCL does not notice */
+        else unsetenv("TNFN_SILENT");
+        check_ends(size, i % 4 == 0 ? ADAMW | SHARED : ADAMW | OVERLAP, victim, " has ended");
+    }
+    unsetenv("TNFN_DIES");
+    unsetenv("TNFN_SILENT");
+}
+
+TEST(an_error_of_a_gpu_ends_the_others)
+{
+    static const char *const what[] = {"1:gpu", "2:init", "1:call", "0:init", "0:id", "0:call"};
+    size_t i;
+    for (i = 0; i < sizeof what / sizeof *what; i++) {
+        setenv("TNFN_WRONG", what[i], 1);
+        check_ends(3, ADAMW, atoi(what[i]), " has ");
+    }
+    unsetenv("TNFN_WRONG");
+}
+
+/* Rank 1 needs no more; the others do. */
+static bool leaves(job *j)
+{
+    const int64_t one = 1;
+    tn_tensor    *t;
+    if (!open_job(j, TN_F32)) return false;
+    t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
+    if (j->rank != 1) {
+        if (tn_comm_all_reduce(t) == TN_ERR_COMM && tn_comm_all_reduce(t) == TN_ERR_COMM)
+            snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", tn_ctx_error(j->ctx));
+    } else tn_tensor_destroy(t);
+    return close_job(j, true);
+}
+
+TEST(nobody_waits_for_a_process_that_has_finished)
+{
+    shared *all = share();
+    CHECK_INT(processes(3, 0, all, leaves), 0);
+    if (!CHECK(strstr(all->said[0], "rank 1 has finished before this one") != NULL)) printf("%s\n", all->said[0]);
+    if (!CHECK(strstr(all->said[2], "rank 1 has ended") != NULL)) printf("%s\n", all->said[2]);
+    munmap(all, sizeof *all);
+}
+
+TEST_MAIN(collectives_of_whole_numbers, processes_find_each_other, a_file_of_an_earlier_run_is_passed_over,
+          curves_do_not_depend_on_the_number_of_gpus, moments_are_saved_from_all_gpus,
+          a_dry_step_needs_the_memory_of_a_real_one, the_end_of_a_process_ends_the_others,
+          an_error_of_a_gpu_ends_the_others, nobody_waits_for_a_process_that_has_finished)

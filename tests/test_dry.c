@@ -1,0 +1,135 @@
+/* test_dry.c: the memory of a step, as a backend without memory tells it (tools/tn/dry.c, tn info --plan), beside that of a step
+   that computes. test_cuda_nccl.c does the same for the backend cuda, for BF16 (which kernels of cpu take it depends on the
+   processor) and for several processes. */
+#include "model.h"
+#include "../tools/tn/dry.c"
+
+typedef struct training {
+    tn_transformer_desc d;
+    tn_dtype      dtype, activations;
+    tn_optim_kind kind;
+    int64_t       texts, parts;
+} training;
+
+/* The most that three steps need. */
+static size_t peak_of(const training *t, const tn_backend *backend)
+{
+    world          w;
+    tn_transformer m;
+    tn_optim_desc  od;
+    tn_optim      *optim;
+    int64_t        step, part, i;
+    size_t         peak;
+    const int64_t  n = t->texts * t->d.context;
+    int32_t       *ids = (int32_t *)malloc((size_t)n * sizeof *ids);
+    memset(&od, 0, sizeof od);
+    od.kind = t->kind;
+    if (!CHECK(ids != NULL) || !open_as(&w, t->dtype, t->activations, 1, 1, backend)) exit(1);
+    for (i = 0; i < n; i++) ids[i] = (int32_t)(i % t->d.vocab);
+    CHECK_STATUS(tn_transformer_init(w.params, "", &t->d, &m), TN_OK);
+    optim = tn_optim_create(w.params, &od);
+    for (step = 0; step < 3; step++) {
+        for (part = 0; part < t->parts; part++) {
+            tn_tensor *x, *loss;
+            tn_ctx_reset(w.ctx);
+            x = tn_tensor_2d(w.ctx, TN_I32, t->texts, t->d.context);
+            tn_write(x, TN_I32, ids, n);
+            tn_record(w.ctx);
+            loss = tn_transformer_loss(w.ctx, &m, x, x);
+            CHECK_STATUS(tn_backward(w.ctx, tn_scale(w.ctx, loss, 1 / (double)t->parts)), TN_OK);
+        }
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    peak = tn_ctx_memory(w.ctx).peak;
+    close_world(&w);
+    free(ids);
+    return peak;
+}
+
+static double worst;
+static void compare(const training *t, const char *what)
+{
+    const double real = (double)peak_of(t, tn_cpu_backend()), dry = (double)peak_of(t, dry_backend());
+    if (!CHECK(fabs(dry / real - 1) <= 0.02)) printf("%s, %s: %g bytes, dry %g\n", what, tn_dtype_name(t->dtype), real, dry);
+    test_raise(&worst, fabs(dry / real - 1));
+}
+
+/* Each attention, MLP and norm, with so many tokens that tensors are most of the memory: a dry step does not count what kernels
+   keep for themselves. */
+TEST(every_model)
+{
+    training t;
+    int      k, most = test_small() ? 4 : VARIANTS;
+    memset(&t, 0, sizeof t);
+    t.texts = 256;
+    t.parts = 1;
+    for (k = 0; k < most; k++) {
+        const char *what;
+        t.d = variant(k, &what);
+        t.d.context = 32;
+        t.d.vocab = 97;
+        t.dtype = TN_F32;
+        t.activations = TN_REAL;
+        compare(&t, what);
+        t.dtype = TN_F64;
+        compare(&t, what);
+    }
+    WORST("memory of a dry step against a real one", worst, 0.02);
+}
+
+TEST(parts_recomputation_and_optimisers)
+{
+    training t;
+    memset(&t, 0, sizeof t);
+    t.d = tiny();
+    t.d.dim = 64;
+    t.d.hidden = 96;
+    t.d.layers = 6;
+    t.d.context = 48;
+    t.d.vocab = 600;
+    t.dtype = TN_F32;
+    t.texts = 24;
+    t.parts = 2;
+    worst = 0;
+    compare(&t, "parts");
+    t.d.recompute = true;
+    compare(&t, "recomputed blocks");
+    t.kind = TN_OPTIM_MUON;
+    t.d.tied = true;
+    compare(&t, "Muon, tied");
+    t.d.recompute = false;
+    t.d.dropout = 0.1;
+    t.d.embed_noise = 0.1;
+    compare(&t, "dropout and noise");
+    t.kind = TN_OPTIM_SGD;
+    compare(&t, "SGD");
+    WORST("memory of a dry step against a real one", worst, 0.02);
+}
+
+/* 200 layers of width 8192. */
+TEST(a_model_that_is_too_large_for_this_machine)
+{
+    training t;
+    double   weights;
+    size_t   peak;
+    if (sizeof(void *) < 8) SKIP("64", "addresses of 64 bits");
+    memset(&t, 0, sizeof t);
+    t.d = tiny();
+    t.d.dim = 8192;
+    t.d.heads = 64;
+    t.d.hidden = 3 * 8192;
+    t.d.layers = 200;
+    t.d.context = 2048;
+    t.d.vocab = 50304;
+    t.d.recompute = true;
+    t.dtype = TN_F32;
+    t.activations = TN_BF16;
+    t.texts = 1;
+    t.parts = 1;
+    weights = 4 * (double)tn_transformer_cost_of(&t.d, t.d.context).params;
+    peak = peak_of(&t, dry_backend());
+    CHECK(weights > 5e11);
+    CHECK((double)peak > 4 * weights && (double)peak < 4.1 * weights);       /* values, gradients, two moments */
+}
+
+TEST_MAIN(every_model, parts_recomputation_and_optimisers, a_model_that_is_too_large_for_this_machine)
